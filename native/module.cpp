@@ -1,0 +1,13 @@
+// The extension module: each room binds itself.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_scan(nb::module_ &module);
+void bind_quants(nb::module_ &module);
+
+NB_MODULE(_native, module) {
+    module.doc() = "Native core of ggufkit: the header scanner and the quantization kernels.";
+    bind_scan(module);
+    bind_quants(module);
+}

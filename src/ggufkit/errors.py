@@ -1,0 +1,115 @@
+"""The exceptions of ggufkit.
+
+Every error names a place and a remedy, and also is the builtin that a caller would catch::
+
+    GGUFError
+    ├── FormatError (ValueError)          the bytes of a file are not what the format asks for
+    │   ├── NotGGUFError                  the file is something else: HTML, safetensors, zip, ...
+    │   ├── TruncatedError (EOFError)     the file ends too early
+    │   └── LimitError                    a count or size is beyond a named limit
+    ├── ShardError (ValueError)           a shard is missing or does not belong to its set
+    ├── ValueTypeError (TypeError, ValueError)   a value does not fit the GGUF type it should have
+    ├── TensorTypeError (TypeError, ValueError)  a tensor type that is unknown or unfit here
+    ├── ShapeError (ValueError)           a shape or width that does not fit
+    ├── MissingKeyError (KeyError)        no such metadata key
+    ├── MissingTensorError (KeyError)     no such tensor
+    ├── ClosedError (ValueError)          the model was closed
+    ├── OutputError (OSError)             the output cannot be written
+    │   └── DiskSpaceError                not enough free space, found out before writing
+    └── MissingExtraError (ImportError)   an optional dependency is not installed
+"""
+
+from __future__ import annotations
+
+
+class GGUFError(Exception):
+    """Base of every error that ggufkit raises on its own account.
+
+    `message` says what is wrong and where, `remedy` what to do about it (may be empty).
+    """
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        """Keep `message` and `remedy` apart so that each face can print them its own way."""
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        """Return the message followed by the remedy."""
+        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+
+
+class FormatError(GGUFError, ValueError):
+    """The bytes of a file are not what the format asks for.
+
+    `rule` is the id of the broken rule, `offset` the byte position, `path` the file.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        rule: str = "",
+        offset: int | None = None,
+        path: str = "",
+    ) -> None:
+        """Add where (`path`, `offset`) and which `rule` to the message."""
+        place = f"{path}: " if path else ""
+        at = f" (at byte {offset})" if offset is not None else ""
+        super().__init__(f"{place}{message}{at}", remedy=remedy)
+        self.rule = rule
+        self.offset = offset
+        self.path = path
+
+
+class NotGGUFError(FormatError):
+    """The file is not a GGUF file at all."""
+
+
+class TruncatedError(FormatError, EOFError):
+    """The file ends before what its header announces."""
+
+
+class LimitError(FormatError):
+    """A count, size or depth is beyond a named limit."""
+
+
+class ShardError(GGUFError, ValueError):
+    """A shard is missing, or does not belong to its set."""
+
+
+class ValueTypeError(GGUFError, TypeError, ValueError):
+    """A metadata value does not fit the GGUF value type it should have."""
+
+
+class TensorTypeError(GGUFError, TypeError, ValueError):
+    """A tensor type is unknown, or cannot do what was asked."""
+
+
+class ShapeError(GGUFError, ValueError):
+    """A shape or row width does not fit."""
+
+
+class MissingKeyError(GGUFError, KeyError):
+    """There is no such metadata key."""
+
+
+class MissingTensorError(GGUFError, KeyError):
+    """There is no such tensor."""
+
+
+class ClosedError(GGUFError, ValueError):
+    """The model was closed before its data was asked for."""
+
+
+class OutputError(GGUFError, OSError):
+    """The output cannot be written; nothing was left behind."""
+
+
+class DiskSpaceError(OutputError):
+    """The output does not fit on its disk; nothing was written."""
+
+
+class MissingExtraError(GGUFError, ImportError):
+    """An optional dependency is needed and not installed."""
