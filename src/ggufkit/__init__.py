@@ -1,0 +1,79 @@
+"""ggufkit: open, check, change, split, merge and quantize GGUF model files.
+
+Names are imported when first used, so that `import ggufkit` and `ggufkit --version` stay cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ggufkit._version import __version__
+
+if TYPE_CHECKING:
+    from ggufkit import errors, quants
+    from ggufkit.checking import check
+    from ggufkit.errors import FormatError, GGUFError
+    from ggufkit.findings import Finding
+    from ggufkit.metadata import Metadata
+    from ggufkit.model import Model, Tensor
+    from ggufkit.opening import open  # noqa: A004 (the name users expect)
+    from ggufkit.quantizing import quantize
+    from ggufkit.types import TensorType, ValueType
+    from ggufkit.values import typed
+    from ggufkit.writing import save, write
+
+_HOMES = {
+    "FormatError": "errors",
+    "GGUFError": "errors",
+    "Finding": "findings",
+    "Metadata": "metadata",
+    "Model": "model",
+    "Tensor": "model",
+    "TensorType": "types",
+    "ValueType": "types",
+    "check": "checking",
+    "open": "opening",
+    "quantize": "quantizing",
+    "save": "writing",
+    "typed": "values",
+    "write": "writing",
+}
+_MODULES = ("errors", "quants")
+
+__all__ = [
+    "Finding",
+    "FormatError",
+    "GGUFError",
+    "Metadata",
+    "Model",
+    "Tensor",
+    "TensorType",
+    "ValueType",
+    "__version__",
+    "check",
+    "errors",
+    "open",
+    "quantize",
+    "quants",
+    "save",
+    "typed",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home."""
+    if name in _MODULES:
+        return importlib.import_module(f"ggufkit.{name}")
+    if name not in _HOMES:
+        message = f"module 'ggufkit' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(importlib.import_module(f"ggufkit.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

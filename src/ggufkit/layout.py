@@ -1,0 +1,249 @@
+"""Model to Plan: every file, every offset and every byte count, before a byte is read.
+
+Pure: sizes follow from shapes and types alone. Shards are a matter of the plan: merging is
+writing an opened set, splitting is writing with a limit.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import FormatError, ShapeError, TensorTypeError
+from ggufkit.metadata import Metadata
+from ggufkit.model import Model, Source, Tensor, alignment_of, is_alignment
+from ggufkit.sources import in_order
+from ggufkit.types import DEFAULT_ALIGNMENT, MAX_NAME_BYTES
+from ggufkit.values import ByteOrder, Layout
+
+MAGIC: Final = b"GGUF"
+WRITABLE_VERSIONS: Final = (2, 3)
+MAX_SHARDS: Final = 65535  # split.count is a uint16
+SPLIT_KEYS: Final = ("split.no", "split.count", "split.tensors.count")
+_SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Where a tensor's bytes go in its file: `offset` from the beginning, rows from `source`."""
+
+    offset: int
+    nbytes: int
+    name: str
+    rows: int
+    row_bytes: int
+    source: Source
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """One file: its `head` (all bytes before the data), its extents, and its size in bytes."""
+
+    name: str
+    head: bytes
+    extents: tuple[Extent, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be written: the files of one model, in shard order."""
+
+    files: tuple[PlannedFile, ...]
+    version: int
+    byte_order: ByteOrder
+    alignment: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.nbytes for file in self.files)
+
+
+def layout(  # noqa: PLR0913 (each is one property of the files)
+    model: Model,
+    name: str,
+    *,
+    version: int | None = None,
+    byte_order: ByteOrder | None = None,
+    alignment: int | None = None,
+    shard_size: int | None = None,
+    shard_tensors: int | None = None,
+) -> Plan:
+    """Return the plan that writes `model` to a file called `name`, or to shards named after it.
+
+    What is not given stays as the model has it (version 1 becomes 3). A new shard begins before
+    its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`.
+    """
+    version = _version(version, model)
+    order = byte_order or model.byte_order
+    metadata = _aligned(model.metadata, alignment)
+    step = alignment_of(metadata)
+    groups = _groups(list(model.tensors.values()), step, shard_size, shard_tensors)
+    encoding = Layout(order)
+    files = tuple(
+        _file(shard, part, tensors, encoding, version, step, model.end_padded)
+        for shard, part, tensors in _shards(name, metadata, groups, step)
+    )
+    return Plan(files, version, order, step)
+
+
+def _version(version: int | None, model: Model) -> int:
+    if version is None:
+        return model.version if model.version in WRITABLE_VERSIONS else WRITABLE_VERSIONS[-1]
+    if version in WRITABLE_VERSIONS:
+        return version
+    raise FormatError(f"version {version} cannot be written", remedy="Versions 2 and 3 can")
+
+
+def _aligned(metadata: Metadata, alignment: int | None) -> Metadata:
+    if alignment is None or alignment == alignment_of(metadata):
+        return metadata
+    if not is_alignment(alignment) or alignment > np.iinfo(np.uint32).max:
+        raise FormatError(
+            f"an alignment of {alignment} is not possible",
+            remedy="Use a power of two from 8 to 2147483648",
+        )
+    return metadata.updated({"general.alignment": np.uint32(alignment)})
+
+
+# Shards.
+
+
+def shard_name(prefix: str, number: int, count: int) -> str:
+    """Return the name of shard `number` (from 0) of `count`, as llama.cpp has it."""
+    return f"{prefix}-{number + 1:05d}-of-{count:05d}.gguf"
+
+
+def parse_shard_name(name: str) -> tuple[str, int, int] | None:
+    """Return prefix, number (from 0) and count of a shard's name; None if it is not one."""
+    found = _SHARD_NAME.fullmatch(name)
+    return found and (found["prefix"], int(found["number"]) - 1, int(found["count"]))
+
+
+def _prefix(name: str) -> str:
+    found = parse_shard_name(name)
+    return found[0] if found else name.removesuffix(".gguf")
+
+
+def _groups(
+    tensors: list[Tensor], step: int, shard_size: int | None, shard_tensors: int | None
+) -> list[list[Tensor]]:
+    for limit, what in ((shard_size, "size"), (shard_tensors, "number of tensors")):
+        if limit is not None and limit < 1:
+            raise ShapeError(f"a shard {what} of {limit} is not possible", remedy="Use 1 or more")
+    groups: list[list[Tensor]] = [[]]
+    held = 0
+    for tensor in tensors:
+        size = padded(tensor.nbytes, step)
+        is_full = (shard_size is not None and held + size > shard_size) or (
+            shard_tensors is not None and len(groups[-1]) >= shard_tensors
+        )
+        if groups[-1] and is_full:
+            groups.append([])
+            held = 0
+        groups[-1].append(tensor)
+        held += size
+    return groups
+
+
+def _shards(
+    name: str, metadata: Metadata, groups: list[list[Tensor]], step: int
+) -> list[tuple[str, Metadata, list[Tensor]]]:
+    if len(groups) == 1:
+        return [(name, metadata, groups[0])]
+    count = len(groups)
+    if count > MAX_SHARDS:
+        raise ShapeError(
+            f"these limits give {count} shards, but at most {MAX_SHARDS} are possible",
+            remedy="Allow larger shards",
+        )
+    total = sum(len(group) for group in groups)
+    # Each file is read on its own first, so each must tell its alignment.
+    bare = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
+    return [
+        (
+            shard_name(_prefix(name), number, count),
+            (bare if number else metadata.without(*SPLIT_KEYS)).updated(
+                dict(
+                    zip(
+                        SPLIT_KEYS,
+                        (np.uint16(number), np.uint16(count), np.int32(total)),
+                        strict=True,
+                    )
+                )
+            ),
+            group,
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+# One file.
+
+
+def _file(  # noqa: PLR0913 (the properties of one file)
+    name: str,
+    metadata: Metadata,
+    tensors: Sequence[Tensor],
+    encoding: Layout,
+    version: int,
+    step: int,
+    pad_end: bool,  # noqa: FBT001
+) -> PlannedFile:
+    starts = [0]
+    for tensor in tensors:
+        starts.append(padded(starts[-1] + tensor.nbytes, step))
+    infos = b"".join(_info(t, at, encoding) for t, at in zip(tensors, starts, strict=False))
+    counts = struct.pack(f"{encoding.mark}IQQ", version, len(tensors), len(metadata))
+    head = MAGIC + counts + metadata.encode(encoding) + infos
+    if tensors or pad_end:
+        head = head.ljust(padded(len(head), step), b"\0")
+    extents = tuple(
+        Extent(len(head) + at, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, encoding))
+        for t, at in zip(tensors, starts, strict=False)
+    )
+    end = len(head) + starts[-1]
+    if extents and not pad_end:
+        end = extents[-1].offset + extents[-1].nbytes
+    return PlannedFile(name, head, extents, end)
+
+
+def _source(tensor: Tensor, encoding: Layout) -> Source:
+    if tensor.type.is_opaque and tensor.source.byte_order != encoding.byte_order:
+        raise TensorTypeError(
+            f"tensor {tensor.name!r} of type {tensor.type} cannot change its byte order, "
+            "for its fields are not known",
+            remedy="Keep the byte order",
+        )
+    return in_order(tensor, encoding.byte_order)
+
+
+def _info(tensor: Tensor, start: int, encoding: Layout) -> bytes:
+    name = tensor.name.encode("utf-8", "surrogateescape")
+    if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:
+        raise ShapeError(
+            f"{tensor.name!r} is not possible as a tensor's name",
+            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL",
+        )
+    dims = struct.pack(f"{encoding.mark}{len(tensor.shape)}Q", *reversed(tensor.shape))
+    return b"".join(
+        (
+            encoding.count(len(name)),
+            name,
+            encoding.u32(len(tensor.shape)),
+            dims,
+            encoding.u32(tensor.type.id),
+            struct.pack(f"{encoding.mark}Q", start),
+        )
+    )
+
+
+def padded(number: int, step: int) -> int:
+    """Return the first multiple of `step` from `number` on."""
+    return number + -number % step

@@ -1,0 +1,398 @@
+"""The lazy model: metadata and ordered tensors, whose data nobody has read yet."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ggufkit import quants
+from ggufkit.errors import FormatError, MissingTensorError, ShapeError, TensorTypeError
+from ggufkit.metadata import Metadata
+from ggufkit.types import DEFAULT_ALIGNMENT, TensorType
+from ggufkit.values import ByteOrder, require_uint32
+
+Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+MIN_ALIGNMENT = 8  # the specification: a power of two and a multiple of 8
+
+
+class OpenedFile(Protocol):
+    """A file that tensors lie in; `open` gives a new descriptor of the very same file."""
+
+    path: Path
+
+    def open(self) -> int:
+        """Return a descriptor for reading, to be closed by the caller."""
+
+    def same_file(self, path: Path) -> bool:
+        """Whether `path` is this very file."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A run of bytes that lies untouched in a file, for the engine to copy in the kernel."""
+
+    file: OpenedFile
+    offset: int
+    nbytes: int
+
+
+class Source(Protocol):
+    """Where a tensor's bytes come from: rows of packed blocks, read when asked for.
+
+    `read(start, stop)` gives rows `start` to `stop` as uint8 of shape (rows, bytes per row), in
+    `byte_order`. `span` tells where the bytes lie in a file, None if they are made.
+    """
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Byte order of what `read` gives."""
+
+    @property
+    def span(self) -> Span | None:
+        """The bytes in a file, None where they are computed or in memory."""
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows `start` to `stop`."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor: `shape` in NumPy order (the last axis is packed), `type`, and a source.
+
+    Nothing is read before `raw` or `numpy` is called; `tensor[a:b]` is the tensor of those rows
+    of the first axis, just as lazy. An opaque type has no known layout: only `raw` works.
+    """
+
+    name: str
+    type: TensorType
+    shape: tuple[int, ...]
+    nbytes: int
+    source: Source
+
+    @classmethod
+    def over(cls, name: str, type: TensorType, shape: tuple[int, ...], source: Source) -> Tensor:
+        """Make a tensor of known type, its size following from type and shape.
+
+        Raises ShapeError where the last axis does not divide into blocks.
+        """
+        rows, width = rows_and_width(shape)
+        if type.is_opaque or width % type.block_size:
+            raise ShapeError(
+                f"tensor {name!r}: rows of {width} elements do not divide into the blocks of "
+                f"{type.block_size} of {type}",
+                remedy="Use a type whose block divides the row, such as F16",
+            )
+        return cls(name, type, shape, rows * type.row_bytes(width), source)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the last axis, all other axes together (1 for opaque types)."""
+        return 1 if self.type.is_opaque else rows_and_width(self.shape)[0]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of the last axis (the whole of an opaque tensor)."""
+        if self.type.is_opaque:
+            return self.nbytes
+        return self.type.row_bytes(rows_and_width(self.shape)[1])
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def offset(self) -> int | None:
+        """Byte position in its file, None for a tensor that lies in no file."""
+        return self.source.span.offset if self.source.span else None
+
+    @property
+    def path(self) -> Path | None:
+        """The file it lies in, None for a tensor that lies in no file."""
+        return self.source.span.file.path if self.source.span else None
+
+    def raw(self) -> Bytes:
+        """Return the bytes as uint8, zero-copy from the memory map where they lie in a file.
+
+        The shape is `shape` with the last axis counted in bytes; flat for opaque types.
+        """
+        data = self.source.read(0, self.rows)
+        if self.type.is_opaque:
+            return data.reshape(-1)
+        return data.reshape(*self.shape[:-1], self.row_bytes)
+
+    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return the elements in `shape`: plain types in their dtype, all others as float32.
+
+        A plain tensor in native byte order is a view of the file. Raises TensorTypeError for an
+        opaque type.
+        """
+        if self.type.is_opaque:
+            raise TensorTypeError(
+                f"tensor {self.name!r} is of type {self.type}, which cannot be decoded",
+                remedy="`raw()` gives its bytes",
+            )
+        data = self.source.read(0, self.rows)
+        if self.type.dtype is None:
+            native = to_byte_order(data, self.type, self.source.byte_order, "little")
+            return quants.dequantize(native, self.type).reshape(self.shape)
+        mark = "<" if self.source.byte_order == "little" else ">"
+        array = np.ascontiguousarray(data).view(mark + self.type.dtype).reshape(self.shape)
+        return array.astype(self.type.dtype, copy=False)
+
+    def __getitem__(self, index: slice) -> Tensor:
+        """Return the tensor of rows `index` of the first axis (a slice of step 1)."""
+        start, stop = self._bounds(index)
+        inner = self.rows // self.shape[0] if self.shape[0] else 0
+        kept = (stop - start, *self.shape[1:])
+        if len(self.shape) == 1:
+            return self._part_of_row(start, stop)
+        source = _Rows(self.source, start * inner, stop * inner, self.row_bytes)
+        return Tensor.over(self.name, self.type, kept, source)
+
+    def _bounds(self, index: slice) -> tuple[int, int]:
+        if not isinstance(index, slice) or index.step not in (None, 1):
+            raise ShapeError(
+                f"tensor {self.name!r} takes slices of step 1, not {index!r}",
+                remedy="Use tensor[start:stop], and NumPy on the result of numpy()",
+            )
+        if self.type.is_opaque or not self.shape:
+            raise ShapeError(f"tensor {self.name!r} of type {self.type} has no rows to slice")
+        start, stop, _ = index.indices(self.shape[0])
+        return start, max(start, stop)
+
+    def _part_of_row(self, start: int, stop: int) -> Tensor:
+        size = self.type.block_size
+        if start % size or stop % size:
+            raise ShapeError(
+                f"tensor {self.name!r} of one row can be cut between blocks of {size} only",
+                remedy=f"Use multiples of {size}",
+            )
+        per_block = self.type.block_bytes
+        source = _Columns(self.source, start // size * per_block, stop // size * per_block)
+        return Tensor.over(self.name, self.type, (stop - start,), source)
+
+
+def rows_and_width(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the number of rows of the last axis, and its width; no axes at all are one element."""
+    return (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows `start` to `stop` of another source."""
+
+    inner: Source
+    start: int
+    stop: int
+    row_bytes: int
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        return self.inner.byte_order
+
+    @property
+    def span(self) -> Span | None:
+        span = self.inner.span
+        nbytes = (self.stop - self.start) * self.row_bytes
+        return span and Span(span.file, span.offset + self.start * self.row_bytes, nbytes)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        return self.inner.read(self.start + start, self.start + stop)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Bytes `start` to `stop` of the only row of another source."""
+
+    inner: Source
+    start: int
+    stop: int
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        return self.inner.byte_order
+
+    @property
+    def span(self) -> Span | None:
+        span = self.inner.span
+        return span and Span(span.file, span.offset + self.start, self.stop - self.start)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        return self.inner.read(start, stop)[:, self.start : self.stop]
+
+
+def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteOrder) -> Bytes:
+    """Return packed rows of `type` in another byte order: each field of a block is reversed."""
+    if order == wanted or type.is_opaque:
+        return data
+    blocks = np.ascontiguousarray(data).reshape(-1, type.block_bytes)
+    return blocks[:, _swap_order(type.fields)].reshape(data.shape)
+
+
+def _swap_order(fields: str) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """Return the byte positions of a block with every field reversed; "2 16*1" as in types.py."""
+    positions: list[int] = []
+    for field in fields.split():
+        count, _, width = field.rpartition("*")
+        for _ in range(int(count or 1)):
+            first = len(positions)
+            positions += reversed(range(first, first + int(width)))
+    return np.array(positions, np.intp)
+
+
+class Tensors(Mapping[str, Tensor]):
+    """The tensors of a model by name, in file order."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
+        """Take tensors in order; a name that stands twice raises ShapeError."""
+        self._by_name: dict[str, Tensor] = {}
+        for tensor in tensors:
+            if tensor.name in self._by_name:
+                raise ShapeError(f"two tensors have the name {tensor.name!r}")
+            self._by_name[tensor.name] = tensor
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return a tensor; an unknown name raises MissingTensorError with the nearest one."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            near = difflib.get_close_matches(str(name), self._by_name, 1)
+            remedy = f"Did you mean {near[0]!r}?" if near else ""
+            raise MissingTensorError(f"there is no tensor {name!r}", remedy=remedy) from None
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a tensor has this name."""
+        return name in self._by_name
+
+    def __repr__(self) -> str:
+        """Show the number of tensors."""
+        return f"<{len(self)} tensors>"
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """How one file of a model lies: sizes and offsets in bytes."""
+
+    path: Path
+    nbytes: int
+    data_offset: int
+    data_nbytes: int
+
+
+class Model:
+    """A model: metadata, tensors, and how it lies (or shall lie) in files.
+
+    Models are values: `replace` makes a changed one and no operation reads tensor data. `files`
+    is empty for a model that was made and not opened. It is a context manager and works without
+    being one; after `close` its data can no longer be read.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        tensors: Tensors,
+        *,
+        version: int = 3,
+        byte_order: ByteOrder = "little",
+        files: tuple[ModelFile, ...] = (),
+        end_padded: bool = True,
+    ) -> None:
+        """Take the parts as they are; `open` and `save` make models."""
+        self.metadata = metadata
+        self.tensors = tensors
+        self.version = version
+        self.byte_order: ByteOrder = byte_order
+        self.files = files
+        self.end_padded = end_padded  # ggml pads the end of a file, some writers do not
+        self.inputs: tuple[OpenedFile, ...] = ()
+
+    @property
+    def alignment(self) -> int:
+        """Bytes to whose multiples tensors are aligned: general.alignment, 32 where absent."""
+        return alignment_of(self.metadata)
+
+    @property
+    def data_offset(self) -> int:
+        """Where tensor data begins in the (first) file, 0 for a model in no file."""
+        return self.files[0].data_offset if self.files else 0
+
+    @property
+    def data_nbytes(self) -> int:
+        """Bytes from the beginning of tensor data to the end, all files together."""
+        return sum(file.data_nbytes for file in self.files)
+
+    def replace(
+        self, *, metadata: Metadata | None = None, tensors: Iterable[Tensor] | None = None
+    ) -> Model:
+        """Return the same model with other metadata or tensors, in no file yet."""
+        changed = Model(
+            self.metadata if metadata is None else metadata,
+            self.tensors if tensors is None else Tensors(tensors),
+            version=self.version,
+            byte_order=self.byte_order,
+        )
+        changed.inputs = self.inputs
+        return changed
+
+    def close(self) -> None:
+        """Close the files; arrays already handed out stay valid."""
+        for file in self.inputs:
+            file.close()
+
+    def reading(self, files: Iterable[OpenedFile]) -> Model:
+        """Tie the open files to the model: `close` closes them, and no output may be one."""
+        self.inputs = tuple(files)
+        return self
+
+    def __enter__(self) -> Model:
+        """Return the model."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the files."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Show architecture, counts and files."""
+        name = ", ".join(file.path.name for file in self.files[:1]) or "in memory"
+        return f"<Model {name}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"
+
+
+def alignment_of(metadata: Metadata) -> int:
+    """Return general.alignment, or 32; raises FormatError for a value that is no alignment."""
+    if "general.alignment" not in metadata:
+        return DEFAULT_ALIGNMENT
+    number = require_uint32(metadata["general.alignment"])
+    if number is None or not is_alignment(number):
+        raise FormatError(
+            f"general.alignment is {metadata['general.alignment']!r}",
+            remedy="It must be a uint32, a power of two from 8 on",
+        )
+    return number
+
+
+def is_alignment(number: int) -> bool:
+    """Whether `number` is a power of two and a multiple of 8."""
+    return number >= MIN_ALIGNMENT and number & (number - 1) == 0
+
+

@@ -1,0 +1,176 @@
+"""Where tensor bytes come from: a range of a file, an array, or another tensor transformed."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit import quants
+from ggufkit.errors import ClosedError, ShapeError, TensorTypeError
+from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width, to_byte_order
+from ggufkit.store import MappedFile
+from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
+from ggufkit.values import ByteOrder
+
+_TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Rows that lie in a mapped file from byte `offset` on."""
+
+    file: MappedFile
+    offset: int
+    nbytes: int
+    row_bytes: int
+    byte_order: ByteOrder
+
+    @property
+    def span(self) -> Span:
+        """The bytes in the file."""
+        return Span(self.file, self.offset, self.nbytes)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return a view of the map."""
+        if self.file.closed:
+            raise ClosedError(
+                f"{self.file.path} was closed", remedy="Read tensors before closing the model"
+            )
+        size = (stop - start) * self.row_bytes
+        if size == 0:
+            return np.empty((stop - start, self.row_bytes), np.uint8)
+        at = self.offset + start * self.row_bytes
+        return np.frombuffer(self.file.data, np.uint8, size, at).reshape(-1, self.row_bytes)
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Rows of packed bytes in memory, in the machine's little-endian form."""
+
+    data: Bytes
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Always little."""
+        return "little"
+
+    @property
+    def span(self) -> None:
+        """In no file."""
+        return
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return a view of the rows."""
+        return self.data[start:stop]
+
+
+@dataclass(frozen=True)
+class Retyped:
+    """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does."""
+
+    tensor: Tensor
+    type: TensorType
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Always little."""
+        return "little"
+
+    @property
+    def span(self) -> None:
+        """In no file."""
+        return
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Decode and pack rows `start` to `stop`."""
+        packed = in_order(self.tensor, "little").read(start, stop)
+        rows = quants.dequantize(packed, self.tensor.type, threads=1)
+        return quants.quantize(rows, self.type, threads=1)
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """Another source in the other byte order."""
+
+    inner: Source
+    type: TensorType
+    byte_order: ByteOrder
+
+    @property
+    def span(self) -> None:
+        """In no file."""
+        return
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read and swap rows `start` to `stop`."""
+        data = self.inner.read(start, stop)
+        return to_byte_order(data, self.type, self.inner.byte_order, self.byte_order)
+
+
+def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
+    """Return the tensor's source in `byte_order`: itself where no byte would move."""
+    if tensor.source.byte_order == byte_order or _is_bytewise(tensor.type):
+        return tensor.source
+    return Swapped(tensor.source, tensor.type, byte_order)
+
+
+@functools.cache
+def _is_bytewise(type: TensorType) -> bool:
+    return bool(type.fields) and all(f.rpartition("*")[2] == "1" for f in type.fields.split())
+
+
+def retyped(tensor: Tensor, type: str | int | TensorType) -> Tensor:
+    """Return `tensor` as another type: decoded to float32 and quantized when written.
+
+    Raises ShapeError where rows do not divide into blocks, TensorTypeError for opaque types.
+    """
+    target = tensor_type(type)
+    if target == tensor.type:
+        return tensor
+    quants.check_requantize(tensor.type, target)
+    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target))
+
+
+def from_array(
+    name: str, array: np.ndarray[Any, Any], type: str | int | TensorType | None = None
+) -> Tensor:
+    """Return the tensor of a NumPy array: in its own dtype, or quantized to `type` when written.
+
+    An array of uint8 together with a `type` holds rows already packed. Float and signed integer
+    dtypes have a tensor type of their own; any other raises TensorTypeError.
+    """
+    if type is not None and array.dtype == np.uint8:
+        return _from_packed(name, array, tensor_type(type))
+    own = _type_of(name, array.dtype)
+    packed = quants.quantize(array, own)
+    _, width = rows_and_width(array.shape)
+    source = ArraySource(packed.reshape(-1, own.row_bytes(width)))
+    tensor = Tensor.over(name, own, array.shape, source)
+    return tensor if type is None else retyped(tensor, type)
+
+
+def _from_packed(name: str, data: Bytes, type: TensorType) -> Tensor:
+    nbytes = data.shape[-1] if data.ndim else 0
+    if type.is_opaque or nbytes % type.block_bytes:
+        raise ShapeError(
+            f"tensor {name!r}: rows of {nbytes} bytes do not divide into the blocks of "
+            f"{type.block_bytes} bytes of {type}"
+        )
+    shape = (*data.shape[:-1], nbytes // type.block_bytes * type.block_size)
+    return Tensor.over(name, type, shape, ArraySource(np.ascontiguousarray(data).reshape(-1, nbytes)))
+
+
+def _type_of(name: str, dtype: np.dtype[Any]) -> TensorType:
+    kind = _TYPE_OF_DTYPE.get(dtype.newbyteorder("="))
+    if kind is None and dtype.name == "bfloat16":
+        return tensor_type("BF16")
+    if kind is None:
+        known = ", ".join(str(each) for each in _TYPE_OF_DTYPE)
+        raise TensorTypeError(
+            f"tensor {name!r}: no tensor type holds NumPy's {dtype}",
+            remedy=f"Convert to one of {known}, or give packed bytes with their type",
+        )
+    return kind
