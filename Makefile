@@ -1,0 +1,53 @@
+# Two commands do everything on a machine with Python 3.10+, a C++ compiler and make:
+# `make demo` shows ggufkit at work, `make test` proves it. Both build .venv when needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native -type f \
+	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp')
+
+.PHONY: help demo test lint format bench fetch clean
+.DELETE_ON_ERROR:
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{ printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/installed  ## inspect, check and quantize a real model, then run it in llama.cpp
+	@$(BIN)/python tools/demo.py
+
+test: lint fetch  ## lint, type-check and test everything
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/installed  ## ruff and mypy alone
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/installed  ## let ruff format and fix the sources
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: fetch  ## measure opening and codecs beside ggml and gguf-py
+	$(BIN)/python benchmarks/open.py
+	$(BIN)/python benchmarks/codec.py
+
+fetch: $(VENV)/installed  ## download the real models of the tests, once
+	@$(BIN)/python tests/real.py
+
+clean:  ## remove what was built; .cache keeps the downloads
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# The build tools live in the environment, so that a second build is incremental.
+$(VENV)/tools:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "ggufkit needs Python 3.10 or newer; try make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "Python lacks venv: on Debian, apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet cmake ninja nanobind scikit-build-core
+	@touch $@
+
+$(VENV)/installed: $(SOURCES) | $(VENV)/tools
+	$(BIN)/python -m pip install --quiet --no-build-isolation ".[demo,test]"
+	@touch $@

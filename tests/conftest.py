@@ -1,0 +1,52 @@
+"""Fixtures that every test may ask for; those of `REAL` come from outside this repository."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import real
+
+if TYPE_CHECKING:
+    import ctypes
+    from pathlib import Path
+
+REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need something real, so that `-m "not real"` runs anywhere."""
+    for item in items:
+        if REAL.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct as Q4_1."""
+    return real.smollm2()
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """Gemma 3 270M as Q4_K_M."""
+    return real.gemma3()
+
+
+@pytest.fixture(scope="session")
+def vocabularies() -> list[Path]:
+    """llama.cpp's own files of a vocabulary and no tensors."""
+    return real.vocabularies()
+
+
+@pytest.fixture(scope="session")
+def ggml() -> ctypes.CDLL:
+    """ggml's base library."""
+    return real.ggml()
+
+
+@pytest.fixture(scope="session")
+def llama_cpp() -> ctypes.CDLL:
+    """The whole of llama.cpp."""
+    return real.llama_cpp()

@@ -1,0 +1,64 @@
+"""The house as docs/design.md draws it: a module imports from lower floors only."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ggufkit"
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+IMPURE = {"io", "mmap", "os", "pathlib", "shutil", "subprocess", "tempfile", "threading", "time"}
+
+
+def drawn_floors() -> dict[str, int]:
+    """Return the floor of each room, read from the drawing in docs/design.md."""
+    drawing = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^ {4}([ \d]\d)  ((?:\w+ )+) ", drawing, flags=re.MULTILINE)
+    rooms = [(room, int(floor)) for floor, names in rows for room in names.split()]
+    assert len(rooms) == len(dict(rooms)), "a room is drawn twice"
+    return dict(rooms)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield each dotted name that a module imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively; write the whole name"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_rooms(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imported(path) if name.startswith("ggufkit.")}
+
+
+def test_every_room_is_drawn_and_every_drawn_room_exists():
+    rooms = {room_of(path) for path in MODULES + sorted(PACKAGE.glob("*/__init__.py"))}
+    assert rooms | {"_native"} == set(drawn_floors())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_module_imports_from_lower_floors_only(path):
+    floors = drawn_floors()
+    room = room_of(path)
+    wrong = {
+        other
+        for other in imported_rooms(path) - {room}
+        if floors.get(other, len(floors)) >= floors[room]
+    }
+    assert not wrong, f"{room} on floor {floors[room]} imports {sorted(wrong)}"
+
+
+def test_layout_is_pure():
+    roots = {name.split(".")[0] for name in imported(PACKAGE / "layout.py")}
+    assert not roots & IMPURE
