@@ -13,6 +13,7 @@ from ggufkit._version import __version__
 if TYPE_CHECKING:
     from ggufkit import errors, quants
     from ggufkit.checking import check
+    from ggufkit.coerce import typed
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
     from ggufkit.metadata import Metadata
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
     from ggufkit.quantizing import quantize
     from ggufkit.types import TensorType, ValueType
-    from ggufkit.values import typed
     from ggufkit.writing import save, write
 
 _HOMES = {
@@ -36,7 +36,7 @@ _HOMES = {
     "open": "opening",
     "quantize": "quantizing",
     "save": "writing",
-    "typed": "values",
+    "typed": "coerce",
     "write": "writing",
 }
 _MODULES = ("errors", "quants")
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
     """Import a public name from its home."""
     if name in _MODULES:
         return importlib.import_module(f"ggufkit.{name}")

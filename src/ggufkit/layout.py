@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 
@@ -63,6 +63,16 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of all files together."""
         return sum(file.nbytes for file in self.files)
+
+
+class LayoutOptions(TypedDict, total=False):
+    """What may be said of how a model is laid out; see `layout`."""
+
+    version: int | None
+    byte_order: ByteOrder | None
+    alignment: int | None
+    shard_size: int | None
+    shard_tensors: int | None
 
 
 def layout(  # noqa: PLR0913 (each is one property of the files)

@@ -5,30 +5,27 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ggufkit.coerce import typed_value
 from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.types import MAX_KEY_BYTES, VALUE_TYPES, ValueType
 from ggufkit.values import (
     CANONICAL,
+    Data,
     Layout,
     Value,
     decode_array,
     decode_scalar,
     encode,
     type_name,
-    typed_value,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 
 @dataclass(frozen=True)
 class Encoded:
     """A value as it lies in a file: type id at `start`, payload from `value_at` to `end`."""
 
-    data: Buffer
+    data: Data
     layout: Layout
     type: ValueType
     element_type: ValueType | None
@@ -68,11 +65,8 @@ class Metadata(Mapping[str, Value]):
     __slots__ = ("_entries",)
 
     def __init__(self, items: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
-        """Type each plain value by the documented defaults (`ggufkit.values.typed_value`)."""
-        pairs = items.items() if isinstance(items, Mapping) else items
-        self._entries: dict[str, Encoded | Value] = {}
-        for key, value in pairs:
-            self._entries[_checked_key(key)] = _typed_for(key, value)
+        """Type each plain value by the documented defaults (`ggufkit.coerce.typed_value`)."""
+        self._entries = _typed_entries(items)
 
     @classmethod
     def encoded(cls, entries: Iterable[tuple[str, Encoded]]) -> Metadata:
@@ -119,7 +113,7 @@ class Metadata(Mapping[str, Value]):
     def updated(self, items: Mapping[str, object]) -> Metadata:
         """Return metadata with `items` set: known keys keep their place, new ones come last."""
         changed = Metadata()
-        changed._entries = {**self._entries, **Metadata(items)._entries}
+        changed._entries = {**self._entries, **_typed_entries(items)}
         return changed
 
     def without(self, *keys: str) -> Metadata:
@@ -149,6 +143,13 @@ class Metadata(Mapping[str, Value]):
 def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:
     """Return value and element type of a scanner record (element None: no array)."""
     return VALUE_TYPES[kind], VALUE_TYPES.get(element)
+
+
+def _typed_entries(
+    items: Mapping[str, object] | Iterable[tuple[str, object]],
+) -> dict[str, Encoded | Value]:
+    pairs = items.items() if isinstance(items, Mapping) else items
+    return {_checked_key(key): _typed_for(key, value) for key, value in pairs}
 
 
 def _checked_key(key: object) -> str:

@@ -236,7 +236,8 @@ def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteO
     if order == wanted or type.is_opaque:
         return data
     blocks = np.ascontiguousarray(data).reshape(-1, type.block_bytes)
-    return blocks[:, _swap_order(type.fields)].reshape(data.shape)
+    swapped: Bytes = blocks[:, _swap_order(type.fields)].reshape(data.shape)
+    return swapped
 
 
 def _swap_order(fields: str) -> np.ndarray[Any, np.dtype[np.intp]]:
@@ -307,7 +308,7 @@ class Model:
     being one; after `close` its data can no longer be read.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a file says of itself)
         self,
         metadata: Metadata,
         tensors: Tensors,
@@ -394,5 +395,3 @@ def alignment_of(metadata: Metadata) -> int:
 def is_alignment(number: int) -> bool:
     """Whether `number` is a power of two and a multiple of 8."""
     return number >= MIN_ALIGNMENT and number & (number - 1) == 0
-
-

@@ -162,12 +162,11 @@ def _model(parts: list[Part], *, is_set: bool) -> Model:
 def _tensors(part: Part) -> Iterator[Tensor]:
     header = part.header
     for info in header.tensors:
-        width = info.nbytes if info.type.is_opaque else _row_bytes(info.shape, info.type)
+        width = (
+            info.nbytes
+            if info.type.is_opaque
+            else info.type.row_bytes(rows_and_width(info.shape)[1])
+        )
         at = header.data_offset + info.start
         source = FileSource(part.file, at, info.nbytes, width, header.byte_order)
         yield Tensor(info.name, info.type, info.shape, info.nbytes, source)
-
-
-def _row_bytes(shape: tuple[int, ...], type: Any) -> int:
-    row: int = type.row_bytes(rows_and_width(shape)[1])
-    return row

@@ -160,7 +160,8 @@ def _from_packed(name: str, data: Bytes, type: TensorType) -> Tensor:
             f"{type.block_bytes} bytes of {type}"
         )
     shape = (*data.shape[:-1], nbytes // type.block_bytes * type.block_size)
-    return Tensor.over(name, type, shape, ArraySource(np.ascontiguousarray(data).reshape(-1, nbytes)))
+    source = ArraySource(np.ascontiguousarray(data).reshape(-1, nbytes))
+    return Tensor.over(name, type, shape, source)
 
 
 def _type_of(name: str, dtype: np.dtype[Any]) -> TensorType:

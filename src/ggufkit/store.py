@@ -11,24 +11,24 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from ggufkit.errors import FormatError, OutputError
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from ggufkit.values import Data
 
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
 _BINARY: Final = getattr(os, "O_BINARY", 0)
 _seek_lock = threading.Lock()  # for platforms without positional reads and writes
 
 # Tests set these to None or False to force the fallbacks.
-copy_file_range = getattr(os, "copy_file_range", None)
+copy_file_range: Any = getattr(os, "copy_file_range", None)
 positional = hasattr(os, "pwrite")
 try:
-    import fcntl
+    import fcntl as _fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl: Any = None
+else:
+    fcntl = _fcntl
 
 
 class MappedFile:
@@ -42,7 +42,7 @@ class MappedFile:
             stat = os.fstat(descriptor)
             self.nbytes = stat.st_size
             self._identity = (stat.st_dev, stat.st_ino)
-            self.data: Buffer = b""
+            self.data: Data = b""
             if self.nbytes:
                 self.data = mmap.mmap(descriptor, self.nbytes, access=mmap.ACCESS_READ)
         finally:
@@ -78,7 +78,7 @@ class MappedFile:
                 self.data.close()
 
 
-def write_at(descriptor: int, data: Buffer, offset: int) -> None:
+def write_at(descriptor: int, data: Data | memoryview, offset: int) -> None:
     """Write all of `data` at `offset`, however many calls it takes."""
     view = memoryview(data).cast("B")
     while view:

@@ -151,7 +151,5 @@ def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
     known = _BY_NAME.get(id_or_name.upper())
     if known is None:
         names = ", ".join(row.name for row in _ROWS if not row.is_opaque)
-        raise TensorTypeError(
-            f"unknown tensor type {id_or_name!r}", remedy=f"Use one of {names}"
-        )
+        raise TensorTypeError(f"unknown tensor type {id_or_name!r}", remedy=f"Use one of {names}")
     return known

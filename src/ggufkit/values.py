@@ -7,10 +7,11 @@ them know their GGUF type, so writing a value again gives the bytes it was read 
 
 from __future__ import annotations
 
+import mmap
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
+from typing import Any, Final, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -18,16 +19,14 @@ from ggufkit import _native
 from ggufkit.errors import ValueTypeError
 from ggufkit.types import VALUE_TYPES, ValueType
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
+Data: TypeAlias = "bytes | mmap.mmap"  # the whole content of a file, or encoded values
 ByteOrder = Literal["little", "big"]
 # np.generic: a NumPy number, whose dtype says the GGUF type.
-Value: TypeAlias = "bool | str | np.generic | np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
+Value: TypeAlias = "bool | str | np.generic | Array"
 MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner: deeper nesting is an attack, not a model
 _ORDER: Final = {"little": "<", "big": ">"}
 _BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
-_INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
 _INNER: Final = np.dtype(
     [("element_type", "u4"), ("pad", "u4"), ("count", "u8"), ("value_at", "u8"), ("end", "u8")]
 )
@@ -67,7 +66,7 @@ class _Packed(Sequence[Any]):
 
     __slots__ = ("_at", "_count", "_data", "_end", "_index", "_layout")
 
-    def __init__(self, data: Buffer, at: int, end: int, count: int, layout: Layout) -> None:
+    def __init__(self, data: Data, at: int, end: int, count: int, layout: Layout) -> None:
         self._data = data
         self._at = at
         self._end = end
@@ -111,7 +110,7 @@ class Strings(_Packed):
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Buffer, at: int, end: int, count: int, layout: Layout) -> Strings:
+    def lying(cls, data: Data, at: int, end: int, count: int, layout: Layout) -> Strings:
         """Make the sequence that lies encoded in `data[at:end]`."""
         strings = cls.__new__(cls)
         _Packed.__init__(strings, data, at, end, count, layout)
@@ -190,24 +189,26 @@ class Arrays(_Packed):
 
     __slots__ = ()
 
-    def __init__(self, items: Iterable[object] = ()) -> None:
-        """Encode `items` once; each must be an array, of any element types."""
-        packed = [_encode_inner(item, CANONICAL, 1) for item in items]
+    def __init__(self, items: Iterable[Array] = ()) -> None:
+        """Encode `items` once; each must be a NumPy array, `Strings` or `Arrays`."""
+        inner = list(items)
+        _check_depth(inner)
+        packed = [_encode_array(item, CANONICAL) for item in inner]
         data = b"".join(packed)
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Buffer, at: int, end: int, count: int, layout: Layout) -> Arrays:
+    def lying(cls, data: Data, at: int, end: int, count: int, layout: Layout) -> Arrays:
         """Make the sequence that lies encoded in `data[at:end]`."""
         arrays = cls.__new__(cls)
         _Packed.__init__(arrays, data, at, end, count, layout)
         return arrays
 
     @overload
-    def __getitem__(self, index: int) -> Value: ...
+    def __getitem__(self, index: int) -> Array: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Value]: ...
-    def __getitem__(self, index: int | slice) -> Value | list[Value]:
+    def __getitem__(self, index: slice) -> list[Array]: ...
+    def __getitem__(self, index: int | slice) -> Array | list[Array]:
         """Decode one inner array, or the list of a slice."""
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._count))]
@@ -240,7 +241,18 @@ class Arrays(_Packed):
         return [inner.tolist() for inner in self]
 
     def _recoded(self, layout: Layout) -> bytes:
-        return b"".join(_encode_inner(inner, layout, 1) for inner in self)
+        return b"".join(_encode_array(inner, layout) for inner in self)
+
+
+def _check_depth(inner: list[Array]) -> None:
+    level = inner
+    for _ in range(MAX_ARRAY_DEPTH - 1):
+        level = [item for array in level if isinstance(array, Arrays) for item in array]
+        if not level:
+            return
+    raise ValueTypeError(
+        f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Nest them less"
+    )
 
 
 def _shorten(name: str, items: Sequence[Any], count: int) -> str:
@@ -251,7 +263,7 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 # Bytes to values.
 
 
-def decode_scalar(data: Buffer, kind: ValueType, at: int, end: int, layout: Layout) -> Value:
+def decode_scalar(data: Data, kind: ValueType, at: int, end: int, layout: Layout) -> Value:
     """Return the scalar of type `kind` that lies in `data[at:end]`."""
     if kind is ValueType.STRING:
         raw = bytes(memoryview(data)[at + layout.count_bytes : end])
@@ -263,8 +275,8 @@ def decode_scalar(data: Buffer, kind: ValueType, at: int, end: int, layout: Layo
 
 
 def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
-    data: Buffer, kind: ValueType, count: int, at: int, end: int, layout: Layout
-) -> Value:
+    data: Data, kind: ValueType, count: int, at: int, end: int, layout: Layout
+) -> Array:
     """Return the array of `count` elements of type `kind` that lies in `data[at:end]`."""
     if kind is ValueType.STRING:
         return Strings.lying(data, at, end, count, layout)
@@ -297,25 +309,19 @@ def encode(value: Value, layout: Layout) -> bytes:
     """Return a typed value's bytes, beginning with its type id."""
     kind = value_type(value)
     head = layout.u32(kind.id)
-    if kind is ValueType.ARRAY:
-        return head + _encode_inner(value, layout, 0)
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        return head + _encode_array(value, layout)
     if isinstance(value, str):
         return head + encode_string(value, layout)
-    if isinstance(value, bool | np.bool_):
-        return head + bytes([bool(value)])
+    if isinstance(value, bool):
+        return head + bytes([value])
     return head + np.asarray(value).astype(f"{layout.mark}{kind.dtype}").tobytes()
 
 
-def _encode_inner(value: object, layout: Layout, depth: int) -> bytes:
-    if depth >= MAX_ARRAY_DEPTH:
-        raise ValueTypeError(
-            f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Nest them less"
-        )
-    array = typed_array(value)
-    element = element_type(array)
-    head = layout.u32(element.id) + layout.count(len(array))
+def _encode_array(array: Array, layout: Layout) -> bytes:
+    head = layout.u32(element_type(array).id) + layout.count(len(array))
     if isinstance(array, np.ndarray):
-        return head + array.astype(array.dtype.newbyteorder(layout.mark), copy=False).tobytes()
+        return head + array.astype(f"{layout.mark}{array.dtype.str[1:]}", copy=False).tobytes()
     return head + array.encoded(layout)
 
 
@@ -329,28 +335,28 @@ def value_type(value: object) -> ValueType:
     if isinstance(value, bool):
         return ValueType.BOOL
     if isinstance(value, np.generic):
-        return _dtype_type(value.dtype)
+        return dtype_type(value.dtype)
     return ValueType.ARRAY
 
 
-def element_type(array: np.ndarray[Any, Any] | Strings | Arrays) -> ValueType:
+def element_type(array: Array) -> ValueType:
     """Return the GGUF type of a typed array's elements."""
     if isinstance(array, Strings):
         return ValueType.STRING
     if isinstance(array, Arrays):
         return ValueType.ARRAY
-    return _dtype_type(array.dtype)
+    return dtype_type(array.dtype)
 
 
 def type_name(value: Value) -> str:
     """Return the type in the notation of `typed`: "uint32", "array[string]", "array[array]"."""
-    kind = value_type(value)
-    if kind is ValueType.ARRAY:
-        return f"array[{element_type(typed_array(value)).name.lower()}]"
-    return kind.name.lower()
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        return f"array[{element_type(value).name.lower()}]"
+    return value_type(value).name.lower()
 
 
-def _dtype_type(dtype: np.dtype[Any]) -> ValueType:
+def dtype_type(dtype: np.dtype[Any]) -> ValueType:
+    """Return the GGUF type of a NumPy dtype in any byte order; ValueTypeError if it has none."""
     kind = _BY_DTYPE.get(dtype.newbyteorder("="))
     if kind is None:
         known = ", ".join(str(each) for each in _BY_DTYPE)
@@ -360,217 +366,6 @@ def _dtype_type(dtype: np.dtype[Any]) -> ValueType:
     return kind
 
 
-# Plain Python values to typed ones.
-
-
-def typed(type: str | ValueType, value: object) -> Value:
-    """Return `value` as a value of the GGUF `type`, or raise ValueTypeError if it does not fit.
-
-    `type` is a ValueType or its name in any case: "uint8" … "float64", "bool", "string",
-    "array[uint64]", "array[string]", "array[array]" (each inner array typed on its own).
-    Integers must be in range and floats are rounded to the nearest; nothing else is converted.
-    """
-    name = type.name if isinstance(type, ValueType) else str(type)
-    folded = name.strip().upper()
-    if folded.startswith("ARRAY[") and folded.endswith("]"):
-        return _typed_elements(_value_type(folded[6:-1]), value)
-    kind = _value_type(folded)
-    if kind is ValueType.ARRAY:
-        return typed_array(value)
-    return _typed_scalar(kind, value)
-
-
-def typed_value(value: object) -> Value:
-    """Return `value` with a GGUF type: its own, or the documented default of a plain value.
-
-    NumPy scalars and arrays keep their dtype. Of plain values, `bool` is bool, `str` string,
-    `float` float32 (rounded to nearest; too large is an error), and `int` the first of uint32,
-    int32, uint64 and int64 that holds it. A list or tuple is an array of the one type that holds
-    all its items; an empty one has no type, so `typed("array[string]", [])` must say it.
-    """
-    if isinstance(value, Strings | Arrays | str | bool):
-        return value
-    if isinstance(value, np.generic):
-        return _kept_scalar(value)
-    if isinstance(value, int | float):
-        return _typed_scalar(_default_type([value]), value)
-    return typed_array(value)
-
-
-def typed_array(value: object) -> np.ndarray[Any, Any] | Strings | Arrays:
-    """Return `value` as a typed array, as `typed_value` does."""
-    if isinstance(value, Strings | Arrays):
-        return value
-    if isinstance(value, np.ndarray):
-        return _kept_array(value)
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return _typed_list(list(value))
-    name = value.__class__.__name__
-    raise ValueTypeError(
-        f"a value of Python type {name} has no GGUF type",
-        remedy="Use str, bool, int, float, a list of these, or NumPy scalars and arrays",
-    )
-
-
-def plain(value: Value) -> Any:
-    """Return the value as plain Python: int, float, bool, str, or (nested) lists of these."""
-    return value if isinstance(value, str | bool) else value.tolist()
-
-
-def _value_type(name: str) -> ValueType:
-    try:
-        return ValueType[name]
-    except KeyError:
-        known = ", ".join(kind.name.lower() for kind in ValueType)
-        raise ValueTypeError(
-            f"unknown value type {name.lower()!r}", remedy=f"Use one of {known}, or array[...]"
-        ) from None
-
-
-def _kept_scalar(value: np.generic) -> Value:
-    if isinstance(value, np.str_):
-        return str(value)
-    if isinstance(value, np.bool_):
-        return bool(value)
-    _dtype_type(value.dtype)
-    return value
-
-
-def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Strings:
-    if array.ndim != 1:
-        raise ValueTypeError(
-            f"an array of {array.ndim} dimensions is no GGUF value",
-            remedy="Use one dimension, or `list(array)` for an array of arrays",
-        )
-    if array.dtype.kind == "U":
-        return Strings(array.tolist())
-    _dtype_type(array.dtype)
-    frozen = array.copy()
-    frozen.flags.writeable = False
-    return frozen
-
-
-def _typed_list(items: list[Any]) -> np.ndarray[Any, Any] | Strings | Arrays:
-    if not items:
-        raise ValueTypeError(
-            "an empty list has no element type",
-            remedy='Say it: typed("array[string]", []), or an empty NumPy array',
-        )
-    if all(isinstance(item, np.generic) for item in items):
-        kinds = {_dtype_type(item.dtype) for item in items if not isinstance(item, np.str_)}
-        if len(kinds) == 1 and not isinstance(items[0], np.str_):
-            return np.array(items, kinds.pop().dtype)
-    if all(isinstance(item, str) for item in items):
-        return Strings(items)
-    if all(_is_array(item) for item in items):
-        return Arrays(items)
-    return _elements(_default_type(items), items)
-
-
-def _is_array(item: object) -> bool:
-    return isinstance(item, list | tuple | np.ndarray | Strings | Arrays)
-
-
-def _default_type(items: list[Any]) -> ValueType:
-    kinds = {item.__class__ for item in items}
-    if kinds == {bool}:
-        return ValueType.BOOL
-    if kinds == {float}:
-        return ValueType.FLOAT32
-    if kinds == {int}:
-        low, high = min(items), max(items)
-        for kind in _INTEGERS:
-            limits = np.iinfo(str(kind.dtype))
-            if limits.min <= low and high <= limits.max:
-                return kind
-        raise ValueTypeError(f"no GGUF integer type holds {low if low < 0 else high}")
-    names = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise ValueTypeError(
-        f"one GGUF array cannot hold values of {names}",
-        remedy="Make all items one type, or say it: typed('array[float32]', items)",
-    )
-
-
-def _typed_elements(kind: ValueType, value: object) -> Value:
-    if isinstance(value, np.ndarray | Strings | Arrays):
-        items: list[Any] = value.tolist() if not isinstance(value, Arrays) else list(value)
-    elif isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
-        items = list(value)
-    else:
-        raise ValueTypeError(f"{value!r} is no array", remedy="Give a list")
-    if kind is ValueType.ARRAY:
-        return Arrays(items)
-    return _elements(kind, items)
-
-
-def _elements(kind: ValueType, items: list[Any]) -> np.ndarray[Any, Any] | Strings:
-    if kind is ValueType.STRING:
-        return Strings(str(_typed_scalar(kind, item)) for item in items)
-    array = np.array([_typed_scalar(kind, item) for item in items], kind.dtype)
-    array.flags.writeable = False
-    return array
-
-
-def _typed_scalar(kind: ValueType, value: object) -> bool | str | np.generic:
-    item = value.item() if isinstance(value, np.generic) else value
-    if kind is ValueType.STRING and isinstance(item, str):
-        encode_string(item, CANONICAL)
-        return item
-    if kind is ValueType.BOOL and isinstance(item, bool):
-        return item
-    if kind.dtype and kind is not ValueType.BOOL and not isinstance(item, bool):
-        number = _number(np.dtype(kind.dtype), item)
-        if number is not None:
-            return number
-    raise ValueTypeError(
-        f"{value!r} does not fit the GGUF type {kind.name.lower()}",
-        remedy="Give a value of that type, or name another type",
-    )
-
-
-def _number(dtype: np.dtype[Any], item: object) -> np.generic | None:
-    if dtype.kind == "f":
-        return _float(dtype, item) if isinstance(item, int | float) else None
-    limits = np.iinfo(dtype)
-    if isinstance(item, int) and limits.min <= item <= limits.max:
-        integer: np.generic = dtype.type(item)
-        return integer
-    return None
-
-
-def _float(dtype: np.dtype[Any], item: float) -> np.generic | None:
-    try:
-        wide = float(item)
-    except OverflowError:
-        return None
-    with np.errstate(over="ignore"):
-        number: np.generic = dtype.type(wide)
-    if np.isinf(number) and not np.isinf(wide):
-        return None
-    exact = isinstance(item, float) or int(number) == item
-    return number if exact else None
-
-
 def require_uint32(value: object) -> int | None:
     """Return the number of a uint32 value, None for a value of another type."""
     return int(value) if isinstance(value, np.uint32) else None
-
-
-__all__ = [
-    "CANONICAL",
-    "Arrays",
-    "ByteOrder",
-    "Layout",
-    "Strings",
-    "Value",
-    "decode_array",
-    "decode_scalar",
-    "encode",
-    "encode_string",
-    "plain",
-    "typed",
-    "typed_array",
-    "typed_value",
-    "type_name",
-    "value_type",
-]

@@ -11,18 +11,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ggufkit.errors import DiskSpaceError, GGUFError, OutputError
-from ggufkit.layout import Extent, Plan, PlannedFile, layout
+from ggufkit.layout import Extent, LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.quants import usable_cores
 from ggufkit.sources import from_array
 from ggufkit.store import Staging, copy_at, read_exactly, sweep, sync_folder, write_at
-from ggufkit.values import ByteOrder
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Progress = Callable[[int, int], None]
 
@@ -48,7 +50,7 @@ def write(
     *,
     threads: int | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[LayoutOptions],
 ) -> list[Path]:
     """Write `model` to `path` and return the paths of the files written.
 
@@ -73,19 +75,20 @@ def save(
     path: str | os.PathLike[str] | IO[bytes],
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
-    **options: Any,
+    **options: Unpack[LayoutOptions],
 ) -> list[Path]:
     """Write NumPy arrays and plain metadata as a GGUF file; return the paths written.
 
     Each tensor is an array (stored in its dtype), a pair of an array and a tensor type
     (quantized to it; uint8 means bytes already packed), or a Tensor. Values of `metadata` are
-    typed as `ggufkit.values.typed_value` documents. `options` are those of `write`.
+    typed as `ggufkit.coerce.typed_value` documents. `options` are
+    those of `layout`.
     """
     made = Tensors(as_tensor(name, value) for name, value in tensors.items())
     return write(Model(Metadata(metadata or {}), made), path, **options)
 
 
-def as_tensor(name: str, value: Any) -> Tensor:
+def as_tensor(name: str, value: object) -> Tensor:
     """Return the tensor called `name` that `value` describes, as `save` documents it."""
     if isinstance(value, Tensor):
         return Tensor(name, value.type, value.shape, value.nbytes, value.source)
@@ -120,8 +123,7 @@ def execute(
     targets = [folder / file.name for file in plan.files]
     stages: list[Staging] = []
     try:
-        for target in targets:
-            stages.append(Staging(target))
+        stages.extend(Staging(target) for target in targets)
         workers = threads or usable_cores()
         with ThreadPoolExecutor(workers) as pool:
             _write_files(plan, stages, pool, workers * IN_FLIGHT, progress)
@@ -207,12 +209,10 @@ def _write_chunk(chunk: Chunk, descriptor: int) -> int:
 
 def _made(chunk: Chunk) -> memoryview:
     data = np.ascontiguousarray(chunk.extent.source.read(chunk.start, chunk.stop))
-    return memoryview(data.reshape(-1))
+    return data.reshape(-1).data
 
 
-def _completed(
-    pool: Executor, tasks: Iterable[tuple[Any, ...]], in_flight: int
-) -> Iterator[Any]:
+def _completed(pool: Executor, tasks: Iterable[tuple[Any, ...]], in_flight: int) -> Iterator[Any]:
     """Run tasks in any order and yield their results; on any error drop what has not begun."""
     pending: set[Future[Any]] = set()
     try:
