@@ -1,0 +1,118 @@
+// The kernels' face to Python: checks every size, then runs without the interpreter lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "quants/dispatch.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class Number>
+using Buffer = nb::ndarray<Number, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using FloatsIn = Buffer<const float>;
+using FloatsOut = Buffer<float>;
+using BytesIn = Buffer<const uint8_t>;
+using BytesOut = Buffer<uint8_t>;
+
+void require(bool holds, const char *what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+template <class Array>
+void require_aligned(const Array &array) {
+    require(reinterpret_cast<uintptr_t>(array.data()) % sizeof(float) == 0,
+            "the floats are not aligned to 4 bytes");
+}
+
+const Codec &codec_of(const std::string &isa, uint32_t id) {
+    const Codec *codec = find_codec(table_named(isa), id);
+    if (!codec) throw std::invalid_argument("no codec for tensor type " + std::to_string(id));
+    return *codec;
+}
+
+// Sizes are compared through block counts, as a product could wrap.
+void require_matching(const Codec &codec, size_t elements, size_t bytes) {
+    require(elements % codec.block_size == 0 && bytes % codec.block_bytes == 0,
+            "the buffers do not hold whole blocks");
+    require(elements / codec.block_size == bytes / codec.block_bytes,
+            "the buffers do not hold equally many blocks");
+}
+
+int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
+               std::optional<FloatsIn> weights, const std::string &isa) {
+    const Codec &codec = codec_of(isa, id);
+    require(codec.encode != nullptr, "the tensor type has no encoder");
+    require(codec.weights != weights_required || weights, "the tensor type requires weights");
+    require_matching(codec, src.size(), dst.size());
+    require_aligned(src);
+    require(width > 0 && width % codec.block_size == 0 && src.size() % width == 0,
+            "the width does not fit");
+    require(!weights || weights->size() == width, "there must be one weight per column");
+    if (weights) require_aligned(*weights);
+    const float *weight = weights ? weights->data() : nullptr;
+    nb::gil_scoped_release unlocked;
+    return codec.encode(src.data(), dst.data(), static_cast<int64_t>(src.size() / width),
+                        static_cast<int64_t>(width), weight);
+}
+
+void decode(uint32_t id, BytesIn src, FloatsOut dst, bool streaming, const std::string &isa) {
+    const Codec &codec = codec_of(isa, id);
+    require_matching(codec, dst.size(), src.size());
+    require_aligned(dst);
+    const auto blocks = static_cast<int64_t>(src.size() / codec.block_bytes);
+    nb::gil_scoped_release unlocked;
+    codec.decode(src.data(), dst.data(), blocks, streaming);
+}
+
+int64_t validate(uint32_t id, BytesIn src, const std::string &isa) {
+    const Codec &codec = codec_of(isa, id);
+    require(src.size() % codec.block_bytes == 0, "the buffer does not hold whole blocks");
+    const auto blocks = static_cast<int64_t>(src.size() / codec.block_bytes);
+    nb::gil_scoped_release unlocked;
+    return codec.validate(src.data(), blocks);
+}
+
+nb::list instruction_sets() {
+    nb::list names;
+    for (const Table *table : runnable_tables()) names.append(table->isa);
+    return names;
+}
+
+nb::list codecs(const std::string &isa) {
+    const Table &table = table_named(isa);
+    nb::list rows;
+    for (uint32_t i = 0; i < table.count; ++i) {
+        const Codec &codec = table.codecs[i];
+        rows.append(nb::make_tuple(codec.id, codec.name, codec.block_size, codec.block_bytes,
+                                   codec.encode != nullptr, static_cast<int>(codec.weights)));
+    }
+    return rows;
+}
+
+}  // namespace
+
+void bind_quants(nb::module_ &module) {
+    module.def("instruction_sets", &instruction_sets,
+               "Names of the instruction sets that this machine runs, the fastest first.");
+    module.def("codecs", &codecs, nb::arg("isa"),
+               "Rows (id, name, block size, block bytes, can encode, weights) of a table; "
+               "weights: 0 unused, 1 taken, 2 required.");
+    module.def("encode", &encode, nb::arg("id"), nb::arg("src").noconvert(),
+               nb::arg("dst").noconvert(), nb::arg("width"),
+               nb::arg("weights").noconvert().none(), nb::arg("isa"),
+               "Encode float32 rows; return the first element that does not fit, or -1.");
+    module.def("decode", &decode, nb::arg("id"), nb::arg("src").noconvert(),
+               nb::arg("dst").noconvert(), nb::arg("streaming"), nb::arg("isa"),
+               "Decode blocks to float32, past the caches where `streaming`.");
+    module.def("validate", &validate, nb::arg("id"), nb::arg("src").noconvert(), nb::arg("isa"),
+               "Return the first block that ggml's row validation refuses, or -1.");
+    module.def("last_level_cache_bytes", &last_level_cache_bytes,
+               "Size of the last-level cache in bytes.");
+}

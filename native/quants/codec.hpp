@@ -1,0 +1,83 @@
+// Turns a type's functions for one block, or one tile, into codecs for whole rows.
+//
+// A type is a struct with `id`, `name`, `block_size`, `block_bytes` and
+//   encode_block, decode_block   the scalar port, in ggml's order of operations;
+//   encode_lanes                 a tile of one block per lane: tile[i] holds their elements i;
+//   decode_lanes<Store>          `run` blocks, lanes along their elements;
+//   is_valid                     what ggml's row validation asks of a block.
+// The scalar port serves the blocks that fill no tile and the whole of the portable object.
+#pragma once
+#include "simd.hpp"
+#include "table.hpp"
+
+namespace {
+
+#if defined(GGUFKIT_PORTABLE)
+constexpr bool portable = true;
+#else
+constexpr bool portable = false;
+#endif
+
+template <class Type>
+int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, const float *) {
+    const int64_t blocks = rows * (width / Type::block_size);
+    int64_t block = 0;
+    if constexpr (!portable) {
+        for (; block + lanes <= blocks; block += lanes) {
+            Floats tile[Type::block_size];
+            load_tile<Type::block_size>(src + block * Type::block_size, tile);
+            Type::encode_lanes(tile, dst + block * Type::block_bytes);
+        }
+    }
+    for (; block < blocks; ++block) {
+        Type::encode_block(src + block * Type::block_size, dst + block * Type::block_bytes);
+    }
+    return nothing_wrong;
+}
+
+// How many blocks decode_lanes takes: one, or sixteen of a single element.
+template <class Type>
+constexpr int run = Type::block_size == 1 ? 16 : 1;
+
+template <class Type, class Store>
+int64_t decode_runs(const uint8_t *src, float *dst, int64_t blocks) {
+    int64_t block = 0;
+    for (; block + run<Type> <= blocks; block += run<Type>) {
+        Type::template decode_lanes<Store>(src + block * Type::block_bytes,
+                                           dst + block * Type::block_size);
+    }
+    return block;
+}
+
+template <class Type>
+void decode(const uint8_t *src, float *dst, int64_t blocks, bool streaming) {
+    int64_t block = 0;
+    if constexpr (!portable) {
+        const bool aligned = reinterpret_cast<uintptr_t>(dst) % sizeof(Floats) == 0;
+        if (streaming && aligned) {
+            block = decode_runs<Type, Streamed>(src, dst, blocks);
+            finish_streaming();
+        } else {
+            block = decode_runs<Type, Cached>(src, dst, blocks);
+        }
+    }
+    for (; block < blocks; ++block) {
+        Type::decode_block(src + block * Type::block_bytes, dst + block * Type::block_size);
+    }
+}
+
+template <class Type>
+int64_t validate(const uint8_t *src, int64_t blocks) {
+    for (int64_t block = 0; block < blocks; ++block) {
+        if (!Type::is_valid(src + block * Type::block_bytes)) return block;
+    }
+    return nothing_wrong;
+}
+
+template <class Type>
+constexpr Codec codec() {
+    return {Type::id,       Type::name,     Type::block_size, Type::block_bytes,
+            weights_unused, encode<Type>,   decode<Type>,     validate<Type>};
+}
+
+}  // namespace

@@ -1,0 +1,154 @@
+// Vectors of one instruction set, and the few primitives that kernels are written in.
+//
+// Arithmetic, comparison with scalars' meaning, shifts and bit operations come from the vector
+// extensions of GCC and Clang. What those cannot say well stands in the simd_*.hpp of the
+// instruction set; simd_generic.hpp says it in vector extensions alone, for NEON and for any
+// forced lane count. Each primitive means, lane by lane, what its scalar namesake means.
+#pragma once
+#include "scalar.hpp"
+
+#if defined(GGUFKIT_LANES)
+#define UNROLL  // a forced lane count is there to be tested, not to be fast
+#elif defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 64")
+#endif
+
+namespace {
+
+#if defined(GGUFKIT_LANES)
+constexpr int lanes = GGUFKIT_LANES;
+#elif defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * lanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
+typedef int8_t Bytes __attribute__((vector_size(16)));  // sixteen levels on their way to floats
+typedef uint8_t Octets __attribute__((vector_size(16)));
+
+KERNEL_INLINE Floats splat(float value) { return value - Floats{}; }
+KERNEL_INLINE Ints splat(int32_t value) { return value - Ints{}; }
+
+KERNEL_INLINE Floats load(const float *from) {
+    Floats value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+KERNEL_INLINE void store(float *to, Floats value) { memcpy(to, &value, sizeof value); }
+
+KERNEL_INLINE Octets load_octets(const uint8_t *from) { return read<Octets>(from); }
+
+KERNEL_INLINE Ints bits_of(Floats value) { return (Ints)value; }
+KERNEL_INLINE Floats float_of(Ints bits) { return (Floats)bits; }
+
+KERNEL_INLINE Ints shift_right(Ints value, int count) { return (Ints)((Words)value >> count); }
+
+KERNEL_INLINE Floats absolute(Floats value) { return float_of(bits_of(value) & 0x7FFFFFFF); }
+
+KERNEL_INLINE Ints sign_of(Floats value) { return bits_of(value) & INT32_MIN; }
+
+KERNEL_INLINE Floats to_floats(Ints value) { return __builtin_convertvector(value, Floats); }
+
+}  // namespace
+
+#if defined(__AVX512F__) && !defined(GGUFKIT_LANES)
+#include "simd_avx512.hpp"
+#elif defined(__AVX2__) && !defined(GGUFKIT_LANES)
+#include "simd_avx2.hpp"
+#elif defined(__SSE4_2__) && !defined(GGUFKIT_LANES)
+#include "simd_sse4.hpp"
+#else
+#include "simd_generic.hpp"
+#endif
+
+namespace {
+
+KERNEL_INLINE Ints round_half_away(Floats value) {
+    return truncate(value + float_of(sign_of(value) | bits_of(splat(0.49999997f))));
+}
+
+KERNEL_INLINE Floats inverse_or_zero(Floats scale) {
+    return select(equal(scale, splat(0.0f)), splat(0.0f), 1.0f / scale);
+}
+
+// Four lanes of levels as the four bytes of a word, the first lowest; wider bits are dropped.
+KERNEL_INLINE Ints pack_bytes(Ints a, Ints b, Ints c, Ints d) {
+    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
+}
+
+// Reads one block of `Size` elements per lane: tile[i] holds element i of each lane's block.
+// Prefetching the next tile by hand, as the strided reads defeat the hardware's own.
+template <int Size>
+KERNEL_INLINE void load_tile(const float *src, Floats *tile) {
+    if constexpr (Size == 1) {
+        tile[0] = load(src);
+    } else {
+        for (int i = 0; i < Size; i += lanes) {
+            Floats rows[lanes];
+            UNROLL
+            for (int lane = 0; lane < lanes; ++lane) {
+                rows[lane] = load(src + lane * Size + i);
+                if (i % 16 == 0) __builtin_prefetch(src + (lane + lanes) * Size + i);
+            }
+            transpose(rows);
+            UNROLL
+            for (int lane = 0; lane < lanes; ++lane) tile[i + lane] = rows[lane];
+        }
+    }
+}
+
+// Writes `Count` words per lane to dst + lane * Stride.
+template <int Count, int Stride>
+KERNEL_INLINE void store_words(const Ints *words, uint8_t *dst) {
+    constexpr int step = Count < lanes ? Count : lanes;
+    static_assert(Count % step == 0, "words come in whole vectors or as a part of one");
+    UNROLL
+    for (int first = 0; first < Count; first += step) {
+        Floats rows[lanes] = {};
+        UNROLL
+        for (int i = 0; i < step; ++i) rows[i] = float_of(words[first + i]);
+        transpose(rows);
+        UNROLL
+        for (int lane = 0; lane < lanes; ++lane) {
+            memcpy(dst + lane * Stride + 4 * first, &rows[lane], 4 * step);
+        }
+    }
+}
+
+// Writes the low 16 bits of each lane to dst + lane * Stride.
+template <int Stride>
+KERNEL_INLINE void scatter_halves(Ints halves, uint8_t *dst) {
+    int32_t values[lanes];
+    memcpy(values, &halves, sizeof values);
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) {
+        write(dst + lane * Stride, static_cast<uint16_t>(values[lane]));
+    }
+}
+
+// Where decoded floats go: through the caches, or past them to memory.
+struct Cached {
+    static KERNEL_INLINE void put(float *to, Floats value) { store(to, value); }
+};
+struct Streamed {
+    static KERNEL_INLINE void put(float *to, Floats value) { stream(to, value); }
+};
+
+// Sixteen levels, each turned to a float and by `decode` to the element it stands for.
+template <class Store, class Decode>
+KERNEL_INLINE void put_levels(float *to, Bytes levels, Decode decode) {
+    UNROLL
+    for (int part = 0; part < 16 / lanes; ++part) {
+        Store::put(to + part * lanes, decode(to_floats(widen(levels, part))));
+    }
+}
+
+}  // namespace

@@ -1,0 +1,85 @@
+// The primitives in AVX2 and F16C (x86-64-v3), eight lanes.
+#pragma once
+#include <immintrin.h>
+
+namespace {
+
+typedef Ints Mask;  // all bits of a lane set, or none
+
+KERNEL_INLINE Mask less(Floats a, Floats b) { return a < b; }
+KERNEL_INLINE Mask equal(Floats a, Floats b) { return a == b; }
+KERNEL_INLINE Mask is_nan(Floats a) { return a != a; }
+KERNEL_INLINE Mask above(Ints a, Ints b) { return a > b; }
+KERNEL_INLINE Floats select(Mask mask, Floats a, Floats b) {
+    return (Floats)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)mask);
+}
+KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) {
+    return bits_of(select(mask, float_of(a), float_of(b)));
+}
+
+KERNEL_INLINE Floats maximum(Floats a, Floats b) { return (Floats)_mm256_max_ps(a, b); }
+KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm256_min_ps(a, b); }
+KERNEL_INLINE Ints minimum(Ints a, Ints b) {
+    return (Ints)_mm256_min_epi32((__m256i)a, (__m256i)b);
+}
+
+KERNEL_INLINE Ints truncate(Floats value) { return (Ints)_mm256_cvttps_epi32(value); }
+
+KERNEL_INLINE __m128i narrow_to_16(Ints value) {
+    const __m256i low = (__m256i)(value & 0xFFFF);
+    return _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+}
+
+KERNEL_INLINE Floats float_of_half(Ints half) {
+    return (Floats)_mm256_cvtph_ps(narrow_to_16(half));
+}
+
+KERNEL_INLINE Ints half_of_float(Floats value) {
+    const Floats quiet = float_of(sign_of(value) | 0x7FC00000);  // the hardware keeps payloads
+    const Floats plain = select(is_nan(value), quiet, value);
+    return (Ints)_mm256_cvtepu16_epi32(_mm256_cvtps_ph(plain, _MM_FROUND_TO_NEAREST_INT));
+}
+
+KERNEL_INLINE float scalar_of_half(uint16_t half) { return _cvtsh_ss(half); }
+
+KERNEL_INLINE Ints load_halves(const uint8_t *from) {
+    return (Ints)_mm256_cvtepu16_epi32(read<__m128i>(from));
+}
+
+KERNEL_INLINE void store_halves(uint8_t *to, Ints value) { write(to, narrow_to_16(value)); }
+
+KERNEL_INLINE Ints widen(Bytes levels, int part) {
+    const __m128i all = (__m128i)levels;
+    return (Ints)_mm256_cvtepi8_epi32(part ? _mm_unpackhi_epi64(all, all) : all);
+}
+
+KERNEL_INLINE Octets lookup(Octets table, Octets index) {
+    return (Octets)_mm_shuffle_epi8((__m128i)table, (__m128i)index);
+}
+
+KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
+    __m256 pairs[8], quads[8];
+    UNROLL
+    for (int i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    UNROLL
+    for (int i = 0; i < 8; i += 4) {
+        UNROLL
+        for (int j = 0; j < 2; ++j) {
+            quads[i + 2 * j] = _mm256_shuffle_ps(pairs[i + j], pairs[i + 2 + j], 0x44);
+            quads[i + 2 * j + 1] = _mm256_shuffle_ps(pairs[i + j], pairs[i + 2 + j], 0xEE);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 4; ++i) {
+        rows[i] = (Floats)_mm256_permute2f128_ps(quads[i], quads[i + 4], 0x20);
+        rows[i + 4] = (Floats)_mm256_permute2f128_ps(quads[i], quads[i + 4], 0x31);
+    }
+}
+
+KERNEL_INLINE void stream(float *to, Floats value) { _mm256_stream_ps(to, value); }
+KERNEL_INLINE void finish_streaming() { _mm_sfence(); }
+
+}  // namespace

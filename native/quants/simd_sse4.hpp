@@ -1,0 +1,86 @@
+// The primitives in SSE 4.2 (x86-64-v2), four lanes.
+#pragma once
+#include <immintrin.h>
+
+namespace {
+
+typedef Ints Mask;  // all bits of a lane set, or none
+
+KERNEL_INLINE Mask less(Floats a, Floats b) { return a < b; }
+KERNEL_INLINE Mask equal(Floats a, Floats b) { return a == b; }
+KERNEL_INLINE Mask is_nan(Floats a) { return a != a; }
+KERNEL_INLINE Mask above(Ints a, Ints b) { return a > b; }
+KERNEL_INLINE Floats select(Mask mask, Floats a, Floats b) {
+    return (Floats)_mm_blendv_ps((__m128)b, (__m128)a, (__m128)mask);
+}
+KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) {
+    return bits_of(select(mask, float_of(a), float_of(b)));
+}
+
+KERNEL_INLINE Floats maximum(Floats a, Floats b) { return (Floats)_mm_max_ps(a, b); }
+KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm_min_ps(a, b); }
+KERNEL_INLINE Ints minimum(Ints a, Ints b) { return (Ints)_mm_min_epi32((__m128i)a, (__m128i)b); }
+
+KERNEL_INLINE Ints truncate(Floats value) { return (Ints)_mm_cvttps_epi32(value); }
+
+KERNEL_INLINE Ints above_unsigned(Ints a, Ints b) { return (a ^ INT32_MIN) > (b ^ INT32_MIN); }
+
+KERNEL_INLINE Floats float_of_half(Ints half) {
+    const Ints word = half << 16;
+    const Ints magnitude = word + word;
+    const Floats normal = float_of(shift_right(magnitude, 4) + (0xE0 << 23)) * 0x1.0p-112f;
+    const Floats denormal = float_of(shift_right(magnitude, 17) | (126 << 23)) - 0.5f;
+    const Mask small = above_unsigned(splat(1 << 27), magnitude);
+    return float_of((word & INT32_MIN) | bits_of(select(small, denormal, normal)));
+}
+
+KERNEL_INLINE Ints half_of_float(Floats value) {
+    const Ints magnitude = bits_of(value) << 1;
+    const __m128i least = _mm_set1_epi32(0x71000000);
+    const Ints bias = (Ints)_mm_max_epu32((__m128i)(magnitude & (255 << 24)), least);
+    const Floats scaled = (absolute(value) * 0x1.0p+112f) * 0x1.0p-110f;
+    const Ints bits = bits_of(float_of(shift_right(bias, 1) + 0x07800000) + scaled);
+    const Ints rounded = (shift_right(bits, 13) & 0x7C00) + (bits & 0x0FFF);
+    return shift_right(sign_of(value), 16) | select(is_nan(value), splat(0x7E00), rounded);
+}
+
+KERNEL_INLINE float scalar_of_half(uint16_t half) { return float_of_half(half); }
+
+KERNEL_INLINE Ints load_halves(const uint8_t *from) {
+    return (Ints)_mm_cvtepu16_epi32(_mm_cvtsi64_si128(read<int64_t>(from)));
+}
+
+KERNEL_INLINE void store_halves(uint8_t *to, Ints value) {
+    const __m128i low = (__m128i)(value & 0xFFFF);
+    write(to, _mm_cvtsi128_si64(_mm_packus_epi32(low, low)));
+}
+
+KERNEL_INLINE Ints widen(Bytes levels, int part) {
+    const __m128i all = (__m128i)levels;
+    switch (part) {  // the shift wants a constant
+        case 0: return (Ints)_mm_cvtepi8_epi32(all);
+        case 1: return (Ints)_mm_cvtepi8_epi32(_mm_srli_si128(all, 4));
+        case 2: return (Ints)_mm_cvtepi8_epi32(_mm_srli_si128(all, 8));
+        default: return (Ints)_mm_cvtepi8_epi32(_mm_srli_si128(all, 12));
+    }
+}
+
+KERNEL_INLINE Octets lookup(Octets table, Octets index) {
+    return (Octets)_mm_shuffle_epi8((__m128i)table, (__m128i)index);
+}
+
+KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
+    const __m128 low01 = _mm_unpacklo_ps(rows[0], rows[1]);
+    const __m128 low23 = _mm_unpacklo_ps(rows[2], rows[3]);
+    const __m128 high01 = _mm_unpackhi_ps(rows[0], rows[1]);
+    const __m128 high23 = _mm_unpackhi_ps(rows[2], rows[3]);
+    rows[0] = (Floats)_mm_movelh_ps(low01, low23);
+    rows[1] = (Floats)_mm_movehl_ps(low23, low01);
+    rows[2] = (Floats)_mm_movelh_ps(high01, high23);
+    rows[3] = (Floats)_mm_movehl_ps(high23, high01);
+}
+
+KERNEL_INLINE void stream(float *to, Floats value) { _mm_stream_ps(to, value); }
+KERNEL_INLINE void finish_streaming() { _mm_sfence(); }
+
+}  // namespace

@@ -1,0 +1,39 @@
+// What one object of kernels offers the rest of the core: plain C structs, so that objects
+// compiled for different instruction sets share no inline code.
+#pragma once
+#include <stdint.h>
+
+// What importance weights are to an encoder.
+enum Weights : uint32_t { weights_unused = 0, weights_taken = 1, weights_required = 2 };
+
+// What `encode` and `validate` return when nothing is wrong.
+constexpr int64_t nothing_wrong = -1;
+
+// The codec of one tensor type. Buffers are contiguous, `src` and `dst` do not overlap.
+struct Codec {
+    uint32_t id;  // ggml's number
+    const char *name;
+    uint32_t block_size;   // elements
+    uint32_t block_bytes;
+    Weights weights;
+
+    // Encodes `rows` rows of `width` elements, a multiple of the block size. `weights` has one
+    // entry per column, or is null. Returns the first element that the type cannot hold (or
+    // whose block ggml would abort on), or nothing_wrong. Null: there is no encoder.
+    int64_t (*encode)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                      const float *weights);
+
+    // Decodes whole blocks; `streaming` stores bypass the caches.
+    void (*decode)(const uint8_t *src, float *dst, int64_t blocks, bool streaming);
+
+    // Returns the first block that ggml's row validation refuses, or nothing_wrong.
+    int64_t (*validate)(const uint8_t *src, int64_t blocks);
+};
+
+// All codecs compiled for one instruction set.
+struct Table {
+    const char *isa;
+    uint32_t lanes;
+    uint32_t count;
+    const Codec *codecs;
+};

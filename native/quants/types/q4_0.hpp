@@ -1,0 +1,70 @@
+// Q4_0: 32 levels of 4 bits around 8, and their scale, which maps the element of the largest
+// magnitude to level 0.
+#pragma once
+#include "../codec.hpp"
+#include "legacy.hpp"
+
+namespace {
+
+struct Q4_0 {
+    static constexpr uint32_t id = 2, block_size = 32, block_bytes = 18;
+    static constexpr const char *name = "Q4_0";
+
+    struct Block {
+        uint16_t d;
+        uint8_t pairs[16];
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static uint8_t level_of(float scaled) {
+        const int8_t level = static_cast<int8_t>(truncate(scaled + 8.5f));
+        return static_cast<uint8_t>(level < 15 ? level : 15);
+    }
+
+    static void encode_block(const float *x, uint8_t *bytes) {
+        Block block;
+        const float d = signed_extreme(x) / -8.0f;
+        const float inverse = inverse_or_zero(d);
+        block.d = half_of_float(d);
+        for (int i = 0; i < 16; ++i) {
+            const int low = level_of(x[i] * inverse), high = level_of(x[i + 16] * inverse);
+            block.pairs[i] = static_cast<uint8_t>(low | high << 4);
+        }
+        write(bytes, block);
+    }
+
+    static void encode_lanes(const Floats *x, uint8_t *blocks) {
+        const Floats d = signed_extreme(x) / -8.0f;
+        const Floats inverse = inverse_or_zero(d);
+        Ints levels[32];
+        UNROLL
+        for (int i = 0; i < 32; ++i) {
+            // From 0 to 16, or INT32_MIN, for which ggml's detour through 8 bits gives 0 too.
+            levels[i] = minimum(truncate(x[i] * inverse + 8.5f), splat(15));
+        }
+        scatter_halves<block_bytes>(half_of_float(d), blocks);
+        store_nibbles<block_bytes>(levels, blocks + 2);
+    }
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block block = read<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 16; ++i) {
+            x[i] = ((block.pairs[i] & 15) - 8) * d;
+            x[i + 16] = ((block.pairs[i] >> 4) - 8) * d;
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *block, float *x) {
+        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
+        const auto element = [d](Floats level) KERNEL_LAMBDA { return level * d; };
+        const Octets pairs = load_octets(block + 2);
+        put_levels<Store>(x, (Bytes)(pairs & 15) - 8, element);
+        put_levels<Store>(x + 16, (Bytes)(pairs >> 4) - 8, element);
+    }
+
+    static bool is_valid(const uint8_t *block) { return is_finite_half(read<uint16_t>(block)); }
+};
+
+}  // namespace

@@ -1,0 +1,72 @@
+// Q5_0: 32 levels of 5 bits around 16, the fifth bits apart, and their scale, which maps the
+// element of the largest magnitude to level 0.
+#pragma once
+#include "../codec.hpp"
+#include "legacy.hpp"
+
+namespace {
+
+struct Q5_0 {
+    static constexpr uint32_t id = 6, block_size = 32, block_bytes = 22;
+    static constexpr const char *name = "Q5_0";
+
+    struct Block {
+        uint16_t d;
+        uint8_t fifths[4];
+        uint8_t pairs[16];
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static uint8_t level_of(float scaled) {
+        const int8_t level = static_cast<int8_t>(truncate(scaled + 16.5f));
+        return static_cast<uint8_t>(level < 31 ? level : 31);
+    }
+
+    static void encode_block(const float *x, uint8_t *bytes) {
+        Block block;
+        const float d = signed_extreme(x) / -16.0f;
+        const float inverse = inverse_or_zero(d);
+        block.d = half_of_float(d);
+        uint8_t levels[32];
+        for (int i = 0; i < 32; ++i) levels[i] = level_of(x[i] * inverse);
+        split_fifths(levels, block.fifths, block.pairs);
+        write(bytes, block);
+    }
+
+    static void encode_lanes(const Floats *x, uint8_t *blocks) {
+        const Floats d = signed_extreme(x) / -16.0f;
+        const Floats inverse = inverse_or_zero(d);
+        Ints levels[32];
+        UNROLL
+        for (int i = 0; i < 32; ++i) {
+            // From 0 to 32, or INT32_MIN, for which ggml's detour through 8 bits gives 0 too.
+            levels[i] = minimum(truncate(x[i] * inverse + 16.5f), splat(31));
+        }
+        scatter_halves<block_bytes>(half_of_float(d), blocks);
+        store_fifths<block_bytes>(levels, blocks + 2);
+        store_nibbles<block_bytes>(levels, blocks + 6);
+    }
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block block = read<Block>(bytes);
+        const float d = float_of_half(block.d);
+        uint8_t levels[32];
+        join_fifths(block.fifths, block.pairs, levels);
+        for (int i = 0; i < 32; ++i) x[i] = (levels[i] - 16) * d;
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *block, float *x) {
+        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
+        const auto element = [d](Floats level) KERNEL_LAMBDA { return level * d; };
+        const Octets pairs = load_octets(block + 6);
+        const Octets low = (pairs & 15) | (spread_bits(block + 2) & 16);
+        const Octets high = (pairs >> 4) | (spread_bits(block + 4) & 16);
+        put_levels<Store>(x, (Bytes)low - 16, element);
+        put_levels<Store>(x + 16, (Bytes)high - 16, element);
+    }
+
+    static bool is_valid(const uint8_t *block) { return is_finite_half(read<uint16_t>(block)); }
+};
+
+}  // namespace

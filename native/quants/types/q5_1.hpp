@@ -1,0 +1,70 @@
+// Q5_1: 32 levels of 5 bits above a minimum, the fifth bits apart, with their scale.
+#pragma once
+#include "../codec.hpp"
+#include "legacy.hpp"
+
+namespace {
+
+struct Q5_1 {
+    static constexpr uint32_t id = 7, block_size = 32, block_bytes = 24;
+    static constexpr const char *name = "Q5_1";
+
+    struct Block {
+        uint16_t d, minimum;
+        uint8_t fifths[4];
+        uint8_t pairs[16];
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void encode_block(const float *x, uint8_t *bytes) {
+        Block block;
+        const Range<float> range = range_of(x);
+        const float d = (range.highest - range.lowest) / 31.0f;
+        const float inverse = inverse_or_zero(d);
+        block.d = half_of_float(d);
+        block.minimum = half_of_float(range.lowest);
+        uint8_t levels[32];
+        for (int i = 0; i < 32; ++i) {
+            levels[i] = static_cast<uint8_t>(truncate((x[i] - range.lowest) * inverse + 0.5f));
+        }
+        split_fifths(levels, block.fifths, block.pairs);
+        write(bytes, block);
+    }
+
+    static void encode_lanes(const Floats *x, uint8_t *blocks) {
+        const Range<Floats> range = range_of(x);
+        const Floats d = (range.highest - range.lowest) / 31.0f;
+        const Floats inverse = inverse_or_zero(d);
+        Ints levels[32];
+        UNROLL
+        for (int i = 0; i < 32; ++i) levels[i] = truncate((x[i] - range.lowest) * inverse + 0.5f);
+        scatter_halves<block_bytes>(half_of_float(d), blocks);
+        scatter_halves<block_bytes>(half_of_float(range.lowest), blocks + 2);
+        store_fifths<block_bytes>(levels, blocks + 4);
+        store_nibbles<block_bytes>(levels, blocks + 8);
+    }
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block block = read<Block>(bytes);
+        const float d = float_of_half(block.d), lowest = float_of_half(block.minimum);
+        uint8_t levels[32];
+        join_fifths(block.fifths, block.pairs, levels);
+        for (int i = 0; i < 32; ++i) x[i] = levels[i] * d + lowest;
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *block, float *x) {
+        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
+        const Floats lowest = splat(scalar_of_half(read<uint16_t>(block + 2)));
+        const auto element = [d, lowest](Floats level) KERNEL_LAMBDA { return level * d + lowest; };
+        const Octets pairs = load_octets(block + 8);
+        put_levels<Store>(x, (Bytes)((pairs & 15) | (spread_bits(block + 4) & 16)), element);
+        put_levels<Store>(x + 16, (Bytes)((pairs >> 4) | (spread_bits(block + 6) & 16)), element);
+    }
+
+    static bool is_valid(const uint8_t *block) {
+        return is_finite_half(read<uint16_t>(block)) && is_finite_half(read<uint16_t>(block + 2));
+    }
+};
+
+}  // namespace
