@@ -4,8 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native -type f \
-	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp')
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
+	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp' -not -name __pycache__)
 
 .PHONY: help demo test lint format bench fetch clean
 .DELETE_ON_ERROR:
