@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
+ORACLES = {"oracle", "real"}  # modules of tests that import these compare with what they load
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Mark the tests that need something real, so that `-m "not real"` runs anywhere."""
     for item in items:
-        if REAL.intersection(getattr(item, "fixturenames", ())):
+        asks = REAL.intersection(getattr(item, "fixturenames", ()))
+        if asks or ORACLES & vars(item.module).keys():
             item.add_marker(pytest.mark.real)
 
 

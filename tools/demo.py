@@ -45,6 +45,8 @@ def generate(model: Path) -> str:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(model)
     parameters.n_ctx = 256
+    parameters.warmup = False
+    parameters.cpuparams.n_threads = 1  # a small model needs no more, and no one waits in vain
     parameters.verbosity = -1
     request = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0}
     answer = xllamacpp.Server(parameters).handle_completions(request)

@@ -1,0 +1,61 @@
+"""What ggufkit writes, llama.cpp reads: whole models, from opening to the next word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+import oracle
+
+TOOLS = Path(__file__).parents[1] / "tools"
+SPEAK = "import sys, pathlib, demo; print(demo.generate(pathlib.Path(sys.argv[1])))"
+TYPES = ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "BF16", "F16", "F32")
+
+
+def speak(path):
+    """Return what llama.cpp generates; a process of its own, for llama.cpp may end it."""
+    command = [sys.executable, "-c", SPEAK, str(path)]
+    done = subprocess.run(command, cwd=TOOLS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def as_ggml_does(tensor, target):
+    """Return the bytes that ggml makes of a tensor, decoded to float32 first."""
+    rows = tensor.raw().reshape(-1, tensor.row_bytes)
+    if tensor.type.name == "F32":
+        return oracle.encode("llama.cpp", np.ascontiguousarray(rows).view(np.float32), target)
+    return oracle.encode("llama.cpp", oracle.decode("llama.cpp", rows, tensor.type), target)
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_quantized_model_holds_ggmls_bytes_and_speaks(smollm2, tmp_path, type):
+    model = ggufkit.open(smollm2)
+    path = tmp_path / "quantized.gguf"
+    ggufkit.write(ggufkit.quantize(model, type), path)
+    changed = 0
+    for tensor in ggufkit.open(path).tensors.values():
+        before = model.tensors[tensor.name]
+        if tensor.type == before.type:
+            np.testing.assert_array_equal(tensor.raw(), before.raw())
+            continue
+        changed += 1
+        expected = as_ggml_does(before, tensor.type)
+        np.testing.assert_array_equal(tensor.raw().reshape(expected.shape), expected)
+    assert changed
+    assert speak(path).startswith("The capital of France is ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"alignment": 64}, {"version": 2}, {"shard_size": 40_000_000}],
+    ids=["aligned-to-64", "version-2", "shards"],
+)
+def test_copied_model_knows_the_capital_of_france(smollm2, tmp_path, options):
+    first, *_ = ggufkit.write(ggufkit.open(smollm2), tmp_path / "copy.gguf", **options)
+    assert speak(first) == "The capital of France is Paris."
