@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,15 +18,22 @@ Bytes = npt.NDArray[np.uint8]
 
 # llama.cpp of the pinned day has the last word; libggml is compiled apart from it, as a witness.
 LIBRARIES: Final[dict[str, Callable[[], ctypes.CDLL]]] = {
-    "llama.cpp": real.llama_cpp,
-    "libggml": real.ggml,
+    "llama.cpp": functools.cache(real.llama_cpp),
+    "libggml": functools.cache(real.ggml),
 }
 DECODERS: Final = {"F16": "ggml_fp16_to_fp32_row", "BF16": "ggml_bf16_to_fp32_row"}
 
 
-def encode(library: str, x: Floats, type: TensorType, weights: Floats | None = None) -> Bytes:
-    """Return what ggml_quantize_chunk makes of contiguous rows."""
-    out = np.empty((x.shape[0], type.row_bytes(x.shape[1])), np.uint8)
+def encode(
+    library: str,
+    x: Floats,
+    type: TensorType,
+    weights: Floats | None = None,
+    out: Bytes | None = None,
+) -> Bytes:
+    """Return what ggml_quantize_chunk makes of contiguous rows, in the first rows of `out`."""
+    shape = (x.shape[0], type.row_bytes(x.shape[1]))
+    out = np.empty(shape, np.uint8) if out is None else out[: len(x)]
     function = LIBRARIES[library]().ggml_quantize_chunk
     function.restype = ctypes.c_size_t
     number, address = ctypes.c_int64, ctypes.c_void_p
@@ -36,9 +44,10 @@ def encode(library: str, x: Floats, type: TensorType, weights: Floats | None = N
     return out
 
 
-def decode(library: str, data: Bytes, type: TensorType) -> Floats:
-    """Return what ggml's decoder makes of contiguous rows."""
-    out = np.empty((data.shape[0], data.shape[1] // type.block_bytes * type.block_size), np.float32)
+def decode(library: str, data: Bytes, type: TensorType, out: Floats | None = None) -> Floats:
+    """Return what ggml's decoder makes of contiguous rows, in the first rows of `out`."""
+    shape = (data.shape[0], data.shape[1] // type.block_bytes * type.block_size)
+    out = np.empty(shape, np.float32) if out is None else out[: len(data)]
     name = type.name.removesuffix("_K").lower() + "_K" * type.name.endswith("_K")
     function = getattr(LIBRARIES[library](), DECODERS.get(type.name, f"dequantize_row_{name}"))
     function.restype = None

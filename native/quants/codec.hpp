@@ -80,4 +80,11 @@ constexpr Codec codec() {
             weights_unused, encode<Type>,   decode<Type>,     validate<Type>};
 }
 
+// For a type that is only decoded.
+template <class Type>
+constexpr Codec decoder() {
+    return {Type::id,       Type::name, Type::block_size, Type::block_bytes,
+            weights_unused, nullptr,    decode<Type>,     validate<Type>};
+}
+
 }  // namespace

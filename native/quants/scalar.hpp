@@ -6,7 +6,6 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are read as little endian");
 
 #define KERNEL_INLINE inline __attribute__((always_inline))
-#define KERNEL_LAMBDA __attribute__((always_inline))
 
 namespace {
 
@@ -20,6 +19,13 @@ KERNEL_INLINE T read(const uint8_t *bytes) {
 template <class T>
 KERNEL_INLINE void write(uint8_t *bytes, T value) {
     memcpy(bytes, &value, sizeof value);
+}
+
+// A packed block where it lies, at any address.
+#define BLOCK __attribute__((packed, may_alias))
+template <class Block>
+KERNEL_INLINE const Block &view(const uint8_t *bytes) {
+    return *reinterpret_cast<const Block *>(bytes);
 }
 
 KERNEL_INLINE uint32_t bits_of(float value) {

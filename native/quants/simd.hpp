@@ -32,6 +32,8 @@ typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
 typedef int8_t Bytes __attribute__((vector_size(16)));  // sixteen levels on their way to floats
 typedef uint8_t Octets __attribute__((vector_size(16)));
+typedef uint32_t Quad __attribute__((vector_size(16)));
+typedef uint64_t Pair __attribute__((vector_size(16)));
 
 KERNEL_INLINE Floats splat(float value) { return value - Floats{}; }
 KERNEL_INLINE Ints splat(int32_t value) { return value - Ints{}; }
@@ -45,6 +47,12 @@ KERNEL_INLINE Floats load(const float *from) {
 KERNEL_INLINE void store(float *to, Floats value) { memcpy(to, &value, sizeof value); }
 
 KERNEL_INLINE Octets load_octets(const uint8_t *from) { return read<Octets>(from); }
+
+KERNEL_INLINE Bytes load_bytes(const int8_t *from) {
+    Bytes value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
 
 KERNEL_INLINE Ints bits_of(Floats value) { return (Ints)value; }
 KERNEL_INLINE Floats float_of(Ints bits) { return (Floats)bits; }
@@ -142,13 +150,36 @@ struct Streamed {
     static KERNEL_INLINE void put(float *to, Floats value) { stream(to, value); }
 };
 
-// Sixteen levels, each turned to a float and by `decode` to the element it stands for.
-template <class Store, class Decode>
-KERNEL_INLINE void put_levels(float *to, Bytes levels, Decode decode) {
+// Sixteen elements: levels times a scale.
+template <class Store>
+KERNEL_INLINE void put_levels(float *to, Bytes levels, float scale) {
     UNROLL
     for (int part = 0; part < 16 / lanes; ++part) {
-        Store::put(to + part * lanes, decode(to_floats(widen(levels, part))));
+        Store::put(to + part * lanes, to_floats(widen(levels, part)) * splat(scale));
     }
+}
+
+// Sixteen elements: levels times a scale, plus an offset.
+template <class Store>
+KERNEL_INLINE void put_levels(float *to, Bytes levels, float scale, float offset) {
+    UNROLL
+    for (int part = 0; part < 16 / lanes; ++part) {
+        const Floats scaled = to_floats(widen(levels, part)) * splat(scale);
+        Store::put(to + part * lanes, scaled + splat(offset));
+    }
+}
+
+// The low sixteen bits as sixteen bytes, all ones or zero.
+KERNEL_INLINE Octets spread_bits(uint32_t bits) {
+    const Octets bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const Octets byte = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    return (Octets)((lookup((Octets)Quad{bits}, byte) & bit) == bit);
+}
+
+// The low nibbles of eight bytes, then the high ones.
+KERNEL_INLINE Octets spread_nibbles(const uint8_t *bytes) {
+    const uint64_t pairs = read<uint64_t>(bytes);
+    return (Octets)Pair{pairs, pairs >> 4} & 15;
 }
 
 }  // namespace

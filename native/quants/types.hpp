@@ -2,20 +2,47 @@
 #pragma once
 #include "types/bf16.hpp"
 #include "types/f16.hpp"
+#include "types/iq1_m.hpp"
+#include "types/iq1_s.hpp"
+#include "types/iq2_s.hpp"
+#include "types/iq2_xs.hpp"
+#include "types/iq2_xxs.hpp"
+#include "types/iq3_s.hpp"
+#include "types/iq3_xxs.hpp"
+#include "types/iq4_nl.hpp"
+#include "types/iq4_xs.hpp"
+#include "types/mxfp4.hpp"
+#include "types/nvfp4.hpp"
 #include "types/plain.hpp"
+#include "types/q1_0.hpp"
+#include "types/q2_0.hpp"
+#include "types/q2_k.hpp"
+#include "types/q3_k.hpp"
 #include "types/q4_0.hpp"
 #include "types/q4_1.hpp"
+#include "types/q4_k.hpp"
 #include "types/q5_0.hpp"
 #include "types/q5_1.hpp"
+#include "types/q5_k.hpp"
+#include "types/q6_k.hpp"
 #include "types/q8_0.hpp"
+#include "types/q8_1.hpp"
+#include "types/q8_k.hpp"
+#include "types/tq1_0.hpp"
+#include "types/tq2_0.hpp"
 
 namespace {
 
 constexpr Codec all_codecs[] = {
-    plain_codec<F32>(), plain_codec<F64>(), plain_codec<I8>(),  plain_codec<I16>(),
-    plain_codec<I32>(), plain_codec<I64>(), codec<F16>(),       codec<BF16>(),
-    codec<Q4_0>(),      codec<Q4_1>(),      codec<Q5_0>(),      codec<Q5_1>(),
-    codec<Q8_0>(),
+    plain_codec<F32>(),  plain_codec<F64>(),  plain_codec<I8>(),   plain_codec<I16>(),
+    plain_codec<I32>(),  plain_codec<I64>(),  codec<F16>(),        codec<BF16>(),
+    codec<Q4_0>(),       codec<Q4_1>(),       codec<Q5_0>(),       codec<Q5_1>(),
+    codec<Q8_0>(),       decoder<Q8_1>(),     decoder<Q1_0>(),     decoder<Q2_0>(),
+    decoder<Q2_K>(),     decoder<Q3_K>(),     decoder<Q4_K>(),     decoder<Q5_K>(),
+    decoder<Q6_K>(),     decoder<Q8_K>(),     decoder<IQ4_NL>(),   decoder<IQ4_XS>(),
+    decoder<IQ3_XXS>(),  decoder<IQ3_S>(),    decoder<IQ2_XXS>(),  decoder<IQ2_XS>(),
+    decoder<IQ2_S>(),    decoder<IQ1_S>(),    decoder<IQ1_M>(),    decoder<TQ1_0>(),
+    decoder<TQ2_0>(),    decoder<MXFP4>(),    decoder<NVFP4>(),
 };
 
 }  // namespace

@@ -94,13 +94,4 @@ inline void join_fifths(const uint8_t *fifths, const uint8_t *pairs, uint8_t *le
     }
 }
 
-// Sixteen bits as sixteen bytes, all ones or zero.
-KERNEL_INLINE Octets spread_bits(const uint8_t *bits) {
-    const Octets bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    const uint64_t ones = 0x0101010101010101u;
-    typedef uint64_t Halves __attribute__((vector_size(16)));
-    const Octets bytes = (Octets)Halves{bits[0] * ones, bits[1] * ones};
-    return (Octets)((bytes & bit) == bit);
-}
-
 }  // namespace

@@ -10,7 +10,7 @@ struct Q4_0 {
     static constexpr uint32_t id = 2, block_size = 32, block_bytes = 18;
     static constexpr const char *name = "Q4_0";
 
-    struct Block {
+    struct BLOCK Block {
         uint16_t d;
         uint8_t pairs[16];
     };
@@ -47,7 +47,7 @@ struct Q4_0 {
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
-        const Block block = read<Block>(bytes);
+        const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d);
         for (int i = 0; i < 16; ++i) {
             x[i] = ((block.pairs[i] & 15) - 8) * d;
@@ -56,15 +56,17 @@ struct Q4_0 {
     }
 
     template <class Store>
-    static void decode_lanes(const uint8_t *block, float *x) {
-        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
-        const auto element = [d](Floats level) KERNEL_LAMBDA { return level * d; };
-        const Octets pairs = load_octets(block + 2);
-        put_levels<Store>(x, (Bytes)(pairs & 15) - 8, element);
-        put_levels<Store>(x + 16, (Bytes)(pairs >> 4) - 8, element);
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        const Octets pairs = load_octets(block.pairs);
+        put_levels<Store>(x, (Bytes)(pairs & 15) - 8, d);
+        put_levels<Store>(x + 16, (Bytes)(pairs >> 4) - 8, d);
     }
 
-    static bool is_valid(const uint8_t *block) { return is_finite_half(read<uint16_t>(block)); }
+    static bool is_valid(const uint8_t *bytes) {
+        return is_finite_half(view<Block>(bytes).d);
+    }
 };
 
 }  // namespace

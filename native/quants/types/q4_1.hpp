@@ -9,7 +9,7 @@ struct Q4_1 {
     static constexpr uint32_t id = 3, block_size = 32, block_bytes = 20;
     static constexpr const char *name = "Q4_1";
 
-    struct Block {
+    struct BLOCK Block {
         uint16_t d, minimum;
         uint8_t pairs[16];
     };
@@ -51,7 +51,7 @@ struct Q4_1 {
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
-        const Block block = read<Block>(bytes);
+        const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d), lowest = float_of_half(block.minimum);
         for (int i = 0; i < 16; ++i) {
             x[i] = (block.pairs[i] & 15) * d + lowest;
@@ -60,17 +60,17 @@ struct Q4_1 {
     }
 
     template <class Store>
-    static void decode_lanes(const uint8_t *block, float *x) {
-        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
-        const Floats lowest = splat(scalar_of_half(read<uint16_t>(block + 2)));
-        const auto element = [d, lowest](Floats level) KERNEL_LAMBDA { return level * d + lowest; };
-        const Octets pairs = load_octets(block + 4);
-        put_levels<Store>(x, (Bytes)(pairs & 15), element);
-        put_levels<Store>(x + 16, (Bytes)(pairs >> 4), element);
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d), lowest = scalar_of_half(block.minimum);
+        const Octets pairs = load_octets(block.pairs);
+        put_levels<Store>(x, (Bytes)(pairs & 15), d, lowest);
+        put_levels<Store>(x + 16, (Bytes)(pairs >> 4), d, lowest);
     }
 
-    static bool is_valid(const uint8_t *block) {
-        return is_finite_half(read<uint16_t>(block)) && is_finite_half(read<uint16_t>(block + 2));
+    static bool is_valid(const uint8_t *bytes) {
+        const Block &block = view<Block>(bytes);
+        return is_finite_half(block.d) && is_finite_half(block.minimum);
     }
 };
 

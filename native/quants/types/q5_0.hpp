@@ -10,7 +10,7 @@ struct Q5_0 {
     static constexpr uint32_t id = 6, block_size = 32, block_bytes = 22;
     static constexpr const char *name = "Q5_0";
 
-    struct Block {
+    struct BLOCK Block {
         uint16_t d;
         uint8_t fifths[4];
         uint8_t pairs[16];
@@ -48,7 +48,7 @@ struct Q5_0 {
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
-        const Block block = read<Block>(bytes);
+        const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d);
         uint8_t levels[32];
         join_fifths(block.fifths, block.pairs, levels);
@@ -56,17 +56,20 @@ struct Q5_0 {
     }
 
     template <class Store>
-    static void decode_lanes(const uint8_t *block, float *x) {
-        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
-        const auto element = [d](Floats level) KERNEL_LAMBDA { return level * d; };
-        const Octets pairs = load_octets(block + 6);
-        const Octets low = (pairs & 15) | (spread_bits(block + 2) & 16);
-        const Octets high = (pairs >> 4) | (spread_bits(block + 4) & 16);
-        put_levels<Store>(x, (Bytes)low - 16, element);
-        put_levels<Store>(x + 16, (Bytes)high - 16, element);
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        const uint32_t fifths = read<uint32_t>(block.fifths);
+        const Octets pairs = load_octets(block.pairs);
+        const Octets low = (pairs & 15) | (spread_bits(fifths) & 16);
+        const Octets high = (pairs >> 4) | (spread_bits(fifths >> 16) & 16);
+        put_levels<Store>(x, (Bytes)low - 16, d);
+        put_levels<Store>(x + 16, (Bytes)high - 16, d);
     }
 
-    static bool is_valid(const uint8_t *block) { return is_finite_half(read<uint16_t>(block)); }
+    static bool is_valid(const uint8_t *bytes) {
+        return is_finite_half(view<Block>(bytes).d);
+    }
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ struct Q5_1 {
     static constexpr uint32_t id = 7, block_size = 32, block_bytes = 24;
     static constexpr const char *name = "Q5_1";
 
-    struct Block {
+    struct BLOCK Block {
         uint16_t d, minimum;
         uint8_t fifths[4];
         uint8_t pairs[16];
@@ -45,7 +45,7 @@ struct Q5_1 {
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
-        const Block block = read<Block>(bytes);
+        const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d), lowest = float_of_half(block.minimum);
         uint8_t levels[32];
         join_fifths(block.fifths, block.pairs, levels);
@@ -53,17 +53,20 @@ struct Q5_1 {
     }
 
     template <class Store>
-    static void decode_lanes(const uint8_t *block, float *x) {
-        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
-        const Floats lowest = splat(scalar_of_half(read<uint16_t>(block + 2)));
-        const auto element = [d, lowest](Floats level) KERNEL_LAMBDA { return level * d + lowest; };
-        const Octets pairs = load_octets(block + 8);
-        put_levels<Store>(x, (Bytes)((pairs & 15) | (spread_bits(block + 4) & 16)), element);
-        put_levels<Store>(x + 16, (Bytes)((pairs >> 4) | (spread_bits(block + 6) & 16)), element);
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d), lowest = scalar_of_half(block.minimum);
+        const uint32_t fifths = read<uint32_t>(block.fifths);
+        const Octets pairs = load_octets(block.pairs);
+        const Octets low = (pairs & 15) | (spread_bits(fifths) & 16);
+        const Octets high = (pairs >> 4) | (spread_bits(fifths >> 16) & 16);
+        put_levels<Store>(x, (Bytes)low, d, lowest);
+        put_levels<Store>(x + 16, (Bytes)high, d, lowest);
     }
 
-    static bool is_valid(const uint8_t *block) {
-        return is_finite_half(read<uint16_t>(block)) && is_finite_half(read<uint16_t>(block + 2));
+    static bool is_valid(const uint8_t *bytes) {
+        const Block &block = view<Block>(bytes);
+        return is_finite_half(block.d) && is_finite_half(block.minimum);
     }
 };
 

@@ -8,7 +8,7 @@ struct Q8_0 {
     static constexpr uint32_t id = 8, block_size = 32, block_bytes = 34;
     static constexpr const char *name = "Q8_0";
 
-    struct Block {
+    struct BLOCK Block {
         uint16_t d;
         int8_t levels[32];
     };
@@ -50,20 +50,22 @@ struct Q8_0 {
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
-        const Block block = read<Block>(bytes);
+        const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d);
         for (int i = 0; i < 32; ++i) x[i] = block.levels[i] * d;
     }
 
     template <class Store>
-    static void decode_lanes(const uint8_t *block, float *x) {
-        const Floats d = splat(scalar_of_half(read<uint16_t>(block)));
-        const auto element = [d](Floats level) KERNEL_LAMBDA { return level * d; };
-        put_levels<Store>(x, (Bytes)load_octets(block + 2), element);
-        put_levels<Store>(x + 16, (Bytes)load_octets(block + 18), element);
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        put_levels<Store>(x, load_bytes(block.levels), d);
+        put_levels<Store>(x + 16, load_bytes(block.levels + 16), d);
     }
 
-    static bool is_valid(const uint8_t *block) { return is_finite_half(read<uint16_t>(block)); }
+    static bool is_valid(const uint8_t *bytes) {
+        return is_finite_half(view<Block>(bytes).d);
+    }
 };
 
 }  // namespace

@@ -1,0 +1,49 @@
+// IQ1_S: 32 points of a grid of 2048 in eight dimensions, their upper three bits apart, and for
+// every four a scale of 3 bits and the sign of a shift; the scale of those.
+#pragma once
+#include "../codec.hpp"
+#include "iq1.hpp"
+
+namespace {
+
+struct IQ1_S {
+    static constexpr uint32_t id = 19, block_size = 256, block_bytes = 50;
+    static constexpr const char *name = "IQ1_S";
+
+    struct BLOCK Block {
+        uint16_t d;
+        uint8_t points[32];
+        uint16_t groups[8];  // four times 3 upper bits, the scale, the sign
+
+        uint64_t point(int i) const {
+            return iq1_grid.points[points[i] | (groups[i / 4] >> i % 4 * 3 & 7) << 8];
+        }
+        bool down(int i) const { return groups[i / 4] >> 15; }
+        float scale(int i, float d) const { return d * (2 * (groups[i / 4] >> 12 & 7) + 1); }
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 32; ++i) {
+            put_shifted_point(x + 8 * i, block.point(i), block.down(i), block.scale(i, d));
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 32; i += 2) {
+            const uint64_t down = block.down(i) ? ~uint64_t{0} : 0;
+            put_shifted_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
+                                      Pair{down, down}, block.scale(i, d));
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

@@ -1,0 +1,48 @@
+// IQ2_XS: 32 points of a grid of 512 in eight dimensions, seven stored signs each, and for every
+// two of them a scale of 4 bits; the scale of those.
+#pragma once
+#include "../codec.hpp"
+#include "grids.hpp"
+
+namespace {
+
+struct IQ2_XS {
+    static constexpr uint32_t id = 17, block_size = 256, block_bytes = 74;
+    static constexpr const char *name = "IQ2_XS";
+
+    struct BLOCK Block {
+        uint16_t d;
+        uint16_t points_and_signs[32];
+        uint8_t scales[8];
+
+        uint64_t point(int i) const { return iq2_xs_grid.points[points_and_signs[i] & 511]; }
+        uint32_t signs(int i) const { return even_signs(points_and_signs[i] >> 9); }
+        float scale(int i, float d) const {
+            return d * (0.5f + (scales[i / 4] >> i / 2 % 2 * 4 & 15)) * 0.25f;
+        }
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 32; ++i) {
+            put_point(x + 8 * i, block.point(i), block.signs(i), block.scale(i, d));
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 32; i += 2) {
+            put_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
+                              block.signs(i) | block.signs(i + 1) << 8, block.scale(i, d));
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

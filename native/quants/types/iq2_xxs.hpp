@@ -1,0 +1,52 @@
+// IQ2_XXS: 32 points of a grid of 256 in eight dimensions, seven stored signs each, and for every
+// four of them a scale of 4 bits; the scale of those.
+#pragma once
+#include "../codec.hpp"
+#include "grids.hpp"
+
+namespace {
+
+struct IQ2_XXS {
+    static constexpr uint32_t id = 16, block_size = 256, block_bytes = 66;
+    static constexpr const char *name = "IQ2_XXS";
+
+    struct BLOCK Group {
+        uint8_t points[4];
+        uint32_t signs_and_scale;
+
+        uint64_t point(int i) const { return iq2_xxs_grid.points[points[i]]; }
+        uint32_t signs(int i) const { return even_signs(signs_and_scale >> 7 * i); }
+        float scale(float d) const { return d * (0.5f + (signs_and_scale >> 28)) * 0.25f; }
+    };
+    struct BLOCK Block {
+        uint16_t d;
+        Group groups[8];
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 32; ++i) {
+            const Group &group = block.groups[i / 4];
+            put_point(x + 8 * i, group.point(i % 4), group.signs(i % 4), group.scale(d));
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 32; i += 2) {
+            const Group &group = block.groups[i / 4];
+            const int a = i % 4, b = a + 1;
+            put_points<Store>(x + 8 * i, group.point(a), group.point(b),
+                              group.signs(a) | group.signs(b) << 8, group.scale(d));
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

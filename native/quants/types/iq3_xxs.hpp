@@ -1,0 +1,52 @@
+// IQ3_XXS: 64 points of a grid of 256 in four dimensions, seven stored signs for every two, and
+// for every eight a scale of 4 bits; the scale of those.
+#pragma once
+#include "../codec.hpp"
+#include "grids.hpp"
+
+namespace {
+
+struct IQ3_XXS {
+    static constexpr uint32_t id = 18, block_size = 256, block_bytes = 98;
+    static constexpr const char *name = "IQ3_XXS";
+
+    struct BLOCK Block {
+        uint16_t d;
+        uint8_t points[64];
+        uint32_t signs_and_scales[8];
+
+        // Two points make eight elements, as in IQ2.
+        uint64_t point(int i) const {
+            const uint64_t second = iq3_xxs_grid.points[points[2 * i + 1]];
+            return iq3_xxs_grid.points[points[2 * i]] | second << 32;
+        }
+        uint32_t signs(int i) const { return even_signs(signs_and_scales[i / 4] >> 7 * (i % 4)); }
+        float scale(int i, float d) const {
+            return d * (0.5f + (signs_and_scales[i / 4] >> 28)) * 0.5f;
+        }
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 32; ++i) {
+            put_point(x + 8 * i, block.point(i), block.signs(i), block.scale(i, d));
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 32; i += 2) {
+            put_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
+                              block.signs(i) | block.signs(i + 1) << 8, block.scale(i, d));
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

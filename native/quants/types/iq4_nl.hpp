@@ -1,0 +1,39 @@
+// IQ4_NL: 32 indices of uneven levels and their scale.
+#pragma once
+#include "../codec.hpp"
+#include "iq4.hpp"
+
+namespace {
+
+struct IQ4_NL {
+    static constexpr uint32_t id = 20, block_size = 32, block_bytes = 18;
+    static constexpr const char *name = "IQ4_NL";
+
+    struct BLOCK Block {
+        uint16_t d;
+        uint8_t pairs[16];
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 16; ++i) {
+            x[i] = d * iq4_levels[block.pairs[i] & 15];
+            x[i + 16] = d * iq4_levels[block.pairs[i] >> 4];
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        const Octets pairs = load_octets(block.pairs);
+        put_levels<Store>(x, (Bytes)lookup((Octets)iq4_levels, pairs & 15), d);
+        put_levels<Store>(x + 16, (Bytes)lookup((Octets)iq4_levels, pairs >> 4), d);
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

@@ -1,0 +1,37 @@
+// Q1_0: 128 signs and the magnitude that all elements share.
+#pragma once
+#include "../codec.hpp"
+
+namespace {
+
+struct Q1_0 {
+    static constexpr uint32_t id = 41, block_size = 128, block_bytes = 18;
+    static constexpr const char *name = "Q1_0";
+
+    struct BLOCK Block {
+        uint16_t d;
+        uint8_t signs[16];  // 1 is positive
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 128; ++i) x[i] = block.signs[i / 8] >> i % 8 & 1 ? d : -d;
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 8; ++i) {
+            const Octets positive = spread_bits(read<uint16_t>(block.signs + 2 * i));
+            put_levels<Store>(x + 16 * i, (Bytes)(positive & 2) - 1, d);
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

@@ -1,0 +1,40 @@
+// Q2_0: 64 levels from -1 to 2 and their scale, four neighbours in one byte.
+#pragma once
+#include "../codec.hpp"
+
+namespace {
+
+struct Q2_0 {
+    static constexpr uint32_t id = 42, block_size = 64, block_bytes = 18;
+    static constexpr const char *name = "Q2_0";
+
+    struct BLOCK Block {
+        uint16_t d;
+        uint8_t fours[16];
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 64; ++i) x[i] = ((block.fours[i / 4] >> i % 4 * 2 & 3) - 1) * d;
+    }
+
+    // A byte in a word of its own: shifted by 6, 12 and 18 its pairs come to lie in four bytes.
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 4; ++i) {
+            const uint8_t *four = block.fours + 4 * i;
+            const Quad words = {four[0], four[1], four[2], four[3]};
+            const Quad spread = words | words << 6 | words << 12 | words << 18;
+            put_levels<Store>(x + 16 * i, (Bytes)((Octets)spread & 3) - 1, d);
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

@@ -1,0 +1,63 @@
+// TQ1_0: 256 levels of -1, 0 and 1 as digits of base 3, five in a byte, and their scale.
+#pragma once
+#include "../codec.hpp"
+
+namespace {
+
+struct TQ1_0 {
+    static constexpr uint32_t id = 34, block_size = 256, block_bytes = 54;
+    static constexpr const char *name = "TQ1_0";
+
+    struct BLOCK Block {
+        uint8_t fives[48];  // 32 and then 16 bytes whose digits are as many elements apart
+        uint8_t fours[4];   // digits 4 elements apart
+        uint16_t d;
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    // A byte is a fraction of 256: tripled, its next digit is what carries over.
+    static int digit(uint8_t byte, int place) {
+        for (; place > 0; --place) byte = static_cast<uint8_t>(byte * 3);
+        return (byte * 3 >> 8) - 1;
+    }
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 160; ++i) x[i] = digit(block.fives[i % 32], i / 32) * d;
+        for (int i = 0; i < 80; ++i) x[160 + i] = digit(block.fives[32 + i % 16], i / 16) * d;
+        for (int i = 0; i < 16; ++i) x[240 + i] = digit(block.fours[i % 4], i / 4) * d;
+    }
+
+    // What carries over without a wider product: 3 * 86 and 3 * 171 are the first beyond 255 and
+    // 511. A comparison that holds is -1.
+    static KERNEL_INLINE Bytes digits(Octets fractions) {
+        return -1 - (Bytes)(fractions >= 86) - (Bytes)(fractions >= 171);
+    }
+
+    template <class Store, int Apart>
+    static KERNEL_INLINE void put_fives(float *x, const uint8_t *fives, float d) {
+        Octets fractions = load_octets(fives);
+        UNROLL
+        for (int place = 0; place < 5; ++place) {
+            put_levels<Store>(x + Apart * place, digits(fractions), d);
+            fractions = fractions + fractions + fractions;
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        put_fives<Store, 32>(x, block.fives, d);
+        put_fives<Store, 32>(x + 16, block.fives + 16, d);
+        put_fives<Store, 16>(x + 160, block.fives + 32, d);
+        const uint32_t fours = read<uint32_t>(block.fours);
+        const Octets places = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
+        put_levels<Store>(x + 240, digits((Octets)Quad{fours, fours, fours, fours} * places), d);
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace

@@ -1,0 +1,39 @@
+// TQ2_0: 256 levels of -1, 0 and 1 in 2 bits each, and their scale.
+#pragma once
+#include "../codec.hpp"
+
+namespace {
+
+struct TQ2_0 {
+    static constexpr uint32_t id = 35, block_size = 256, block_bytes = 66;
+    static constexpr const char *name = "TQ2_0";
+
+    struct BLOCK Block {
+        uint8_t fours[64];  // of each half: elements 32 apart share a byte
+        uint16_t d;
+    };
+    static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static void decode_block(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = float_of_half(block.d);
+        for (int i = 0; i < 256; ++i) {
+            x[i] = ((block.fours[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - 1) * d;
+        }
+    }
+
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const Block &block = view<Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        UNROLL
+        for (int i = 0; i < 16; ++i) {
+            const Octets fours = load_octets(block.fours + i / 8 * 32 + i % 2 * 16);
+            put_levels<Store>(x + 16 * i, (Bytes)(fours >> i / 2 % 4 * 2 & 3) - 1, d);
+        }
+    }
+
+    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
+};
+
+}  // namespace
