@@ -1,0 +1,54 @@
+"""The group of commands; each lives in a module of its name, imported when it is called."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from typing import Final
+
+import click
+
+from ggufkit._version import __version__
+
+COMMANDS: Final = ("inspect", "check", "quantize", "copy")
+
+
+class Commands(click.Group):
+    """Commands by module name, so that `ggufkit --version` imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Return the names in the order of help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"ggufkit.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is none of that name."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}."
+        raise click.UsageError(f"There is no command {name!r}; {hint}", ctx)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "color": False if os.environ.get("NO_COLOR") else None,
+        "max_content_width": 100,
+    },
+    epilog="Each command has its own --help, with examples.",
+)
+@click.version_option(__version__, message="ggufkit %(version)s")
+def app() -> None:
+    """Open, check, split, merge and quantize GGUF model files."""

@@ -1,0 +1,60 @@
+"""Text for people and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import click
+
+from ggufkit.errors import printable
+
+_UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def examples(*commands: str) -> str:
+    """Return the end of a command's help."""
+    verbatim = "\b\n"  # click's mark against filling lines
+    return verbatim + "Examples:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return `text` on one line of at most `width` characters, its full length told if cut."""
+    shown = printable(text[:width])
+    if len(shown) <= width and len(text) <= width:
+        return shown
+    told = f"... ({len(text):,} characters)"
+    return shown[: max(width - len(told), 1)] + told
+
+
+def size(nbytes: int) -> str:
+    """Return a size as people say it: "144.8 MB", in powers of 1000 as gguf-split counts."""
+    for unit, name in _UNITS:
+        if nbytes >= unit:
+            return f"{nbytes / unit:.1f} {name}"
+    return f"{nbytes} bytes"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:
+    """Print aligned columns; those named in `right` (one letter for each column: l or r) right."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    sides = right.ljust(len(header), "l")
+    for number, line in enumerate(lines):
+        cells = (
+            cell.rjust(width) if side == "r" else cell.ljust(width)
+            for cell, width, side in zip(line, widths, sides, strict=True)
+        )
+        text = "  ".join(cells).rstrip()
+        click.echo(click.style(text, bold=True) if number == 0 else text)
+
+
+def emit(document: object) -> None:
+    """Print one JSON document; escapes keep it ASCII, so that any terminal and pipe carries it."""
+    click.echo(json.dumps(document, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """Say something beside the output, on stderr."""
+    click.echo(f"note: {printable(text)}", err=True)

@@ -1,0 +1,82 @@
+"""What the commands that write a model share: where to, progress, and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ggufkit.cli.output import size
+from ggufkit.errors import printable
+from ggufkit.model import Model
+from ggufkit.writing import write
+
+PIPE: Final = "-"
+_SIZE: Final = re.compile(
+    r"(?P<number>\d+(\.\d+)?)\s*((?P<unit>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE
+)
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads to work with.  [default: one for each usable core]",
+)
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024)."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no size; write it as 500M, 2G or 512MiB")
+    base = 1024 if found["binary"] else 1000
+    power = " kmgt".index((found["unit"] or " ").lower())
+    return int(float(found["number"]) * base**power)
+
+
+def write_out(model: Model, out: str, *, threads: int | None, **layout: Any) -> list[Path]:
+    """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal."""
+    if out != PIPE:
+        with _progress() as progress:
+            return write(model, out, threads=threads, progress=progress, **layout)
+    stdout = click.get_binary_stream("stdout")
+    if stdout.isatty():
+        raise click.UsageError("A model is no text: redirect stdout, or name a file")
+    with _progress() as progress:
+        write(model, stdout, threads=threads, progress=progress, **layout)
+    return []
+
+
+def report(paths: list[Path]) -> None:
+    """Print one line for each file written."""
+    for path in paths:
+        nbytes = path.stat().st_size
+        click.echo(f"wrote {printable(str(path))} ({size(nbytes)})")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar with rate and time left on stderr, or nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich  # noqa: PLC0415 (dear, and most runs need none)
+    from rich.console import Console  # noqa: PLC0415
+
+    bar = rich.Progress(
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.DownloadColumn(),
+        rich.TransferSpeedColumn(),
+        rich.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("writing")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
