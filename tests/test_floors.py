@@ -53,6 +53,7 @@ def test_every_room_is_drawn_and_every_drawn_room_exists():
 def test_module_imports_from_lower_floors_only(path):
     floors = drawn_floors()
     room = room_of(path)
+    assert room in floors, f"{room} has no place in the drawing"
     others = imported_rooms(path, set(floors)) - {room}
     wrong = {other for other in others if floors[other] >= floors[room]}
     assert not wrong, f"{room} on floor {floors[room]} imports {sorted(wrong)}"
