@@ -111,8 +111,13 @@ def quantize(model: Model, type: str | int | TensorType) -> Model:
 
 
 def is_eligible(tensor: Tensor, kept: tuple[str, ...] = KEPT_PARTS) -> bool:
-    """Whether llama.cpp quantizes a tensor of this name and shape; `kept` are parts of names."""
+    """Whether llama.cpp quantizes a tensor of this name and shape; `kept` are parts of names.
+
+    Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
+    """
     name = tensor.name
+    if (tensor.type.dtype or "").startswith("i"):
+        return False
     # Compared as llama.cpp does, for which any name of five characters ends so too.
     if _axes(tensor.shape) < 2 or name.rfind("weight") != len(name) - 6:  # noqa: PLR2004
         return False

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
+import ggufkit
 from ggufkit.cli.output import size
 from ggufkit.errors import printable
 from ggufkit.model import Model
-from ggufkit.writing import write
 
 PIPE: Final = "-"
 _SIZE: Final = re.compile(
@@ -43,12 +43,11 @@ def write_out(model: Model, out: str, *, threads: int | None, **layout: Any) -> 
     """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal."""
     if out != PIPE:
         with _progress() as progress:
-            return write(model, out, threads=threads, progress=progress, **layout)
-    stdout = click.get_binary_stream("stdout")
-    if stdout.isatty():
+            return ggufkit.write(model, out, threads=threads, progress=progress, **layout)
+    if sys.stdout.isatty():
         raise click.UsageError("A model is no text: redirect stdout, or name a file")
     with _progress() as progress:
-        write(model, stdout, threads=threads, progress=progress, **layout)
+        ggufkit.write(model, sys.stdout.buffer, threads=threads, progress=progress, **layout)
     return []
 
 
