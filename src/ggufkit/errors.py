@@ -6,8 +6,8 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── FormatError (ValueError)          the bytes of a file are not what the format asks for
     │   ├── NotGGUFError                  the file is something else: HTML, safetensors, zip, ...
     │   ├── TruncatedError (EOFError)     the file ends too early
-    │   └── LimitError                    a count or size is beyond a named limit
-    ├── ShardError (ValueError)           a shard is missing or does not belong to its set
+    │   ├── LimitError                    a count or size is beyond a named limit
+    │   └── ShardError                    a shard is missing or does not belong to its set
     ├── ValueTypeError (TypeError, ValueError)   a value does not fit the GGUF type it should have
     ├── TensorTypeError (TypeError, ValueError)  a tensor type that is unknown or unfit here
     ├── ShapeError (ValueError)           a shape or width that does not fit
@@ -22,6 +22,16 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Return `text` with control characters, lone surrogates and other invisible ones escaped.
+
+    Messages quote what strangers wrote, and must not steer the terminal that shows them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 class GGUFError(Exception):
     """Base of every error that ggufkit raises on its own account.
 
@@ -30,8 +40,8 @@ class GGUFError(Exception):
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         """Keep `message` and `remedy` apart so that each face can print them its own way."""
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
         self.remedy = remedy
 
     def __str__(self) -> str:
@@ -75,7 +85,7 @@ class LimitError(FormatError):
     """A count, size or depth is beyond a named limit."""
 
 
-class ShardError(GGUFError, ValueError):
+class ShardError(FormatError):
     """A shard is missing, or does not belong to its set."""
 
 

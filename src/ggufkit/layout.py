@@ -18,13 +18,12 @@ from ggufkit.errors import FormatError, ShapeError, TensorTypeError
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Source, Tensor, alignment_of, is_alignment
 from ggufkit.sources import in_order
-from ggufkit.types import DEFAULT_ALIGNMENT, MAX_NAME_BYTES
+from ggufkit.types import DEFAULT_ALIGNMENT, MAGIC, MAX_NAME_BYTES, SPLIT_TYPES, padded
 from ggufkit.values import ByteOrder, Layout
 
-MAGIC: Final = b"GGUF"
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
-SPLIT_KEYS: Final = ("split.no", "split.count", "split.tensors.count")
+SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
 _SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -252,8 +251,3 @@ def _info(tensor: Tensor, start: int, encoding: Layout) -> bytes:
             struct.pack(f"{encoding.mark}Q", start),
         )
     )
-
-
-def padded(number: int, step: int) -> int:
-    """Return the first multiple of `step` from `number` on."""
-    return number + -number % step

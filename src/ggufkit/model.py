@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -36,8 +36,7 @@ class OpenedFile(Protocol):
         """Release the file."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A run of bytes that lies untouched in a file, for the engine to copy in the kernel."""
 
     file: OpenedFile
@@ -113,12 +112,14 @@ class Tensor:
     @property
     def offset(self) -> int | None:
         """Byte position in its file, None for a tensor that lies in no file."""
-        return self.source.span.offset if self.source.span else None
+        span = self.source.span
+        return span.offset if span else None
 
     @property
     def path(self) -> Path | None:
         """The file it lies in, None for a tensor that lies in no file."""
-        return self.source.span.file.path if self.source.span else None
+        span = self.source.span
+        return span.file.path if span else None
 
     def raw(self) -> Bytes:
         """Return the bytes as uint8, zero-copy from the memory map where they lie in a file.

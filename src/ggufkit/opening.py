@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from ggufkit.errors import FormatError, ShardError
+import numpy as np
+
+from ggufkit.errors import ShardError
 from ggufkit.findings import Finding, finding, first_error
 from ggufkit.layout import SPLIT_KEYS, parse_shard_name, shard_name
-from ggufkit.model import Model, ModelFile, Tensor, Tensors, rows_and_width
+from ggufkit.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.parse import Header, parse
 from ggufkit.sources import FileSource
 from ggufkit.store import MappedFile
+
+SHOWN_FILES: Final = 5  # names in a message
 
 
 @dataclass(frozen=True)
@@ -31,21 +35,17 @@ def open(path: str | os.PathLike[str], *, shards: bool = True) -> Model:  # noqa
 
     `path` names a file, any shard of a set, or a folder that holds exactly one file or set.
     With `shards=False` a shard is opened alone. Raises a FormatError (a ValueError) for the
-    first thing that is wrong in a file, ShardError for a missing or foreign shard, OSError as
-    the builtin `open` does.
+    first thing that is wrong in a file, its subclass ShardError for a missing or foreign shard,
+    OSError as the builtin `open` does.
     """
     first = locate(Path(path))
     with contextlib.ExitStack() as opened:
         part = _opened(first, opened)
         parts = [part]
         if shards and shard_count(part.header) > 1:
-            parts = [
-                part if other == first else _opened(other, opened)
-                for other in shard_paths(first, shard_count(part.header))
-            ]
-            wrong = first_error(list(about_set(parts)))
-            if wrong:
-                raise ShardError(wrong.message, remedy=wrong.remedy)
+            _raise_first(about_siblings(part))
+            parts = [part if other == first else _opened(other, opened) for other in siblings(part)]
+            _raise_first(about_set(parts))
         model = _model(parts, is_set=len(parts) > 1)
         opened.pop_all()
     return model.reading(part.file for part in parts)
@@ -59,7 +59,7 @@ def locate(path: Path) -> Path:
     sets = {(parse_shard_name(each.name) or (each.name,))[0] for each in found}
     if len(sets) == 1:
         return found[0]
-    names = ", ".join(sorted(sets)[:5]) or "none"
+    names = ", ".join(sorted(sets)[:SHOWN_FILES]) or "none"
     raise ShardError(
         f"the folder {path} holds {len(sets)} GGUF models ({names}), not exactly one",
         remedy="Name the file",
@@ -75,10 +75,17 @@ def map_part(path: Path) -> Part:
 def _opened(path: Path, opened: contextlib.ExitStack) -> Part:
     part = map_part(path)
     opened.callback(part.file.close)
-    wrong = first_error(list(part.header.findings))
-    if wrong:
-        raise wrong.at(str(path)).exception()
+    _raise_first(found.at(str(path)) for found in part.header.findings)
     return part
+
+
+def _raise_first(findings: Iterable[Finding]) -> None:
+    wrong = first_error(findings)
+    if wrong:
+        raise wrong.exception()
+
+
+# Shard sets.
 
 
 def shard_count(header: Header) -> int:
@@ -87,59 +94,67 @@ def shard_count(header: Header) -> int:
 
 
 def _split(header: Header, key: str, absent: int) -> int:
-    if key not in header.metadata:
-        return absent
-    value: Any = header.metadata[key]
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        return int(value)
-    raise FormatError(f"{key} is {value!r}, not a number", remedy="Get all shards anew")
+    """Return the number of a key; one that holds none is a finding of the parser already."""
+    entry = header.entries.get(key)
+    value = entry.decode() if entry else None
+    return int(value) if isinstance(value, np.integer) else absent
 
 
-def shard_paths(path: Path, count: int) -> list[Path]:
-    """Return the paths of all shards of the set that `path` belongs to, by its name.
-
-    Raises ShardError for a name that is no shard's, and for missing shards, naming them.
-    """
+def siblings(part: Part) -> list[Path]:
+    """Return where all shards of the set of `part` should lie; none if its name tells nothing."""
+    path, count = part.file.path, shard_count(part.header)
     named = parse_shard_name(path.name)
     if named is None or named[2] != count:
-        raise ShardError(
-            f"{path} belongs to a set of {count} shards, but its name is not of the form "
-            f"PREFIX-00001-of-{count:05d}.gguf, so the others cannot be found",
-            remedy="Give it its original name, or open it alone with shards=False",
-        )
-    paths = [path.with_name(shard_name(named[0], number, count)) for number in range(count)]
-    missing = [each.name for each in paths if not each.exists()]
-    if missing:
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")  # noqa: PLR2004
-        raise ShardError(
-            f"of the {count} shards of {named[0]}, {len(missing)} are missing: {shown}",
-            remedy=f"Put them beside {path.name}, or open it alone with shards=False",
-        )
-    return paths
+        return []
+    return [path.with_name(shard_name(named[0], number, count)) for number in range(count)]
+
+
+def about_siblings(part: Part) -> Iterator[Finding]:
+    """Check that a shard's name leads to the others, and that they are there."""
+    count = shard_count(part.header)
+    paths = siblings(part)
+    missing = [path.name for path in paths if not path.exists()]
+    if not paths:
+        yield _about(part, "shard-name", "split.count", file=part.file.path.name, count=count)
+    elif missing:
+        names = ", ".join(missing[:SHOWN_FILES]) + (", ..." if len(missing) > SHOWN_FILES else "")
+        details = {"count": len(missing), "total": count, "names": names}
+        yield _about(part, "shard-missing", "split.count", **details)
 
 
 def about_set(parts: list[Part]) -> Iterator[Finding]:
-    """Check that shards belong together: count, number, byte order, names, total."""
-    head = parts[0].header
-    names: dict[str, str] = {}
-    for number, part in enumerate(parts):
-        name, header = part.file.path.name, part.header
-        if shard_count(header) != len(parts) or _split(header, "split.no", -1) != number:
-            said = f"number {_split(header, 'split.no', -1)} of {shard_count(header)}"
-            yield _mismatch(f"{name} says that it is shard {said}, not {number} of {len(parts)}")
-        if header.byte_order != head.byte_order:
-            yield _mismatch(f"{name} is {header.byte_order} endian, the first shard is not")
-        for info in header.tensors:
-            if info.name in names:
-                yield _mismatch(f"the tensor {info.name!r} stands in {names[info.name]} and {name}")
-            names[info.name] = name
-    total = _split(head, "split.tensors.count", len(names))
-    if total != len(names):
-        yield _mismatch(f"the set should hold {total} tensors, but its shards hold {len(names)}")
+    """Check that shards belong together: number, count, byte order, names, total."""
+    owners: dict[str, str] = {}
+    for place, part in enumerate(parts):
+        yield from _about_shard(part, place, parts)
+        for info in part.header.tensors:
+            if info.name in owners:
+                files = {"file": owners[info.name], "other": part.file.path.name}
+                yield _about(part, "shard-tensor", "split.no", name=info.name, **files)
+            owners[info.name] = part.file.path.name
+    expected = _split(parts[0].header, "split.tensors.count", len(owners))
+    if expected != len(owners):
+        counts = {"expected": expected, "count": len(owners)}
+        yield _about(parts[0], "shard-total", "split.tensors.count", **counts)
 
 
-def _mismatch(detail: str) -> Finding:
-    return finding("shard-mismatch", 0, detail=detail)
+def _about_shard(part: Part, place: int, parts: list[Part]) -> Iterator[Finding]:
+    header, file = part.header, part.file.path.name
+    number, count = _split(header, "split.no", -1), shard_count(header)
+    if (number, count) != (place, len(parts)):
+        said = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
+        yield _about(part, "shard-number", "split.no", file=file, **said)
+    if header.byte_order != parts[0].header.byte_order:
+        yield _about(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
+
+
+def _about(part: Part, rule: str, key: str, **details: object) -> Finding:
+    """Make a finding placed at the value of `key`, or at the beginning of the file."""
+    entry = part.header.entries.get(key)
+    return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))
+
+
+# The model.
 
 
 def _model(parts: list[Part], *, is_set: bool) -> Model:
@@ -161,12 +176,8 @@ def _model(parts: list[Part], *, is_set: bool) -> Model:
 
 def _tensors(part: Part) -> Iterator[Tensor]:
     header = part.header
-    for info in header.tensors:
-        width = (
-            info.nbytes
-            if info.type.is_opaque
-            else info.type.row_bytes(rows_and_width(info.shape)[1])
-        )
-        at = header.data_offset + info.start
-        source = FileSource(part.file, at, info.nbytes, width, header.byte_order)
-        yield Tensor(info.name, info.type, info.shape, info.nbytes, source)
+    for name, kind, shape, start, nbytes in header.tensors:
+        row_bytes = nbytes if kind.is_opaque else kind.row_bytes(shape[-1] if shape else 1)
+        at = header.data_offset + start
+        source = FileSource(part.file, at, nbytes, row_bytes, header.byte_order)
+        yield Tensor(name, kind, shape, nbytes, source)

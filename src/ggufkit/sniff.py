@@ -8,6 +8,7 @@ from typing import Final
 from ggufkit.findings import Finding, finding
 
 HEAD_BYTES: Final = 512  # as much of the beginning as any recognition below looks at
+MAX_SAFETENSORS_HEADER: Final = 100_000_000  # bytes of JSON; the limit of the format's own reader
 
 # Magic bytes of the formats before GGUF, as they stand in the file (little-endian words).
 _LEGACY: Final = {
@@ -23,8 +24,12 @@ _COMPRESSED: Final = {
     b"\xfd7zXZ": "xz",
     b"7z\xbc\xaf": "7-zip",
 }
-_HTML: Final = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*<(?:!doctype\s+html|html|head|\?xml)", re.I)
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_MARKUP: Final = re.compile(rb"\s*<(?:!doctype|!--|html|head|body|\?xml)", re.IGNORECASE)
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
+_LFS_SIZE: Final = re.compile(rb"\nsize (\d{1,19})\b")
+_PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
+_TORCH_ENTRIES: Final = (b"/data.pkl", b"/version", b"/.format_version", b"/byteorder")
 
 
 def identify(head: bytes, size: int) -> Finding:
@@ -34,34 +39,33 @@ def identify(head: bytes, size: int) -> Finding:
     """
     if size == 0:
         return finding("empty", 0)
-    if head.startswith(_LFS):
-        found = re.search(rb"\nsize (\d+)", head)
+    return _by_text(head) or _by_magic(head) or finding("magic", 0, found=head[:4])
+
+
+def _by_text(head: bytes) -> Finding | None:
+    text = head.removeprefix(_BYTE_ORDER_MARK)
+    if text.startswith(_LFS):
+        found = _LFS_SIZE.search(text)
         return finding("git-lfs-pointer", 0, size=f" of {int(found[1])} bytes" if found else "")
-    if _HTML.match(head):
+    if _MARKUP.match(text):
         return finding("html", 0)
+    begin = text[:40].decode("ascii", "replace")
+    if begin.strip() and all(char.isprintable() or char in "\r\n\t" for char in begin):
+        return None if "\ufffd" in begin else finding("text", 0, found=begin)
+    return None
+
+
+def _by_magic(head: bytes) -> Finding | None:
     if head.startswith(b"PK\x03\x04"):
-        inside = b"data.pkl" in head or b"/version" in head or b".format_version" in head
-        return finding("pytorch" if inside else "zip", 0)
-    return _by_magic(head, size)
-
-
-def _by_magic(head: bytes, size: int) -> Finding:
+        return finding("pytorch" if any(name in head for name in _TORCH_ENTRIES) else "zip", 0)
     for magic, what in _LEGACY.items():
         if head.startswith(magic):
             return finding("legacy-ggml", 0, what=what)
     for magic, what in _COMPRESSED.items():
         if head.startswith(magic):
             return finding("compressed", 0, what=what)
-    if _is_safetensors(head, size):
+    if int.from_bytes(head[:8], "little") <= MAX_SAFETENSORS_HEADER and head[8:9] == b"{":
         return finding("safetensors", 0)
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+    if _PICKLE.match(head):
         return finding("pickle", 0)
-    if not head.strip(b"\0"):
-        return finding("zeros", 0)
-    return finding("magic", 0, found=repr(head[:4])[1:])
-
-
-def _is_safetensors(head: bytes, size: int) -> bool:
-    """Whether the file begins with a plausible length and then a JSON object."""
-    length = int.from_bytes(head[:8], "little")
-    return 2 <= length <= max(size - 8, 0) and head[8:].lstrip().startswith(b"{")
+    return None if head.strip(b"\0") else finding("zeros", 0)

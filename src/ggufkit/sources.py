@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from ggufkit.values import ByteOrder
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """Rows that lie in a mapped file from byte `offset` on."""
+class FileSource(NamedTuple):
+    """Rows that lie in a mapped file from byte `offset` on.
+
+    A tuple, for one is made for each tensor of a file that is opened.
+    """
 
     file: MappedFile
     offset: int

@@ -13,6 +13,7 @@ from typing import Final
 
 from ggufkit.errors import TensorTypeError
 
+MAGIC: Final = b"GGUF"
 MAX_DIMS: Final = 4  # ggml's GGML_MAX_DIMS: what llama.cpp loads
 MAX_NAME_BYTES: Final = 64  # the specification's limit; ggml stops at 63 (GGML_MAX_NAME)
 MAX_KEY_BYTES: Final = 65535  # the specification's limit
@@ -43,6 +44,13 @@ class ValueType(Enum):
 
 
 VALUE_TYPES: Final = {kind.id: kind for kind in ValueType}
+
+# What ties a shard to its set, in the types that llama.cpp insists on.
+SPLIT_TYPES: Final = {
+    "split.no": ValueType.UINT16,
+    "split.count": ValueType.UINT16,
+    "split.tensors.count": ValueType.INT32,
+}
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,11 @@ _ROWS: Final = (
 
 TENSOR_TYPES: Final = {row.id: row for row in _ROWS}
 _BY_NAME: Final = {row.name: row for row in _ROWS}
+
+
+def padded(number: int, alignment: int) -> int:
+    """Return the first multiple of `alignment` from `number` on: where aligned data begins."""
+    return number + -number % alignment
 
 
 def tensor_type(id_or_name: int | str | TensorType) -> TensorType:

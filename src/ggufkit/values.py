@@ -164,6 +164,13 @@ class Strings(_Packed):
         start = int(self._index[position]) + self._layout.count_bytes
         return bytes(memoryview(self._data)[start : int(self._index[position + 1])])
 
+    def first_invalid(self) -> int | None:
+        """Return the index of the first item that is not UTF-8, None if all are."""
+        index = _native.utf8_problem(
+            self._data, self._at, self._count, self._layout.wide, self._big
+        )
+        return None if index < 0 else index
+
     def tolist(self) -> list[str]:
         """Decode all items into a list."""
         return self._decode(0, self._count)
