@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from pathlib import Path
 from typing import Final
 
 from ggufkit.file_types import NUMBER_OF
+from ggufkit.types import MAX_NAME_BYTES
 from real import Package, _once, _unpack
 
 # llama.cpp of October 2026, commit 86a283532072722c5f3363d37d59a874d09fa99b.
@@ -41,11 +43,28 @@ class Parameters(ctypes.Structure):
     )
 
 
+def folder() -> Path:
+    """Return where the libraries lie, fetched once."""
+    return _once("libllama", lambda target: _unpack(LIBLLAMA, target))
+
+
+def known_names() -> list[str]:
+    """Return the name of a weight for each dotted word that stands in llama.cpp's libraries."""
+    words: set[str] = set()
+    for library in ("libllama.so.0", "libmtmd.so.0"):
+        content = (folder() / library).read_bytes()
+        words.update(
+            word.decode() for word in re.findall(rb"\0([a-z]\w*[._][\w.%]+)(?=\0)", content)
+        )
+    stems = (word.replace("%d", "0").replace("%s", "weight") for word in words)
+    names = {stem if stem.endswith("weight") else f"{stem}.weight" for stem in stems}
+    return sorted(name for name in names if "%" not in name and len(name) < MAX_NAME_BYTES)
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """Return libllama, silenced."""
-    folder = _once("libllama", lambda target: _unpack(LIBLLAMA, target))
-    loaded = ctypes.CDLL(str(folder / "libllama.so.0"))
+    loaded = ctypes.CDLL(str(folder() / "libllama.so.0"))
     loaded.llama_model_quantize_default_params.restype = Parameters
     callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
     loaded.silence = callback(lambda *_: None)  # kept alive with the library

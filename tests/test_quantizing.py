@@ -70,8 +70,10 @@ def named_as(part):
 
 
 def arrays():
-    parts = KEPT_PARTS + KEPT_PARTS_OF["glm5-next"]
-    shapes = SHAPES | dict.fromkeys([*KEPT_NAMES, *map(named_as, parts)], (2, 64))
+    """Every shape and name that llama.cpp singles out, and every name that it knows at all."""
+    singled_out = map(named_as, KEPT_PARTS + KEPT_PARTS_OF["glm5-next"])
+    names = [*KEPT_NAMES, *singled_out, *llama_quantize.known_names()]
+    shapes = dict.fromkeys(names, (2, 64)) | SHAPES
     made = {name: RNG.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     made["unfit_in_f16.weight"] = made["unfit_in_f16.weight"].astype(np.float16)
     return made
