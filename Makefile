@@ -49,5 +49,6 @@ $(VENV)/tools:
 	@touch $@
 
 $(VENV)/installed: $(SOURCES) | $(VENV)/tools
-	$(BIN)/python -m pip install --quiet --no-build-isolation ".[demo,test]"
+	$(BIN)/python -m pip install --quiet --no-build-isolation \
+		-C cmake.define.GGUFKIT_WIDE=ON ".[demo,test]"
 	@touch $@

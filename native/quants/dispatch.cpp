@@ -69,7 +69,9 @@ std::vector<const Table *> find_tables() {
 #elif defined(__aarch64__)
     found.push_back(&ggufkit_quants_table_neon);
 #endif
-#if defined(GGUFKIT_WIDE)
+#if defined(GGUFKIT_WIDE) && defined(__x86_64__)
+    if (level >= 3) found.push_back(&ggufkit_quants_table_wide);
+#elif defined(GGUFKIT_WIDE)
     found.push_back(&ggufkit_quants_table_wide);
 #endif
     found.push_back(&ggufkit_quants_table_portable);

@@ -7,8 +7,8 @@
 #pragma once
 #include "scalar.hpp"
 
-#if defined(GGUFKIT_LANES)
-#define UNROLL  // a forced lane count is there to be tested, not to be fast
+#if defined(GGUFKIT_LANES) || defined(GGUFKIT_EMULATED)
+#define UNROLL  // forced and emulated lanes are there to be tested, not to be fast
 #elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
