@@ -4,23 +4,25 @@
 //   encode_block, decode_block   the scalar port, in ggml's order of operations;
 //   encode_lanes                 a tile of one block per lane: tile[i] holds their elements i;
 //   decode_lanes<Store>          `run` blocks, lanes along their elements;
-//   is_valid                     what ggml's row validation asks of a block.
+//   is_valid                     what ggml's row validation asks of a block;
+// and, where it takes importance weights,
+//   weights                      whether it can do without;
+//   encode_weighted_block, encode_weighted_lanes   as above, with what importance.hpp hands out.
 // The scalar port serves the blocks that fill no tile and the whole of the portable object.
 #pragma once
-#include "simd.hpp"
+#include "importance.hpp"
 #include "table.hpp"
 
 namespace {
 
-#if defined(GGUFKIT_PORTABLE)
-constexpr bool portable = true;
-#else
-constexpr bool portable = false;
-#endif
+// What importance weights are to a type: its `weights`, or nothing where it has none.
+template <class Type, class = void>
+constexpr Weights weights_of = weights_unused;
+template <class Type>
+constexpr Weights weights_of<Type, decltype(void(Type::weights))> = Type::weights;
 
 template <class Type>
-int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, const float *) {
-    const int64_t blocks = rows * (width / Type::block_size);
+void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
     int64_t block = 0;
     if constexpr (!portable) {
         for (; block + lanes <= blocks; block += lanes) {
@@ -31,6 +33,40 @@ int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, cons
     }
     for (; block < blocks; ++block) {
         Type::encode_block(src + block * Type::block_size, dst + block * Type::block_bytes);
+    }
+}
+
+template <class Type>
+void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                          const float *weights) {
+    constexpr int size = Type::block_size;
+    const int64_t blocks = rows * (width / size);
+    ImportanceWalk<weighs_by_row<Type>> walk(src, rows, width, weights);
+    int64_t block = 0;
+    if constexpr (!portable) {
+        for (; block + lanes <= blocks; block += lanes) {
+            Floats tile[size];
+            load_tile<size>(src + block * size, tile);
+            const auto importance = walk.template next_tile<size>();
+            Type::encode_weighted_lanes(tile, importance, dst + block * Type::block_bytes);
+        }
+    }
+    for (; block < blocks; ++block) {
+        const BlockImportance importance = walk.template next_block<size>();
+        Type::encode_weighted_block(src + block * size, importance, dst + block * Type::block_bytes);
+    }
+}
+
+template <class Type>
+int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, const float *weights) {
+    constexpr Weights use = weights_of<Type>;
+    if constexpr (use != weights_unused) {
+        if (weights) encode_weighted_rows<Type>(src, dst, rows, width, weights);
+    }
+    if constexpr (use != weights_required) {
+        if (use == weights_unused || !weights) {
+            encode_plain_rows<Type>(src, dst, rows * (width / Type::block_size));
+        }
     }
     return nothing_wrong;
 }
@@ -77,7 +113,7 @@ int64_t validate(const uint8_t *src, int64_t blocks) {
 template <class Type>
 constexpr Codec codec() {
     return {Type::id,       Type::name,     Type::block_size, Type::block_bytes,
-            weights_unused, encode<Type>,   decode<Type>,     validate<Type>};
+            weights_of<Type>, encode<Type>, decode<Type>,     validate<Type>};
 }
 
 // For a type that is only decoded.

@@ -92,6 +92,16 @@ KERNEL_INLINE Ints pack_bytes(Ints a, Ints b, Ints c, Ints d) {
     return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | d << 24;
 }
 
+// Reads `lanes` elements of every lane from `first` on: tile[i] holds those at first + i.
+KERNEL_INLINE void load_square(const float *const *of_lane, int64_t first, Floats *tile) {
+    Floats rows[lanes];
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) rows[lane] = load(of_lane[lane] + first);
+    transpose(rows);
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) tile[lane] = rows[lane];
+}
+
 // Reads one block of `Size` elements per lane: tile[i] holds element i of each lane's block.
 // Prefetching the next tile by hand, as the strided reads defeat the hardware's own.
 template <int Size>

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,16 +29,19 @@ AnyType = TensorType | str | int
 
 TASK: Final = 1 << 18  # elements per task: long beside its start, its floats short beside a cache
 TASKS_PER_THREAD: Final = 4  # fewer are not worth starting a thread for
+REQUIRED: Final = 2  # how the native core says that a type cannot do without weights
+EXPERT_AXES: Final = 3  # of an array that stacks experts
 ALIGNMENT: Final = 64  # bytes: streaming stores want whole cache lines
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of a matrix, or a part of one row, and where they begin."""
+    """Rows of a matrix, or a part of one row, where they begin, and the weights of columns."""
 
     row: int
     column: int
     view: Array
+    weights: Floats | None = None
 
 
 def instruction_sets() -> tuple[str, ...]:
@@ -72,18 +75,28 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def quantize(array: npt.ArrayLike, type: AnyType, *, threads: int | None = None) -> Bytes:
+def quantize(
+    array: npt.ArrayLike,
+    type: AnyType,
+    *,
+    imatrix: npt.ArrayLike | None = None,
+    threads: int | None = None,
+) -> Bytes:
     """Return `array` packed as `type`: shape (..., width) becomes (..., bytes of a row).
 
     Takes float16, bfloat16 (of ml_dtypes), float32 and float64 in any strides and converts to
     float32 as it goes, never the whole; integer types take integers too. An array of the type's
-    own dtype keeps its exact bytes, as a view where it is contiguous. Raises TensorTypeError for
-    a type that has no encoder, ShapeError where rows do not divide into blocks, ValueTypeError
-    for other dtypes and for values that an integer type does not hold exactly.
+    own dtype keeps its exact bytes, as a view where it is contiguous. `imatrix` holds a weight per
+    column, float32 of shape (width,), or (experts, width) for an array of three axes; types that
+    ggml weighs nothing for ignore it. Raises TensorTypeError for a type that has no encoder or
+    cannot do without weights, ShapeError where rows do not divide into blocks or weights do not
+    fit, ValueTypeError for other dtypes, for weights that are not finite, and for values that an
+    integer type does not hold exactly.
     """
     target = encodable(type)
     source = np.asarray(array)
     _require_blocks(source, target.block_size, f"the {target.block_size} elements of a {target}")
+    weights = _column_weights(imatrix, source.shape, target)
     if _is_own_dtype(source.dtype, target):
         return np.ascontiguousarray(source).view(np.uint8)
     pack = _packer(source.dtype, target)
@@ -95,11 +108,11 @@ def quantize(array: npt.ArrayLike, type: AnyType, *, threads: int | None = None)
         start = target.row_bytes(piece.column)
         stop = start + target.row_bytes(piece.view.shape[-1])
         out = rows[piece.row : piece.row + len(piece.view), start:stop]
-        bad = pack(piece.view, target, out.reshape(-1))
+        bad = pack(piece, target, out.reshape(-1))
         if bad >= 0:
             raise _refusal(piece, bad, target)
 
-    _run_all(run, list(_pieces(source, target.block_size, TASK)), threads)
+    _run_all(run, list(_weighted_pieces(source, target.block_size, weights)), threads)
     return packed
 
 
@@ -131,18 +144,22 @@ def dequantize(data: Bytes, type: AnyType, *, threads: int | None = None) -> Flo
     return elements
 
 
-def encode_rows(rows: Floats, type: AnyType, out: Bytes | None = None) -> Bytes:
+def encode_rows(
+    rows: Floats, type: AnyType, out: Bytes | None = None, *, imatrix: npt.ArrayLike | None = None
+) -> Bytes:
     """Pack contiguous float32 `rows` (n, width) into `out` (n, bytes of a row), in this thread.
 
-    The interpreter lock is released meanwhile. Raises as `quantize` does.
+    The interpreter lock is released meanwhile. `imatrix` has shape (width,). Raises as `quantize`
+    does.
     """
     target = encodable(type)
     _require_blocks(rows, target.block_size, f"the {target.block_size} elements of a {target}")
     shape = (*rows.shape[:-1], target.row_bytes(rows.shape[-1]))
     packed = _checked_out(out, shape, np.dtype(np.uint8))
-    bad = _encode(rows, target, packed.reshape(-1))
+    piece = _Piece(0, 0, rows, _column_weights(imatrix, rows.shape[-1:], target))
+    bad = _encode(piece, target, packed.reshape(-1))
     if bad >= 0:
-        raise _refusal(_Piece(0, 0, rows), bad, target)
+        raise _refusal(piece, bad, target)
     return packed
 
 
@@ -203,12 +220,46 @@ def _codecs() -> dict[int, bool]:
     return {row[0]: row[4] for row in _native.codecs(instruction_sets()[-1])}
 
 
-def _encode(view: Array, target: TensorType, out: Bytes) -> int:
+@functools.cache
+def _weights_use() -> dict[int, int]:
+    """Return the ids of all codecs and whether weights are unused (0), taken or required (2)."""
+    return {row[0]: row[5] for row in _native.codecs(instruction_sets()[-1])}
+
+
+def _column_weights(
+    imatrix: npt.ArrayLike | None, shape: tuple[int, ...], target: TensorType
+) -> Floats | None:
+    """Return checked weights for an array of that shape, None where `target` uses none."""
+    use = _weights_use()[target.id]
+    if imatrix is None:
+        if use == REQUIRED:
+            raise TensorTypeError(
+                f"{target} cannot be encoded without importance weights",
+                remedy="Pass a weight per column as `imatrix`",
+            )
+        return None
+    given = np.asarray(imatrix)
+    width = shape[-1]
+    fitting = [(width,), (shape[0], width)] if len(shape) == EXPERT_AXES else [(width,)]
+    if given.shape not in fitting:
+        raise ShapeError(
+            f"importance weights of shape {given.shape} do not fit an array of shape {shape}",
+            remedy="These shapes do: " + ", ".join(map(str, fitting)),
+        )
+    with np.errstate(over="ignore"):  # a double beyond float32 is refused as infinite
+        weights = np.require(given, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+    if not np.isfinite(weights).all():
+        raise ValueTypeError("an importance weight is infinite or not a number")
+    return weights if use else None
+
+
+def _encode(piece: _Piece, target: TensorType, out: Bytes) -> int:
     """Pack floats and return the first that does not fit, or -1."""
-    floats = _as_float32(view).reshape(-1)
+    floats = _as_float32(piece.view).reshape(-1)
     if floats.size == 0:
         return -1
-    return _native.encode(target.id, floats, out, view.shape[-1], None, instruction_set())
+    width, isa = piece.view.shape[-1], instruction_set()
+    return _native.encode(target.id, floats, out, width, piece.weights, isa)
 
 
 def _decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> None:
@@ -225,8 +276,9 @@ def _as_float32(view: Array) -> Floats:
         return np.require(view, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
 
 
-def _store_whole(view: Array, target: TensorType, out: Bytes) -> int:
+def _store_whole(piece: _Piece, target: TensorType, out: Bytes) -> int:
     """Pack doubles or integers as the integers of `target`; return the first not held, or -1."""
+    view = piece.view
     dtype = np.dtype(target.dtype)
     limits = np.iinfo(dtype)
     if view.dtype.kind == "f":
@@ -239,7 +291,7 @@ def _store_whole(view: Array, target: TensorType, out: Bytes) -> int:
     return -1
 
 
-def _packer(dtype: np.dtype[Any], target: TensorType) -> Callable[[Array, TensorType, Bytes], int]:
+def _packer(dtype: np.dtype[Any], target: TensorType) -> Callable[[_Piece, TensorType, Bytes], int]:
     """Return what packs elements of `dtype` and tells the first that `target` does not hold."""
     whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
     exact_in_float32 = np.can_cast(dtype, np.float32)
@@ -341,6 +393,19 @@ def _run_all(work: Callable[[_Piece], None], pieces: list[_Piece], threads: int 
                 done.result()
         finally:
             todo.clear()  # after an error or Ctrl-C no thread goes on
+
+
+def _weighted_pieces(array: Array, block: int, weights: Floats | None) -> Iterator[_Piece]:
+    """Yield the pieces of `array` with their weights: whole rows, as some weights ask for."""
+    if weights is None:
+        yield from _pieces(array, block, TASK)
+    elif weights.ndim == 1:
+        for piece in _pieces(array, block, max(TASK, array.shape[-1])):
+            yield replace(piece, weights=weights)
+    else:
+        for index, (expert, own) in enumerate(zip(array, weights, strict=True)):
+            for piece in _weighted_pieces(expert, block, own):
+                yield replace(piece, row=index * len(expert) + piece.row)
 
 
 def _pieces(array: Array, block: int, step: int) -> Iterator[_Piece]:

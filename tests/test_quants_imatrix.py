@@ -1,0 +1,39 @@
+"""The manners of importance weights in `quantize`."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracle
+import pytest
+
+from ggufkit import quants
+from ggufkit.errors import ShapeError, ValueTypeError
+
+
+def test_types_that_ggml_weighs_nothing_for_ignore_weights():
+    x = oracle.array("normal", 4, 64)
+    weighted = quants.quantize(x, "Q8_0", imatrix=np.ones(64))
+    np.testing.assert_array_equal(weighted, quants.quantize(x, "Q8_0"))
+
+
+@pytest.mark.parametrize("shape", [(), (63,), (1, 64), (4, 64), (64, 1)])
+def test_weights_of_another_shape_are_refused_with_those_that_fit(shape):
+    with pytest.raises(ShapeError, match=r"\(64,\)"):
+        quants.quantize(np.zeros((4, 64), np.float32), "Q8_0", imatrix=np.ones(shape))
+
+
+def test_experts_take_a_row_of_weights_each_or_share_one():
+    x = np.zeros((3, 4, 64), np.float32)
+    for shape in ((64,), (3, 64)):
+        assert quants.quantize(x, "Q8_0", imatrix=np.ones(shape)).shape == (3, 4, 68)
+    for shape in ((4, 64), (1, 64), (3, 4, 64)):
+        with pytest.raises(ShapeError, match=r"\(3, 64\)"):
+            quants.quantize(x, "Q8_0", imatrix=np.ones(shape))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
+def test_weights_that_are_not_finite_are_refused(bad):
+    weights = np.ones(64)
+    weights[5] = bad
+    with pytest.raises(ValueTypeError, match="weight"):
+        quants.quantize(np.zeros((4, 64), np.float32), "Q8_0", imatrix=weights)
