@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
-ORACLES = {"oracle", "real"}  # modules of tests that import these compare with what they load
+ORACLES = {"llama_quantize", "oracle", "real"}  # modules of tests that import these compare with what they load
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:

