@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
-ORACLES = {"llama_quantize", "oracle", "real"}  # modules of tests that import these compare with what they load
+# Tests in modules that import these compare with what they load.
+ORACLES = {"llama_quantize", "oracle", "real"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:

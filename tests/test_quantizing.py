@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import llama_quantize
 import numpy as np
 import pytest
 
 import ggufkit
+import llama_quantize
 from ggufkit.errors import TensorTypeError
 from ggufkit.model import Tensor, Tensors
 from ggufkit.quantizing import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF, TARGETS
