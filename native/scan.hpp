@@ -8,7 +8,7 @@
 namespace ggufkit {
 
 constexpr uint32_t MAX_ARRAY_DEPTH = 32;  // no model nests deeper, and each level costs stack
-constexpr uint32_t MAX_SCAN_DIMS = 64;    // NumPy's limit, so that every shape can be shown
+constexpr uint32_t MAX_SCAN_DIMS = 32;    // NumPy 1's limit, so that every shape can be made
 constexpr size_t MAX_PROBLEMS = 1000;     // a hostile file must not fill memory with findings
 constexpr uint32_t NO_ELEMENT_TYPE = 0xffffffff;
 
@@ -23,7 +23,7 @@ struct Form {
     bool big_endian;
 };
 
-// What is wrong at `offset`; docs/native.md says what `a` and `b` are under each rule.
+// What is wrong at `offset`; src/ggufkit/rules.py says what `a` and `b` are under each rule.
 struct Problem {
     const char *rule;
     uint64_t offset, a, b;
