@@ -60,25 +60,32 @@ class _Map:
 
     def fields(self) -> Iterator[Field]:
         """Yield every field, as far as the scan came."""
-        if not self.header.version:
-            yield from self._stopped(0)
-            return
-        _, _, _, _, end, keys, tensors, _ = _native.scan(self.data)
         at = 0
-        for field in self._known(keys, tensors):
+        error = self._fatal()
+        for field in self._entries():
+            if error and field.offset >= error.offset:
+                break
             at = field.offset + field.nbytes
             yield field
-        if end:
+        if error is None:
             yield from self._rest()
         else:
-            yield from self._stopped(at)
+            yield from self._stopped(at, error)
 
-    def _known(self, keys: bytes, tensors: bytes) -> Iterator[Field]:
+    def _entries(self) -> Iterator[Field]:
+        if not self.header.version:
+            return
         yield from self._beginning()
+        _, _, _, _, _, keys, tensors, _ = _native.scan(self.data)
         for record in np.frombuffer(keys, KEY_RECORD).tolist():
             yield from self._pair(*record)
         for record in np.frombuffer(tensors, TENSOR_RECORD).tolist():
             yield from self._tensor(*record)
+
+    def _fatal(self) -> Finding | None:
+        """Return the error that ended the scan: it stands where the scan ended."""
+        found = (f for f in self.header.findings if f.severity == "error")
+        return next((f for f in found if f.offset == self.header.end), None)
 
     def _field(self, offset: int, nbytes: int, meaning: str) -> Field:
         shown = bytes(memoryview(self.data)[offset : offset + min(nbytes, SHOWN_BYTES)])
@@ -170,9 +177,8 @@ class _Map:
         if end and self.nbytes > end:
             yield self._field(end, self.nbytes - end, "tensor data")
 
-    def _stopped(self, at: int) -> Iterator[Field]:
+    def _stopped(self, at: int, error: Finding) -> Iterator[Field]:
         """Yield what lies between the last whole entry and the error, and the error's place."""
-        error = next(found for found in reversed(self.header.findings) if found.severity == "error")
         if error.offset > at:
             meaning = "the beginning of an entry that cannot be read"
             yield self._field(at, error.offset - at, meaning)

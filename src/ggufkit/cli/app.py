@@ -10,6 +10,8 @@ from typing import Final
 import click
 
 from ggufkit._version import __version__
+from ggufkit.cli.failing import FAILED, report
+from ggufkit.errors import GGUFError
 
 COMMANDS: Final = ("inspect", "check", "quantize", "copy")
 
@@ -27,6 +29,16 @@ class Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"ggufkit.cli.{cmd_name}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Report errors while click still knows about colours; TruncatedError is no Ctrl-D."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # click ends quietly: who read our output has had enough
+        except (GGUFError, OSError) as error:
+            report(error)
+            ctx.exit(FAILED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

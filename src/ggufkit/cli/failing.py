@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
 from typing import Any, Final, NoReturn
 
 import click
 
-from ggufkit.cli.app import app
-from ggufkit.cli.output import note
 from ggufkit.errors import GGUFError, printable
 
 FAILED: Final = 1
 SIGNALLED: Final = 128  # plus the signal's number, as shells have it
 
 
-def run() -> NoReturn:
-    """Run the command line and exit: 0 for success, 1 for an error, 2 for wrong usage."""
+def run(command: click.Command) -> NoReturn:
+    """Run a command and exit: 0 for success, 1 for an error, 2 for wrong usage."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack any character
     # An exception instead of sudden death, so that staging files are removed on the way out.
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(_guarded())
+    sys.exit(outcome(command))
 
 
 def _terminate(number: int, _frame: object) -> NoReturn:
@@ -33,27 +30,21 @@ def _terminate(number: int, _frame: object) -> NoReturn:
     sys.exit(SIGNALLED + number)
 
 
-def _guarded() -> int:
+def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
+    """Run a command, on the process's own arguments if none are given; return its exit code."""
     try:
-        code: Any = app.main(prog_name="ggufkit", standalone_mode=False)
-        sys.stdout.flush()
+        code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
     except click.Abort:
-        note("interrupted; nothing was left behind")
+        click.echo("interrupted; nothing was left behind", err=True)
         return SIGNALLED + signal.SIGINT
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has had enough: nothing to say, and nothing more to flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except (GGUFError, OSError) as error:
-        _report(error)
-        return FAILED
     return code if isinstance(code, int) else 0
 
 
-def _report(error: GGUFError | OSError) -> None:
+def report(error: GGUFError | OSError) -> None:
+    """Print what went wrong, and on a line of its own what to do about it."""
     message, remedy = _said(error)
     label = click.style("error:", fg="red", bold=True)
     click.echo(f"{label} {printable(message)}", err=True)

@@ -22,6 +22,7 @@ from ggufkit.values import Arrays, Strings, Value
 PIPED_WIDTH: Final = 120  # columns where there is no terminal to ask
 SHOWN_ITEMS: Final = 8  # of an array
 ROW_BYTES: Final = 16  # of a hex dump
+LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 0.0
 
 
 @click.command(
@@ -106,7 +107,7 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "experts", _experts(summary)
     yield "vocabulary", _per_layer(summary.vocabulary)
     yield "tokenizer", _shown(summary.tokenizer)
-    yield "chat template", _template(summary.chat_template)
+    yield "chat template", _template(summary)
     yield "licence", _shown(summary.license)
     yield "format", f"GGUF version {model.version}, {model.byte_order} endian, {_lies(model)}"
     for file in model.files:
@@ -137,9 +138,13 @@ def _count(number: int) -> str:
 def _types(summary: Summary) -> str:
     total = max(summary.parameters, 1)
     return ", ".join(
-        f"{share.type} {100 * share.elements / total:.1f} % ({share.tensors})"
+        f"{share.type} {_percent(share.elements / total)} ({share.tensors})"
         for share in summary.types
     )
+
+
+def _percent(part: float) -> str:
+    return f"{part:.1%}" if part >= LEAST_SHOWN else "<0.1%"
 
 
 def _per_layer(numbers: PerLayer) -> str:
@@ -158,8 +163,10 @@ def _experts(summary: Summary) -> str:
     return f"{experts} (used for a token: {used})" if experts and used else experts
 
 
-def _template(template: str | None) -> str:
-    return "none" if template is None else _shown(template.strip())
+def _template(summary: Summary) -> str:
+    if summary.chat_template is None:
+        return "none" if summary.tokenizer else ""
+    return _shown(summary.chat_template.strip())
 
 
 # Metadata and tensors.

@@ -20,6 +20,17 @@ from ggufkit.types import tensor_type
 Pair = tuple[Tensor, Tensor]  # a tensor before and after
 
 
+def parse_type(text: str) -> str:
+    """Return the name of a type that models can be quantized to, given in any case."""
+    if text.upper() not in TARGETS:
+        raise click.BadParameter(f"{text!r} is not one of {', '.join(TARGETS)}")
+    return text.upper()
+
+
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [target for target in TARGETS if target.startswith(incomplete.upper())]
+
+
 @click.command(
     "quantize",
     short_help="Quantize a model.",
@@ -31,7 +42,7 @@ Pair = tuple[Tensor, Tensor]  # a tensor before and after
 )
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT")
-@click.argument("type", metavar="TYPE", type=click.Choice(TARGETS, case_sensitive=False))
+@click.argument("type", metavar="TYPE", type=parse_type, shell_complete=_complete)
 @threads_option
 @click.option(
     "--dry-run", is_flag=True, help="Show what would become of each tensor; write nothing."

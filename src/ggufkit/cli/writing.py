@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import click
 
@@ -40,15 +40,25 @@ def parse_size(text: str) -> int:
 
 
 def write_out(model: Model, out: str, *, threads: int | None, **layout: Any) -> list[Path]:
-    """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal."""
+    """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal.
+
+    Returns the paths of the files written, none for a stream.
+    """
+    with contextlib.ExitStack() as opened:
+        target = _stream(out, opened) or out
+        progress = opened.enter_context(_progress())
+        return ggufkit.write(model, target, threads=threads, progress=progress, **layout)
+
+
+def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
+    """Return what to write to in order: stdout, or a pipe or device that must not be replaced."""
     if out != PIPE:
-        with _progress() as progress:
-            return ggufkit.write(model, out, threads=threads, progress=progress, **layout)
+        path = Path(out)
+        is_special = path.exists() and not path.is_file() and not path.is_dir()
+        return opened.enter_context(path.open("wb")) if is_special else None
     if sys.stdout.isatty():
         raise click.UsageError("A model is no text: redirect stdout, or name a file")
-    with _progress() as progress:
-        ggufkit.write(model, sys.stdout.buffer, threads=threads, progress=progress, **layout)
-    return []
+    return sys.stdout.buffer
 
 
 def report(paths: list[Path]) -> None:
@@ -77,5 +87,5 @@ def _progress() -> Iterator[Callable[[int, int], None] | None]:
         transient=True,
     )
     with bar:
-        task = bar.add_task("writing")
+        task = bar.add_task("writing", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
