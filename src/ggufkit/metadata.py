@@ -14,10 +14,13 @@ from ggufkit.values import (
     Data,
     Layout,
     Value,
+    brief,
     decode_array,
     decode_scalar,
     encode,
+    is_utf8,
     type_name,
+    view,
 )
 
 
@@ -45,7 +48,7 @@ class Encoded:
     def bytes(self, layout: Layout) -> bytes:
         """Return the bytes in `layout`: copied as they are where they lie in it already."""
         if layout == self.layout:
-            return bytes(memoryview(self.data)[self.start : self.end])
+            return bytes(view(self.data)[self.start : self.end])
         return encode(self.decode(), layout)
 
     @property
@@ -77,7 +80,7 @@ class Metadata(Mapping[str, Value]):
 
     def __getitem__(self, key: str) -> Value:
         """Return a value; an unknown key raises MissingKeyError with the nearest one."""
-        entry = self._entry(key)
+        entry = self.entry(key)
         return entry.decode() if isinstance(entry, Encoded) else entry
 
     def __iter__(self) -> Iterator[str]:
@@ -107,13 +110,13 @@ class Metadata(Mapping[str, Value]):
 
     def type_name(self, key: str) -> str:
         """Return the type of a value: "uint32", "string", "array[string]", …, undecoded."""
-        entry = self._entry(key)
+        entry = self.entry(key)
         return entry.type_name if isinstance(entry, Encoded) else type_name(entry)
 
     def updated(self, items: Mapping[str, object]) -> Metadata:
         """Return metadata with `items` set: known keys keep their place, new ones come last."""
-        changed = Metadata()
-        changed._entries = {**self._entries, **_typed_entries(items)}
+        changed = Metadata(items)
+        changed._entries = {**self._entries, **changed._entries}
         return changed
 
     def without(self, *keys: str) -> Metadata:
@@ -126,12 +129,13 @@ class Metadata(Mapping[str, Value]):
         """Return all key-value pairs as they stand in a file."""
         parts: list[bytes] = []
         for key, entry in self._entries.items():
-            name = key.encode("utf-8", "surrogateescape")
+            name = key.encode()
             value = entry.bytes(layout) if isinstance(entry, Encoded) else encode(entry, layout)
             parts += (layout.count(len(name)), name, value)
         return b"".join(parts)
 
-    def _entry(self, key: str) -> Encoded | Value:
+    def entry(self, key: str) -> Encoded | Value:
+        """Return a value as it is kept, which is undecoded where it came from a file."""
         try:
             return self._entries[key]
         except KeyError:
@@ -148,14 +152,18 @@ def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:
 def _typed_entries(
     items: Mapping[str, object] | Iterable[tuple[str, object]],
 ) -> dict[str, Encoded | Value]:
+    if isinstance(items, Metadata):
+        return {key: items.entry(key) for key in items}
     pairs = items.items() if isinstance(items, Mapping) else items
     return {_checked_key(key): _typed_for(key, value) for key, value in pairs}
 
 
 def _checked_key(key: object) -> str:
-    if not isinstance(key, str) or not key or "\0" in key:
-        raise ValueTypeError(f"{key!r} is no key", remedy="Use a non-empty string without NUL")
-    size = len(key.encode("utf-8", "surrogateescape"))
+    if not isinstance(key, str) or not key or "\0" in key or not is_utf8(key):
+        raise ValueTypeError(
+            f"{brief(key)} is no key", remedy="Use a non-empty string of UTF-8 without NUL"
+        )
+    size = len(key.encode())
     if size > MAX_KEY_BYTES:
         raise ValueTypeError(f"a key of {size} bytes is beyond the limit of {MAX_KEY_BYTES}")
     return key

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.errors import FormatError, OutputError
-from ggufkit.values import Data
+from ggufkit.values import Data, MappedBytes
 
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
 _BINARY: Final = getattr(os, "O_BINARY", 0)
@@ -44,7 +44,7 @@ class MappedFile:
             self._identity = (stat.st_dev, stat.st_ino)
             self.data: Data = b""
             if self.nbytes:
-                self.data = mmap.mmap(descriptor, self.nbytes, access=mmap.ACCESS_READ)
+                self.data = MappedBytes(descriptor, self.nbytes, access=mmap.ACCESS_READ)
         finally:
             os.close(descriptor)
         self.closed = False
@@ -73,7 +73,8 @@ class MappedFile:
     def close(self) -> None:
         """Unmap, unless arrays still look into the map: then the last of them does."""
         self.closed = True
-        if isinstance(self.data, mmap.mmap):
+        if isinstance(self.data, MappedBytes):
+            self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()
 

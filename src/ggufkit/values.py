@@ -8,6 +8,8 @@ them know their GGUF type, so writing a value again gives the bytes it was read 
 from __future__ import annotations
 
 import mmap
+import operator
+import reprlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +18,10 @@ from typing import Any, Final, Literal, TypeAlias, overload
 import numpy as np
 
 from ggufkit import _native
-from ggufkit.errors import ValueTypeError
+from ggufkit.errors import ClosedError, ValueTypeError
 from ggufkit.types import VALUE_TYPES, ValueType
 
-Data: TypeAlias = "bytes | mmap.mmap"  # the whole content of a file, or encoded values
+Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
 ByteOrder = Literal["little", "big"]
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
@@ -27,7 +29,7 @@ Value: TypeAlias = "bool | str | np.generic | Array"
 MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner: deeper nesting is an attack, not a model
 _ORDER: Final = {"little": "<", "big": ">"}
 _BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
-_INNER: Final = np.dtype(
+INNER_ARRAY: Final = np.dtype(
     [("element_type", "u4"), ("pad", "u4"), ("count", "u8"), ("value_at", "u8"), ("end", "u8")]
 )
 
@@ -61,6 +63,26 @@ class Layout:
 CANONICAL: Final = Layout()
 
 
+class MappedBytes(mmap.mmap):
+    """The mapped content of a file; `shut` when its model was closed.
+
+    Closing cannot always unmap, for NumPy arrays may still look into the map. What is not decoded
+    yet must not depend on that.
+    """
+
+    shut = False
+
+
+def view(data: Data) -> memoryview:
+    """Return a view of the bytes; ClosedError when their model was closed."""
+    if isinstance(data, MappedBytes) and data.shut:
+        raise ClosedError(
+            "the model was closed before this value was read",
+            remedy="Read what you need first; `tolist()` decodes a whole array",
+        )
+    return memoryview(data)
+
+
 class _Packed(Sequence[Any]):
     """A run of encoded array elements inside a buffer, decoded when asked for."""
 
@@ -80,14 +102,15 @@ class _Packed(Sequence[Any]):
     def encoded(self, layout: Layout) -> bytes:
         """Return the elements' bytes in `layout`; untouched ones are copied as they are."""
         if layout == self._layout:
-            return bytes(memoryview(self._data)[self._at : self._end])
+            return bytes(view(self._data)[self._at : self._end])
         return self._recoded(layout)
 
     def _recoded(self, layout: Layout) -> bytes:
         raise NotImplementedError
 
     def _position(self, index: int) -> int:
-        position = index + self._count if index < 0 else index
+        number = operator.index(index)
+        position = number + self._count if number < 0 else number
         if not 0 <= position < self._count:
             message = f"index {index} is out of range for {self._count} elements"
             raise IndexError(message)
@@ -156,18 +179,18 @@ class Strings(_Packed):
         if self._index is None:
             self._index = np.frombuffer(
                 _native.string_index(
-                    self._data, self._at, self._count, self._layout.wide, self._big
+                    view(self._data), self._at, self._count, self._layout.wide, self._big
                 ),
                 "u8",
             )
         position = self._position(index)
         start = int(self._index[position]) + self._layout.count_bytes
-        return bytes(memoryview(self._data)[start : int(self._index[position + 1])])
+        return bytes(view(self._data)[start : int(self._index[position + 1])])
 
     def first_invalid(self) -> int | None:
         """Return the index of the first item that is not UTF-8, None if all are."""
         index = _native.utf8_problem(
-            self._data, self._at, self._count, self._layout.wide, self._big
+            view(self._data), self._at, self._count, self._layout.wide, self._big
         )
         return None if index < 0 else index
 
@@ -185,7 +208,7 @@ class Strings(_Packed):
         if start and self._index is None:
             self.raw(start)
         at = self._at if start == 0 or self._index is None else int(self._index[start])
-        return _native.strings(self._data, at, stop - start, self._layout.wide, self._big)
+        return _native.strings(view(self._data), at, stop - start, self._layout.wide, self._big)
 
     def _recoded(self, layout: Layout) -> bytes:
         return b"".join(encode_string(item, layout) for item in self)
@@ -221,13 +244,13 @@ class Arrays(_Packed):
             return [self[position] for position in range(*index.indices(self._count))]
         if self._index is None:
             records = _native.array_index(
-                self._data,
+                view(self._data),
                 self._at,
                 self._count,
                 self._layout.wide,
                 self._layout.byte_order == "big",
             )
-            self._index = np.frombuffer(records, _INNER)
+            self._index = np.frombuffer(records, INNER_ARRAY)
         kind, _, count, at, end = self._index[self._position(index)].tolist()
         return decode_array(self._data, VALUE_TYPES[kind], count, at, end, self._layout)
 
@@ -273,11 +296,11 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 def decode_scalar(data: Data, kind: ValueType, at: int, end: int, layout: Layout) -> Value:
     """Return the scalar of type `kind` that lies in `data[at:end]`."""
     if kind is ValueType.STRING:
-        raw = bytes(memoryview(data)[at + layout.count_bytes : end])
+        raw = bytes(view(data)[at + layout.count_bytes : end])
         return raw.decode("utf-8", "surrogateescape")
     if kind is ValueType.BOOL:
-        return memoryview(data)[at] != 0
-    number: np.generic = np.frombuffer(data, f"{layout.mark}{kind.dtype}", 1, at)[0]
+        return view(data)[at] != 0
+    number: np.generic = np.frombuffer(view(data), f"{layout.mark}{kind.dtype}", 1, at)[0]
     return number
 
 
@@ -292,7 +315,7 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
     dtype = np.dtype(f"{layout.mark}{kind.dtype}")
     if count == 0:
         return np.empty(0, dtype)
-    array = np.frombuffer(data, dtype, count, at)
+    array = np.frombuffer(view(data), dtype, count, at)
     array.flags.writeable = False
     return array
 
@@ -300,13 +323,25 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
 # Values to bytes.
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a string has UTF-8: it holds no surrogates, which stand for invalid bytes here."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def encode_string(text: str, layout: Layout) -> bytes:
     """Return length and bytes of a string; escaped invalid bytes are written as they were."""
+    if not isinstance(text, str):
+        raise ValueTypeError(f"{brief(text)} is no string", remedy="Give a str")
     try:
         raw = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ValueTypeError(
-            f"the string {text!r} holds the surrogate {text[error.start]!r}, which has no UTF-8",
+            f"the string {brief(text)} holds the surrogate {text[error.start]!r}, "
+            "which has no UTF-8",
             remedy="Use text without surrogates",
         ) from None
     return layout.count(len(raw)) + raw
@@ -347,12 +382,14 @@ def value_type(value: object) -> ValueType:
 
 
 def element_type(array: Array) -> ValueType:
-    """Return the GGUF type of a typed array's elements."""
+    """Return the GGUF type of a typed array's elements; ValueTypeError for anything else."""
     if isinstance(array, Strings):
         return ValueType.STRING
     if isinstance(array, Arrays):
         return ValueType.ARRAY
-    return dtype_type(array.dtype)
+    if isinstance(array, np.ndarray) and array.ndim == 1:
+        return dtype_type(array.dtype)
+    raise ValueTypeError(f"{brief(array)} is no typed array", remedy="`ggufkit.typed` makes one")
 
 
 def type_name(value: Value) -> str:
@@ -371,6 +408,14 @@ def dtype_type(dtype: np.dtype[Any]) -> ValueType:
             f"NumPy's {dtype} has no GGUF value type", remedy=f"Convert to one of {known}"
         )
     return kind
+
+
+def brief(value: object) -> str:
+    """Return the repr of any value, short enough for a message."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python refuses to write out an integer of thousands of digits
+        return f"a huge {value.__class__.__name__}"
 
 
 def require_uint32(value: object) -> int | None:
