@@ -31,6 +31,18 @@ def isa(request, monkeypatch):
     return request.param
 
 
+def sample(character, name, seed=0):
+    """Return an array of a character for a type, whose blocks leave every tile ragged.
+
+    K types read the bits of a NaN's payload. Which of two NaNs survives a sum is up to the
+    compiler of ggml, so here all are the default one.
+    """
+    x = oracle.array(character, *ragged_shape(name), seed)
+    if tensor_type(name).block_size == 256:
+        x[np.isnan(x)] = np.nan
+    return x
+
+
 def ragged_shape(name):
     """Return a shape whose blocks fill tiles of every lane count and leave some over."""
     block = tensor_type(name).block_size
@@ -50,7 +62,7 @@ def random_bytes(name, seed=0):
 def test_encoding_gives_ggmls_bytes(isa, name, library):
     kind = tensor_type(name)
     for character, seed in itertools.product(oracle.CHARACTERS, range(3)):
-        x = oracle.array(character, *ragged_shape(name), seed)
+        x = sample(character, name, seed)
         ours, theirs = quants.encode_rows(x, name), oracle.encode(library, x, kind)
         np.testing.assert_array_equal(ours, theirs, f"{character}, seed {seed}")
 
@@ -79,7 +91,7 @@ def test_validation_is_ggmls(isa, name):
 def test_every_instruction_set_encodes_as_the_portable_one(isa, name, monkeypatch):
     characters = {"zeros", "negative zeros"} if name in INTEGERS else oracle.CHARACTERS
     for character in characters:
-        x = oracle.array(character, *ragged_shape(name))
+        x = sample(character, name)
         ours = quants.encode_rows(x, name)
         monkeypatch.setenv("GGUFKIT_ISA", "portable")
         np.testing.assert_array_equal(ours, quants.encode_rows(x, name), character)

@@ -14,6 +14,11 @@ constexpr bool portable = false;
 struct BlockImportance {
     const float *weights;
     float row_mean_square;
+
+    template <int Count>
+    KERNEL_INLINE void load(int first, float *part) const {
+        memcpy(part, weights + first, Count * sizeof *part);
+    }
 };
 
 // The same for a block per lane. Weights load in parts, as a whole tile of them beside that of

@@ -126,17 +126,16 @@ KERNEL_INLINE void load_tile(const float *src, Floats *tile) {
 // Writes `Count` words per lane to dst + lane * Stride.
 template <int Count, int Stride>
 KERNEL_INLINE void store_words(const Ints *words, uint8_t *dst) {
-    constexpr int step = Count < lanes ? Count : lanes;
-    static_assert(Count % step == 0, "words come in whole vectors or as a part of one");
     UNROLL
-    for (int first = 0; first < Count; first += step) {
+    for (int first = 0; first < Count; first += lanes) {
+        const int some = Count - first < lanes ? Count - first : lanes;
         Floats rows[lanes] = {};
         UNROLL
-        for (int i = 0; i < step; ++i) rows[i] = float_of(words[first + i]);
+        for (int i = 0; i < some; ++i) rows[i] = float_of(words[first + i]);
         transpose(rows);
         UNROLL
         for (int lane = 0; lane < lanes; ++lane) {
-            memcpy(dst + lane * Stride + 4 * first, &rows[lane], 4 * step);
+            memcpy(dst + lane * Stride + 4 * first, &rows[lane], 4 * some);
         }
     }
 }

@@ -22,6 +22,18 @@ KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm256_min_ps(
 KERNEL_INLINE Ints minimum(Ints a, Ints b) {
     return (Ints)_mm256_min_epi32((__m256i)a, (__m256i)b);
 }
+KERNEL_INLINE Ints maximum(Ints a, Ints b) {
+    return (Ints)_mm256_max_epi32((__m256i)a, (__m256i)b);
+}
+
+KERNEL_INLINE uint32_t lanes_in(Mask mask) {
+    return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
+}
+
+KERNEL_INLINE Floats square_root(Floats value) { return (Floats)_mm256_sqrt_ps(value); }
+KERNEL_INLINE Floats nearest(Floats value) {
+    return (Floats)_mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 KERNEL_INLINE Ints truncate(Floats value) { return (Ints)_mm256_cvttps_epi32(value); }
 

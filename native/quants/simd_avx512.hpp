@@ -24,6 +24,16 @@ KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm512_min_ps(
 KERNEL_INLINE Ints minimum(Ints a, Ints b) {
     return (Ints)_mm512_min_epi32((__m512i)a, (__m512i)b);
 }
+KERNEL_INLINE Ints maximum(Ints a, Ints b) {
+    return (Ints)_mm512_max_epi32((__m512i)a, (__m512i)b);
+}
+
+KERNEL_INLINE uint32_t lanes_in(Mask mask) { return mask; }
+
+KERNEL_INLINE Floats square_root(Floats value) { return (Floats)_mm512_sqrt_ps(value); }
+KERNEL_INLINE Floats nearest(Floats value) {
+    return (Floats)_mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT);
+}
 
 KERNEL_INLINE Ints truncate(Floats value) { return (Ints)_mm512_cvttps_epi32(value); }
 

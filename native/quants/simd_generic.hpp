@@ -15,6 +15,21 @@ KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) { return mask ? a : b; }
 KERNEL_INLINE Floats maximum(Floats a, Floats b) { return a > b ? a : b; }
 KERNEL_INLINE Floats minimum(Floats a, Floats b) { return a < b ? a : b; }
 KERNEL_INLINE Ints minimum(Ints a, Ints b) { return a < b ? a : b; }
+KERNEL_INLINE Ints maximum(Ints a, Ints b) { return a > b ? a : b; }
+
+KERNEL_INLINE uint32_t lanes_in(Mask mask) {
+    uint32_t bits = 0;
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) bits |= (mask[lane] & 1u) << lane;
+    return bits;
+}
+
+KERNEL_INLINE Floats square_root(Floats value) {
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) value[lane] = __builtin_sqrtf(value[lane]);
+    return value;
+}
+KERNEL_INLINE Floats nearest(Floats value) { return value + 12582912.0f - 12582912.0f; }
 
 KERNEL_INLINE Ints truncate(Floats value) {
     const Mask fits = (value >= -2147483648.0f) & (value < 2147483648.0f);

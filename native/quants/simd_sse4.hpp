@@ -20,6 +20,16 @@ KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) {
 KERNEL_INLINE Floats maximum(Floats a, Floats b) { return (Floats)_mm_max_ps(a, b); }
 KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm_min_ps(a, b); }
 KERNEL_INLINE Ints minimum(Ints a, Ints b) { return (Ints)_mm_min_epi32((__m128i)a, (__m128i)b); }
+KERNEL_INLINE Ints maximum(Ints a, Ints b) { return (Ints)_mm_max_epi32((__m128i)a, (__m128i)b); }
+
+KERNEL_INLINE uint32_t lanes_in(Mask mask) {
+    return static_cast<uint32_t>(_mm_movemask_ps((__m128)mask));
+}
+
+KERNEL_INLINE Floats square_root(Floats value) { return (Floats)_mm_sqrt_ps(value); }
+KERNEL_INLINE Floats nearest(Floats value) {
+    return (Floats)_mm_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 
 KERNEL_INLINE Ints truncate(Floats value) { return (Ints)_mm_cvttps_epi32(value); }
 

@@ -3,12 +3,16 @@
 #pragma once
 #include "../codec.hpp"
 #include "superblock.hpp"
+#include "superblock_encode.hpp"
 
 namespace {
 
-struct Q4_K {
+struct Q4_K : EncodesAnyLane<Q4_K> {
     static constexpr uint32_t id = 12, block_size = 256, block_bytes = 144;
     static constexpr const char *name = "Q4_K";
+    static constexpr Weights weights = weights_taken;
+    static constexpr GroupRule<15, 21> plain_rule{-1.0f, 0.1f};
+    static constexpr GroupRule<15, 37> weighted_rule{-0.9f, 0.05f};
 
     struct BLOCK Block {
         uint16_t d, minimum;
@@ -16,6 +20,15 @@ struct Q4_K {
         uint8_t pairs[128];  // elements 32 apart share a byte
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *block) {
+        if constexpr (is_weighted<Importance>) {
+            return encode_superblock<15, block_bytes>(weighted_rule, x, importance, block);
+        } else {
+            return encode_superblock<15, block_bytes>(plain_rule, x, importance, block);
+        }
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

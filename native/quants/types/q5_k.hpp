@@ -3,12 +3,16 @@
 #pragma once
 #include "../codec.hpp"
 #include "superblock.hpp"
+#include "superblock_encode.hpp"
 
 namespace {
 
-struct Q5_K {
+struct Q5_K : EncodesAnyLane<Q5_K> {
     static constexpr uint32_t id = 13, block_size = 256, block_bytes = 176;
     static constexpr const char *name = "Q5_K";
+    static constexpr Weights weights = weights_taken;
+    static constexpr GroupRule<31, 16> plain_rule{-0.5f, 0.1f};
+    static constexpr GroupRule<31, 37> weighted_rule{-0.9f, 0.05f};
 
     struct BLOCK Block {
         uint16_t d, minimum;
@@ -17,6 +21,15 @@ struct Q5_K {
         uint8_t pairs[128];  // elements 32 apart share a byte
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *block) {
+        if constexpr (is_weighted<Importance>) {
+            return encode_superblock<31, block_bytes>(weighted_rule, x, importance, block);
+        } else {
+            return encode_superblock<31, block_bytes>(plain_rule, x, importance, block);
+        }
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -1,0 +1,214 @@
+// What lets one source be both a block's scalar port and the encoder of a block per lane.
+//
+// A Lane is a float, or Floats. Where a scalar port branches, both compute and select. Only
+// rounding differs: a float rounds as ggml does for any argument, Floats do so below 2^22;
+// encoders tell which lanes left that range, and the scalar port encodes their blocks again.
+#pragma once
+#include "importance.hpp"
+
+namespace {
+
+template <class Lane>
+struct Lanes;
+template <>
+struct Lanes<float> {
+    using Int = int32_t;
+    using Mask = bool;
+    static constexpr int abreast = 1;
+};
+template <>
+struct Lanes<Floats> {
+    using Int = Ints;
+    using Mask = ::Mask;
+    static constexpr int abreast = 2;  // groups that share the wait for each other's sums
+};
+
+template <class Lane>
+using IntOf = typename Lanes<Lane>::Int;
+template <class Lane>
+using MaskOf = typename Lanes<Lane>::Mask;
+
+template <class Lane>
+constexpr bool is_scalar = Lanes<Lane>::abreast == 1;
+
+template <class Lane>
+KERNEL_INLINE Lane all(float value) {
+    return value - Lane{};
+}
+template <class Int>
+KERNEL_INLINE Int all_ints(int32_t value) {
+    return value - Int{};
+}
+
+KERNEL_INLINE bool less(float a, float b) { return a < b; }
+KERNEL_INLINE bool equal(float a, float b) { return a == b; }
+KERNEL_INLINE bool equal(int32_t a, int32_t b) { return a == b; }
+KERNEL_INLINE bool any(bool mask) { return mask; }
+KERNEL_INLINE bool any(Mask mask) { return lanes_in(mask) != 0; }
+KERNEL_INLINE bool both(bool a, bool b) { return a && b; }
+KERNEL_INLINE bool either(bool a, bool b) { return a || b; }
+KERNEL_INLINE Mask both(Mask a, Mask b) { return a & b; }
+KERNEL_INLINE Mask either(Mask a, Mask b) { return a | b; }
+KERNEL_INLINE bool opposite(bool mask) { return !mask; }
+KERNEL_INLINE Mask opposite(Mask mask) { return ~mask; }
+KERNEL_INLINE Mask equal(Ints a, Ints b) { return opposite(either(above(a, b), above(b, a))); }
+KERNEL_INLINE float select(bool mask, float a, float b) { return mask ? a : b; }
+KERNEL_INLINE int32_t select(bool mask, int32_t a, int32_t b) { return mask ? a : b; }
+KERNEL_INLINE float maximum(float a, float b) { return a > b ? a : b; }
+KERNEL_INLINE float minimum(float a, float b) { return a < b ? a : b; }
+KERNEL_INLINE int32_t maximum(int32_t a, int32_t b) { return a > b ? a : b; }
+KERNEL_INLINE int32_t minimum(int32_t a, int32_t b) { return a < b ? a : b; }
+KERNEL_INLINE float to_floats(int32_t value) { return static_cast<float>(value); }
+KERNEL_INLINE float square_root(float value) { return __builtin_sqrtf(value); }
+
+KERNEL_INLINE int32_t shift_right(int32_t value, int count) {
+    return static_cast<int32_t>(static_cast<uint32_t>(value) >> count);
+}
+
+// nearest_int of ggml: beyond 2^22 it gives what the bits then say, and so must this.
+template <class Lane>
+KERNEL_INLINE IntOf<Lane> nearest_int(Lane value) {
+    return (IntOf<Lane>)((bits_of(value + 12582912.0f) & 0x007FFFFF) - 0x00400000);
+}
+KERNEL_INLINE float nearest(float value) { return to_floats(nearest_int(value)); }
+
+constexpr float nearest_bound = 4e6f;  // safely below 2^22
+
+// Whether `value` is beyond the range in which Floats round as ggml does, or is a NaN.
+template <class Lane>
+KERNEL_INLINE MaskOf<Lane> beyond_nearest(Lane value) {
+    return opposite(less(absolute(value), all<Lane>(nearest_bound)));
+}
+
+template <int Size, class Lane>
+KERNEL_INLINE MaskOf<Lane> any_not_finite(const Lane *x) {
+    Lane sum = all<Lane>(0.0f);
+    for (int i = 0; i < Size; ++i) sum = sum + (x[i] - x[i]);
+    return opposite(equal(sum, all<Lane>(0.0f)));
+}
+
+KERNEL_INLINE int32_t pack_bytes(int32_t a, int32_t b, int32_t c, int32_t d) {
+    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | static_cast<int32_t>(d * (1u << 24));
+}
+
+template <int Count, int Stride>
+KERNEL_INLINE void store_words(const int32_t *words, uint8_t *dst) {
+    memcpy(dst, words, 4 * Count);
+}
+
+template <int Stride>
+KERNEL_INLINE void scatter_halves(int32_t half, uint8_t *dst) {
+    write(dst, static_cast<uint16_t>(half));
+}
+
+// What an encoder gets in place of importance when there is none.
+struct Unweighted {
+    Unweighted of(int) const { return {}; }
+};
+template <class Importance>
+constexpr bool is_weighted = true;
+template <>
+constexpr bool is_weighted<Unweighted> = false;
+
+// Members that a type's `encode`, written for any Lane, makes up.
+template <class Type>
+struct EncodesAnyLane {
+    static void encode_block(const float *x, uint8_t *block) {
+        Type::encode(x, Unweighted{}, block);
+    }
+    static void encode_lanes(const Floats *x, uint8_t *blocks) {
+        encode_tile(x, Unweighted{}, blocks);
+    }
+    static void encode_weighted_block(const float *x, const BlockImportance &importance,
+                                      uint8_t *block) {
+        Type::encode(x, importance, block);
+    }
+    static void encode_weighted_lanes(const Floats *x, const LaneImportance &importance,
+                                      uint8_t *blocks) {
+        encode_tile(x, importance, blocks);
+    }
+
+private:
+    template <class Importance>
+    static void encode_tile(const Floats *x, const Importance &importance, uint8_t *blocks) {
+        uint32_t again = lanes_in(Type::encode(x, importance, blocks));
+        for (; again != 0; again &= again - 1) {
+            const int lane = __builtin_ctz(again);
+            float own[Type::block_size];
+            for (uint32_t i = 0; i < Type::block_size; ++i) own[i] = x[i][lane];
+            Type::encode(own, importance.of(lane), blocks + lane * Type::block_bytes);
+        }
+    }
+};
+
+// Several independent Lanes on their way through the same steps.
+template <class Lane, int Count>
+struct Several {
+    Lane of[Count];
+};
+template <class Lane, int Count>
+struct SeveralMasks {
+    MaskOf<Lane> of[Count];
+};
+
+#define SEVERAL(result, name, call)                                                    \
+    template <class Lane, int Count>                                                   \
+    KERNEL_INLINE result<Lane, Count> name(Several<Lane, Count> a, Several<Lane, Count> b) { \
+        result<Lane, Count> made;                                                      \
+        UNROLL                                                                         \
+        for (int i = 0; i < Count; ++i) made.of[i] = call;                             \
+        return made;                                                                   \
+    }
+SEVERAL(Several, operator+, a.of[i] + b.of[i])
+SEVERAL(Several, operator-, a.of[i] - b.of[i])
+SEVERAL(Several, operator*, a.of[i] * b.of[i])
+SEVERAL(Several, operator/, a.of[i] / b.of[i])
+SEVERAL(Several, maximum, maximum(a.of[i], b.of[i]))
+SEVERAL(Several, minimum, minimum(a.of[i], b.of[i]))
+SEVERAL(SeveralMasks, less, less(a.of[i], b.of[i]))
+SEVERAL(SeveralMasks, equal, equal(a.of[i], b.of[i]))
+#undef SEVERAL
+
+#define SEVERAL(result, name, argument, call)                               \
+    template <class Lane, int Count>                                        \
+    KERNEL_INLINE result<Lane, Count> name(argument<Lane, Count> a) {       \
+        result<Lane, Count> made;                                           \
+        UNROLL                                                              \
+        for (int i = 0; i < Count; ++i) made.of[i] = call;                  \
+        return made;                                                        \
+    }
+SEVERAL(Several, nearest, Several, nearest(a.of[i]))
+SEVERAL(Several, absolute, Several, absolute(a.of[i]))
+SEVERAL(SeveralMasks, beyond_nearest, Several, beyond_nearest(a.of[i]))
+#undef SEVERAL
+
+template <class Lane, int Count>
+KERNEL_INLINE Several<Lane, Count> select(SeveralMasks<Lane, Count> mask, Several<Lane, Count> a,
+                                          Several<Lane, Count> b) {
+    UNROLL
+    for (int i = 0; i < Count; ++i) a.of[i] = select(mask.of[i], a.of[i], b.of[i]);
+    return a;
+}
+template <class Lane, int Count>
+KERNEL_INLINE SeveralMasks<Lane, Count> either(SeveralMasks<Lane, Count> a,
+                                               SeveralMasks<Lane, Count> b) {
+    UNROLL
+    for (int i = 0; i < Count; ++i) a.of[i] = either(a.of[i], b.of[i]);
+    return a;
+}
+template <class Lane, int Count>
+KERNEL_INLINE SeveralMasks<Lane, Count> both(SeveralMasks<Lane, Count> a,
+                                             SeveralMasks<Lane, Count> b) {
+    UNROLL
+    for (int i = 0; i < Count; ++i) a.of[i] = both(a.of[i], b.of[i]);
+    return a;
+}
+template <class Lane, int Count>
+KERNEL_INLINE bool any(SeveralMasks<Lane, Count> mask) {
+    bool found = false;
+    UNROLL
+    for (int i = 0; i < Count; ++i) found |= any(mask.of[i]);
+    return found;
+}
+
+}  // namespace
