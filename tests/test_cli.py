@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shell import done, ggufkit, process
 
 import ggufkit as api
 from ggufkit.cli.app import COMMANDS
 from ggufkit.cli.output import size
 from ggufkit.cli.writing import parse_size
+from shell import done, ggufkit, process
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -65,10 +65,10 @@ def summarize(model: Model) -> Summary:
     file_type = _number(metadata, "general.file_type")
 
     def hyper(name: str) -> PerLayer:
-        return _numbers(metadata, f"{architecture}.{name}")
+        return None if architecture is None else _numbers(metadata, f"{architecture}.{name}")
 
     def count(name: str) -> int | None:
-        return _number(metadata, f"{architecture}.{name}")
+        return None if architecture is None else _number(metadata, f"{architecture}.{name}")
 
     return Summary(
         architecture=architecture,
@@ -88,7 +88,7 @@ def summarize(model: Model) -> Summary:
         kv_heads=hyper("attention.head_count_kv"),
         experts=count("expert_count"),
         experts_used=hyper("expert_used_count"),
-        vocabulary=_vocabulary(metadata, architecture),
+        vocabulary=_tokens(metadata) or count("vocab_size"),
         tokenizer=_tokenizer(metadata),
         chat_template=_text(metadata, "tokenizer.chat_template"),
     )
@@ -131,11 +131,9 @@ def _numbers(metadata: Metadata, key: str) -> PerLayer:
     return _number(metadata, key)
 
 
-def _vocabulary(metadata: Metadata, architecture: str | None) -> int | None:
+def _tokens(metadata: Metadata) -> int | None:
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if isinstance(tokens, Strings):
-        return len(tokens)
-    return _number(metadata, f"{architecture}.vocab_size")
+    return len(tokens) if isinstance(tokens, Strings) else None
 
 
 def _tokenizer(metadata: Metadata) -> str | None:
