@@ -72,6 +72,8 @@ KERNEL_INLINE IntOf<Lane> nearest_int(Lane value) {
 }
 KERNEL_INLINE float nearest(float value) { return to_floats(nearest_int(value)); }
 
+constexpr float least_group = 1e-15f;  // GROUP_MAX_EPS: a group below it counts as zeros
+
 constexpr float nearest_bound = 4e6f;  // safely below 2^22
 
 // Whether `value` is beyond the range in which Floats round as ggml does, or is a NaN.

@@ -4,8 +4,6 @@
 
 namespace {
 
-constexpr float least_group = 1e-15f;  // GROUP_MAX_EPS: a group below it counts as zeros
-
 // ggml stores a level as a byte, but sums up the integer it was.
 template <int Size, int Top, class Lane>
 class PositiveSearch {

@@ -2,12 +2,14 @@
 // scale of 8 bits, and the scale of those.
 #pragma once
 #include "../codec.hpp"
+#include "symmetric_groups.hpp"
 
 namespace {
 
-struct Q6_K {
+struct Q6_K : EncodesAnyLane<Q6_K> {
     static constexpr uint32_t id = 14, block_size = 256, block_bytes = 210;
     static constexpr const char *name = "Q6_K";
+    static constexpr Weights weights = weights_taken;
 
     struct BLOCK Block {
         uint8_t pairs[128];  // of each half: elements 64 apart share a byte
@@ -16,6 +18,42 @@ struct Q6_K {
         uint16_t d;
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        SymmetricFit<Lane> fits[16];
+        Lane scales[16];
+        for (int group = 0; group < 16; ++group) {
+            fits[group] = fit_group(x + 16 * group, 16 * group, importance);
+            scales[group] = fits[group].scale;
+        }
+        const Lane extreme = extreme_of<16>(scales), inverse = -128.0f / extreme;
+        const auto empty = less(absolute(extreme), all<Lane>(least_group));
+        const Int d = half_of_float(1.0f / inverse);
+        Int words[52], rounded[16];
+        for (int group = 0; group < 16; ++group) {
+            const Int level = nearest_int(inverse * scales[group]);
+            rounded[group] = cut_to_byte(minimum(level, all_ints<Int>(127)));
+        }
+        for (int half = 0; half < 2; ++half) {
+            Int levels[128];
+            for (int group = 0; group < 8; ++group) {
+                const int own = 8 * half + group;
+                const Lane scale = float_of_half(d) * to_floats(rounded[own]);
+                symmetric_levels<32>(x + 16 * own, scale, fits[own], levels + 16 * group);
+            }
+            pack_half(levels, words + 16 * half, words + 32 + 8 * half);
+        }
+        for (int i = 0; i < 4; ++i) {
+            const Int *four = rounded + 4 * i;
+            words[48 + i] = pack_bytes(four[0], four[1], four[2], four[3]);
+        }
+        for (auto &word : words) word = select(empty, Int{}, word);
+        store_words<52, block_bytes>(words, bytes);
+        scatter_halves<block_bytes>(select(empty, Int{}, d), bytes + 208);
+        return any_not_finite<256>(x);
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
@@ -41,6 +79,38 @@ struct Q6_K {
         }
     }
 
+private:
+    // Importance counts as it is; without it, squares do.
+    template <class Lane, class Importance>
+    static SymmetricFit<Lane> fit_group(const Lane *x, int first, const Importance &importance) {
+        Lane weights[16];
+        if constexpr (is_weighted<Importance>) {
+            importance.template load<16>(first, weights);
+        } else {
+            for (int i = 0; i < 16; ++i) weights[i] = x[i] * x[i];
+        }
+        return fit_symmetric<16, 32>(x, weights);
+    }
+
+    // Elements 64 apart share a byte of `pairs`, those 32 apart one of `uppers`.
+    template <class Int>
+    static void pack_half(const Int *levels, Int *pairs, Int *uppers) {
+        for (int i = 0; i < 8; ++i) {
+            Int quarters[4];
+            for (int j = 0; j < 4; ++j) {
+                const Int *four = levels + 32 * j + 4 * i;
+                quarters[j] = pack_bytes(four[0], four[1], four[2], four[3]);
+            }
+            pairs[i] = (quarters[0] & 0x0F0F0F0F) | (quarters[2] & 0x0F0F0F0F) << 4;
+            pairs[i + 8] = (quarters[1] & 0x0F0F0F0F) | (quarters[3] & 0x0F0F0F0F) << 4;
+            uppers[i] = Int{};
+            for (int j = 0; j < 4; ++j) {
+                uppers[i] |= (shift_right(quarters[j], 4) & 0x03030303) << 2 * j;
+            }
+        }
+    }
+
+public:
     static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 

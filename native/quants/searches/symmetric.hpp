@@ -1,0 +1,123 @@
+// The search for a scale alone, of levels around zero: make_qx_quants of ggml, with rmse_type 1.
+// Where ggml passes no weights it takes the squares of the elements: pass those.
+#pragma once
+#include "../lane.hpp"
+
+namespace {
+
+template <class Lane>
+struct SymmetricFit {
+    Lane scale;
+    Lane inverse;        // of the candidate that won: it gives the levels
+    MaskOf<Lane> empty;  // nothing but zeros, as ggml sees it
+
+    // The level of an element from 0 to 2 * Top - 1, before scales are rounded. Empty groups get
+    // the lowest, not the middle.
+    template <int Top>
+    KERNEL_INLINE IntOf<Lane> level(Lane x, int = 0) const {
+        using Int = IntOf<Lane>;
+        const Int inside = minimum(nearest_int(inverse * x), all_ints<Int>(Top - 1));
+        return select(empty, Int{}, maximum(inside, all_ints<Int>(-Top)) + Top);
+    }
+};
+
+template <int Size, int Top, class Lane>
+class SymmetricSearch {
+    // Candidates that share the reading of an element; a division of 18.
+    static constexpr int abreast = is_scalar<Lane> ? 1 : lanes == 16 ? 6 : 3;
+    using Values = Several<Lane, abreast>;
+
+public:
+    KERNEL_INLINE SymmetricSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {
+        Lane size{}, extreme{};
+        lowest_ = x[0];
+        highest_ = x[0];
+        for (int i = 0; i < Size; ++i) {
+            const auto larger = less(size, absolute(x[i]));
+            extreme = select(larger, x[i], extreme);
+            size = select(larger, absolute(x[i]), size);
+            lowest_ = minimum(x[i], lowest_);
+            highest_ = maximum(x[i], highest_);
+            products_[i] = weights[i] * x[i];
+        }
+        extreme_ = extreme;
+        empty_ = less(size, all<Lane>(least_group));
+    }
+
+    KERNEL_INLINE SymmetricFit<Lane> run() {
+        const Several<Lane, 1> first{all<Lane>(-Top) / extreme_};
+        const auto sums = sum_up<true>(first);
+        winner_ = first.of[0];
+        const auto none = equal(sums.squares.of[0], Lane{});
+        scale_ = select(none, Lane{}, sums.products.of[0] / sums.squares.of[0]);
+        best_ = scale_ * sums.products.of[0];
+        for (int i = 0; i < 18; i += abreast) attempt(i);
+        return {select(empty_, Lane{}, scale_), winner_, empty_};
+    }
+
+private:
+    template <int Count>
+    struct Sums {
+        Several<Lane, Count> products, squares;
+    };
+
+    // ggml goes from -9 to 9 tenths of a level and leaves 0 out.
+    static KERNEL_INLINE float tenths(int candidate) {
+        return static_cast<float>(candidate < 9 ? candidate - 9 : candidate - 8);
+    }
+
+    KERNEL_INLINE void attempt(int candidate) {
+        Values inverse;
+        auto reaches = less(Lane{}, Lane{});
+        UNROLL
+        for (int i = 0; i < abreast; ++i) {
+            inverse.of[i] = all<Lane>(-(Top + 0.1f * tenths(candidate + i))) / extreme_;
+            const Lane end = inverse.of[i] * lowest_, other = inverse.of[i] * highest_;
+            // A little inside the bounds, as a tie goes to an even level.
+            reaches = either(reaches, less(minimum(end, other), all<Lane>(-Top - 0.4999f)));
+            reaches = either(reaches, less(all<Lane>(Top - 0.5001f), maximum(end, other)));
+        }
+        const bool clamp = is_scalar<Lane> || any(both(reaches, opposite(empty_)));
+        const auto sums = clamp ? sum_up<true>(inverse) : sum_up<false>(inverse);
+        UNROLL
+        for (int i = 0; i < abreast; ++i) {
+            const Lane products = sums.products.of[i], squares = sums.squares.of[i];
+            const auto better =
+                both(less(Lane{}, squares), less(best_ * squares, products * products));
+            const Lane scale = products / squares;
+            scale_ = select(better, scale, scale_);
+            best_ = select(better, scale * products, best_);
+            winner_ = select(better, inverse.of[i], winner_);
+        }
+    }
+
+    template <bool Clamped, int Count>
+    KERNEL_INLINE Sums<Count> sum_up(Several<Lane, Count> inverse) const {
+        Sums<Count> sums{};
+#pragma GCC unroll 1
+        for (int i = 0; i < Size; ++i) {
+            UNROLL
+            for (int j = 0; j < Count; ++j) {
+                Lane level = nearest(inverse.of[j] * x_[i]);
+                if constexpr (Clamped) {
+                    level = maximum(minimum(level, all<Lane>(Top - 1)), all<Lane>(-Top));
+                }
+                sums.products.of[j] = sums.products.of[j] + products_[i] * level;
+                sums.squares.of[j] = sums.squares.of[j] + weights_[i] * level * level;
+            }
+        }
+        return sums;
+    }
+
+    const Lane *x_, *weights_;
+    Lane products_[Size];
+    Lane lowest_, highest_, extreme_, winner_, scale_, best_;
+    MaskOf<Lane> empty_;
+};
+
+template <int Size, int Top, class Lane>
+SymmetricFit<Lane> fit_symmetric(const Lane *x, const Lane *weights) {
+    return SymmetricSearch<Size, Top, Lane>(x, weights).run();
+}
+
+}  // namespace
