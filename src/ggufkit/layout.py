@@ -14,15 +14,17 @@ from typing import Final, TypedDict
 
 import numpy as np
 
+from ggufkit.coerce import typed
 from ggufkit.errors import FormatError, ShapeError, TensorTypeError
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Source, Tensor, alignment_of, is_alignment
 from ggufkit.sources import in_order
 from ggufkit.types import DEFAULT_ALIGNMENT, MAGIC, MAX_NAME_BYTES, SPLIT_TYPES, padded
-from ggufkit.values import ByteOrder, Layout
+from ggufkit.values import BYTE_ORDERS, ByteOrder, Layout, Value, brief, is_utf8
 
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
+MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
 SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
 _SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
@@ -90,7 +92,7 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
     its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`.
     """
     version = _version(version, model)
-    order = byte_order or model.byte_order
+    order = _byte_order(byte_order, model)
     metadata = _aligned(model.metadata, alignment)
     step = alignment_of(metadata)
     groups = _groups(list(model.tensors.values()), step, shard_size, shard_tensors)
@@ -108,6 +110,14 @@ def _version(version: int | None, model: Model) -> int:
     if version in WRITABLE_VERSIONS:
         return version
     raise FormatError(f"version {version} cannot be written", remedy="Versions 2 and 3 can")
+
+
+def _byte_order(order: ByteOrder | None, model: Model) -> ByteOrder:
+    if order is None:
+        return model.byte_order
+    if order in BYTE_ORDERS:
+        return order
+    raise FormatError(f"there is no byte order {order!r}", remedy="Use 'little' or 'big'")
 
 
 def _aligned(metadata: Metadata, alignment: int | None) -> Metadata:
@@ -173,24 +183,22 @@ def _shards(
             remedy="Allow larger shards",
         )
     total = sum(len(group) for group in groups)
+    first = metadata.without(*SPLIT_KEYS)
     # Each file is read on its own first, so each must tell its alignment.
-    bare = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
+    others = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
     return [
         (
             shard_name(_prefix(name), number, count),
-            (bare if number else metadata.without(*SPLIT_KEYS)).updated(
-                dict(
-                    zip(
-                        SPLIT_KEYS,
-                        (np.uint16(number), np.uint16(count), np.int32(total)),
-                        strict=True,
-                    )
-                )
-            ),
+            (others if number else first).updated(_split_values(number, count, total)),
             group,
         )
         for number, group in enumerate(groups)
     ]
+
+
+def _split_values(*values: int) -> dict[str, Value]:
+    pairs = zip(SPLIT_TYPES.items(), values, strict=True)
+    return {key: typed(kind, value) for (key, kind), value in pairs}
 
 
 # One file.
@@ -208,6 +216,8 @@ def _file(  # noqa: PLR0913 (the properties of one file)
     starts = [0]
     for tensor in tensors:
         starts.append(padded(starts[-1] + tensor.nbytes, step))
+    if starts[-1] > MAX_FILE_BYTES:
+        raise ShapeError(f"{name} would have {starts[-1]} bytes, more than a file can have")
     infos = b"".join(_info(t, at, encoding) for t, at in zip(tensors, starts, strict=False))
     counts = struct.pack(f"{encoding.mark}IQQ", version, len(tensors), len(metadata))
     head = MAGIC + counts + metadata.encode(encoding) + infos
@@ -234,10 +244,11 @@ def _source(tensor: Tensor, encoding: Layout) -> Source:
 
 
 def _info(tensor: Tensor, start: int, encoding: Layout) -> bytes:
-    name = tensor.name.encode("utf-8", "surrogateescape")
+    is_text = isinstance(tensor.name, str) and is_utf8(tensor.name)
+    name = tensor.name.encode() if is_text else b""
     if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:
         raise ShapeError(
-            f"{tensor.name!r} is not possible as a tensor's name",
+            f"{brief(tensor.name)} is not possible as a tensor's name",
             remedy=f"Use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL",
         )
     dims = struct.pack(f"{encoding.mark}{len(tensor.shape)}Q", *reversed(tensor.shape))

@@ -14,6 +14,7 @@ import numpy as np
 from ggufkit import quants
 from ggufkit.errors import FormatError, MissingTensorError, ShapeError, TensorTypeError
 from ggufkit.metadata import Metadata
+from ggufkit.swapping import to_byte_order
 from ggufkit.types import DEFAULT_ALIGNMENT, TensorType
 from ggufkit.values import ByteOrder, require_uint32
 
@@ -22,12 +23,18 @@ MIN_ALIGNMENT = 8  # the specification: a power of two and a multiple of 8
 
 
 class OpenedFile(Protocol):
-    """A file that tensors lie in; `open` gives a new descriptor of the very same file."""
+    """A file that tensors lie in, as it was when it was opened."""
 
     path: Path
 
-    def open(self) -> int:
-        """Return a descriptor for reading, to be closed by the caller."""
+    def view(self, offset: int, nbytes: int) -> Bytes:
+        """Return bytes without copying them."""
+
+    def read(self, offset: int, nbytes: int) -> Bytes:
+        """Return a copy of bytes; FormatError if the file changed since it was opened."""
+
+    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
+        """Copy bytes to the descriptor `target`, in the kernel if possible; errors as `read`."""
 
     def same_file(self, path: Path) -> bool:
         """Whether `path` is this very file."""
@@ -126,10 +133,8 @@ class Tensor:
 
         The shape is `shape` with the last axis counted in bytes; flat for opaque types.
         """
-        data = self.source.read(0, self.rows)
-        if self.type.is_opaque:
-            return data.reshape(-1)
-        return data.reshape(*self.shape[:-1], self.row_bytes)
+        data = self._bytes()
+        return data if self.type.is_opaque else data.reshape(*self.shape[:-1], self.row_bytes)
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return the elements in `shape`: plain types in their dtype, all others as float32.
@@ -142,13 +147,21 @@ class Tensor:
                 f"tensor {self.name!r} is of type {self.type}, which cannot be decoded",
                 remedy="`raw()` gives its bytes",
             )
-        data = self.source.read(0, self.rows)
+        data = self._bytes()
         if self.type.dtype is None:
-            native = to_byte_order(data, self.type, self.source.byte_order, "little")
+            rows = data.reshape(self.rows, self.row_bytes)
+            native = to_byte_order(rows, self.type, self.source.byte_order, "little")
             return quants.dequantize(native, self.type).reshape(self.shape)
         mark = "<" if self.source.byte_order == "little" else ">"
-        array = np.ascontiguousarray(data).view(mark + self.type.dtype).reshape(self.shape)
+        array = data.view(mark + self.type.dtype).reshape(self.shape)
         return array.astype(self.type.dtype, copy=False)
+
+    def _bytes(self) -> Bytes:
+        """Return all bytes, flat: a view where they lie in a file, made where they do not."""
+        span = self.source.span
+        if span:
+            return span.file.view(span.offset, span.nbytes)
+        return np.ascontiguousarray(self.source.read(0, self.rows)).reshape(-1)
 
     def __getitem__(self, index: slice) -> Tensor:
         """Return the tensor of rows `index` of the first axis (a slice of step 1)."""
@@ -230,26 +243,6 @@ class _Columns:
 
     def read(self, start: int, stop: int) -> Bytes:
         return self.inner.read(start, stop)[:, self.start : self.stop]
-
-
-def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteOrder) -> Bytes:
-    """Return packed rows of `type` in another byte order: each field of a block is reversed."""
-    if order == wanted or type.is_opaque:
-        return data
-    blocks = np.ascontiguousarray(data).reshape(-1, type.block_bytes)
-    swapped: Bytes = blocks[:, _swap_order(type.fields)].reshape(data.shape)
-    return swapped
-
-
-def _swap_order(fields: str) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Return the byte positions of a block with every field reversed; "2 16*1" as in types.py."""
-    positions: list[int] = []
-    for field in fields.split():
-        count, _, width = field.rpartition("*")
-        for _ in range(int(count or 1)):
-            first = len(positions)
-            positions += reversed(range(first, first + int(width)))
-    return np.array(positions, np.intp)
 
 
 class Tensors(Mapping[str, Tensor]):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ggufkit import quants
-from ggufkit.errors import ClosedError, ShapeError, TensorTypeError
-from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width, to_byte_order
+from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
+from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
 from ggufkit.store import MappedFile
+from ggufkit.swapping import is_bytewise, to_byte_order
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.values import ByteOrder
 
@@ -36,16 +36,10 @@ class FileSource(NamedTuple):
         return Span(self.file, self.offset, self.nbytes)
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Return a view of the map."""
-        if self.file.closed:
-            raise ClosedError(
-                f"{self.file.path} was closed", remedy="Read tensors before closing the model"
-            )
-        size = (stop - start) * self.row_bytes
-        if size == 0:
-            return np.empty((stop - start, self.row_bytes), np.uint8)
-        at = self.offset + start * self.row_bytes
-        return np.frombuffer(self.file.data, np.uint8, size, at).reshape(-1, self.row_bytes)
+        """Return rows read from the file; FormatError if it changed since it was opened."""
+        rows = stop - start
+        data = self.file.read(self.offset + start * self.row_bytes, rows * self.row_bytes)
+        return data.reshape(rows, self.row_bytes)
 
 
 @dataclass(frozen=True)
@@ -67,6 +61,33 @@ class ArraySource:
     def read(self, start: int, stop: int) -> Bytes:
         """Return a view of the rows."""
         return self.data[start:stop]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Rows of numbers in memory, packed as `type` when they are read."""
+
+    name: str
+    rows: np.ndarray[Any, Any]
+    type: TensorType
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Always little."""
+        return "little"
+
+    @property
+    def span(self) -> None:
+        """In no file."""
+        return
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Pack rows `start` to `stop`; ValueTypeError for a number that an integer cannot hold."""
+        try:
+            return quants.quantize(self.rows[start:stop], self.type, threads=1)
+        except ValueTypeError as error:
+            message = f"tensor {self.name!r}, rows from {start} on: {error.message}"
+            raise ValueTypeError(message, remedy=error.remedy) from None
 
 
 @dataclass(frozen=True)
@@ -114,14 +135,9 @@ class Swapped:
 
 def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
     """Return the tensor's source in `byte_order`: itself where no byte would move."""
-    if tensor.source.byte_order == byte_order or _is_bytewise(tensor.type):
+    if tensor.source.byte_order == byte_order or is_bytewise(tensor.type):
         return tensor.source
     return Swapped(tensor.source, tensor.type, byte_order)
-
-
-@functools.cache
-def _is_bytewise(type: TensorType) -> bool:
-    return bool(type.fields) and all(f.rpartition("*")[2] == "1" for f in type.fields.split())
 
 
 def retyped(tensor: Tensor, type: str | int | TensorType) -> Tensor:
@@ -139,30 +155,38 @@ def retyped(tensor: Tensor, type: str | int | TensorType) -> Tensor:
 def from_array(
     name: str, array: np.ndarray[Any, Any], type: str | int | TensorType | None = None
 ) -> Tensor:
-    """Return the tensor of a NumPy array: in its own dtype, or quantized to `type` when written.
+    """Return the tensor of a NumPy array: in its own dtype, or packed as `type` when written.
 
     An array of uint8 together with a `type` holds rows already packed. Float and signed integer
-    dtypes have a tensor type of their own; any other raises TensorTypeError.
+    dtypes have a tensor type of their own. Raises TensorTypeError for a dtype or type that cannot
+    be written, ShapeError where rows do not divide into blocks, ValueTypeError for integers as a
+    float type.
     """
     if type is not None and array.dtype == np.uint8:
         return _from_packed(name, array, tensor_type(type))
     own = _type_of(name, array.dtype)
-    packed = quants.quantize(array, own)
-    _, width = rows_and_width(array.shape)
-    source = ArraySource(packed.reshape(-1, own.row_bytes(width)))
-    tensor = Tensor.over(name, own, array.shape, source)
-    return tensor if type is None else retyped(tensor, type)
+    target = own if type is None else quants.encodable(type)
+    count, width = rows_and_width(array.shape)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    packing = Packing(name, native.reshape(count, width), target)
+    tensor = Tensor.over(name, target, array.shape, packing)
+    if target != own:
+        packing.read(0, 0)  # an unfit dtype shows at once
+        return tensor
+    return replace(tensor, source=ArraySource(packing.read(0, count)))
 
 
 def _from_packed(name: str, data: Bytes, type: TensorType) -> Tensor:
-    nbytes = data.shape[-1] if data.ndim else 0
+    nbytes = data.shape[-1] if data.ndim else 1
     if type.is_opaque or nbytes % type.block_bytes:
         raise ShapeError(
             f"tensor {name!r}: rows of {nbytes} bytes do not divide into the blocks of "
-            f"{type.block_bytes} bytes of {type}"
+            f"{type.block_bytes} bytes of {type}",
+            remedy="The last axis counts bytes, as `ggufkit.quants.quantize` returns them",
         )
-    shape = (*data.shape[:-1], nbytes // type.block_bytes * type.block_size)
-    source = ArraySource(np.ascontiguousarray(data).reshape(-1, nbytes))
+    width = nbytes // type.block_bytes * type.block_size
+    shape = (*data.shape[:-1], width) if data.ndim else ()
+    source = ArraySource(np.ascontiguousarray(data).reshape(rows_and_width(shape)[0], nbytes))
     return Tensor.over(name, type, shape, source)
 
 

@@ -6,80 +6,163 @@ Every call that only some platforms have stands here beside its fallback.
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import mmap
 import os
+import stat
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.errors import FormatError, OutputError
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import ClosedError, FormatError, OutputError
 from ggufkit.values import Data, MappedBytes
 
+Bytes = npt.NDArray[np.uint8]
+
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
+MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
 _BINARY: Final = getattr(os, "O_BINARY", 0)
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
+_HELD: Final = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _seek_lock = threading.Lock()  # for platforms without positional reads and writes
 
 # Tests set these to None or False to force the fallbacks.
 copy_file_range: Any = getattr(os, "copy_file_range", None)
 positional = hasattr(os, "pwrite")
+renames_open_files = os.name != "nt"
 try:
     import fcntl as _fcntl
 except ImportError:  # Windows
     fcntl: Any = None
 else:
     fcntl = _fcntl
+try:
+    import msvcrt as _msvcrt
+except ImportError:  # anything else
+    msvcrt: Any = None
+else:
+    msvcrt = _msvcrt
+
+
+# Reading.
 
 
 class MappedFile:
-    """A file mapped read-only into memory; its descriptor is not kept."""
+    """A file that is open for reading and mapped into memory.
+
+    `view` looks into the map, which is free but deadly where the file is cut meanwhile; `read`
+    and `copy` go through the descriptor and notice when the file changes. All raise ClosedError
+    after `close`. A file that is replaced, renamed or deleted stays readable as it was.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Map the whole file; OSError as `open` raises it."""
+        """Map the whole file; OSError as `open` raises it, or for what is no regular file."""
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         self.path = path
-        descriptor = os.open(path, os.O_RDONLY | _BINARY)
-        try:
-            stat = os.fstat(descriptor)
-            self.nbytes = stat.st_size
-            self._identity = (stat.st_dev, stat.st_ino)
-            self.data: Data = b""
-            if self.nbytes:
-                self.data = MappedBytes(descriptor, self.nbytes, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
+        self._descriptor = os.open(path, os.O_RDONLY | _BINARY)
+        self._release = weakref.finalize(self, os.close, self._descriptor)
+        self._lock = threading.Lock()
+        self._opened = os.fstat(self._descriptor)
+        self.nbytes = self._opened.st_size
+        self.data: Data = b""
+        if self.nbytes:
+            self.data = MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
         self.closed = False
 
-    def open(self) -> int:
-        """Return a new descriptor of the same file, or raise FormatError if it was replaced."""
-        descriptor = os.open(self.path, os.O_RDONLY | _BINARY)
-        stat = os.fstat(descriptor)
-        if (stat.st_dev, stat.st_ino) == self._identity and stat.st_size >= self.nbytes:
-            return descriptor
-        os.close(descriptor)
-        raise FormatError(
-            "the file was replaced or cut while in use",
-            remedy="Run again and leave the input alone meanwhile",
-            path=str(self.path),
-        )
+    def view(self, offset: int, nbytes: int) -> Bytes:
+        """Return a view of the map."""
+        self._require_open()
+        if nbytes == 0:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(self.data, np.uint8, nbytes, offset)
+
+    def read(self, offset: int, nbytes: int) -> Bytes:
+        """Return bytes read from the file; FormatError if it changed since it was opened."""
+        with self._borrowed() as descriptor:
+            data = read_at(descriptor, nbytes, offset)
+        self._require_same(is_same=len(data) == nbytes)
+        return np.frombuffer(data, np.uint8)
+
+    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
+        """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""
+        with self._borrowed() as descriptor:
+            copied = copy_at(descriptor, offset, target, target_offset, nbytes)
+        self._require_same(is_same=copied == nbytes)
 
     def same_file(self, path: Path) -> bool:
-        """Whether `path` is this very file."""
-        try:
-            stat = path.stat()
-        except OSError:
-            return False
-        return (stat.st_dev, stat.st_ino) == self._identity
+        """Whether `path` is this very file, by whatever name."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(path.stat(), self._opened)
+        return False
 
     def close(self) -> None:
-        """Unmap, unless arrays still look into the map: then the last of them does."""
-        self.closed = True
+        """Close and unmap, unless arrays still look into the map: then the last of them does."""
+        with self._lock:
+            self.closed = True
+            self._release()
         if isinstance(self.data, MappedBytes):
             self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()
 
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ClosedError(
+                f"{self.path} was closed", remedy="Read tensors before closing the model"
+            )
 
-def write_at(descriptor: int, data: Data | memoryview, offset: int) -> None:
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[int]:
+        """Lend a descriptor of its own to each thread, that none reads from a number reused."""
+        with self._lock:
+            self._require_open()
+            descriptor = os.dup(self._descriptor)
+        try:
+            yield descriptor
+            now = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        same = (now.st_size, now.st_mtime_ns) == (self.nbytes, self._opened.st_mtime_ns)
+        self._require_same(is_same=same)
+
+    def _require_same(self, *, is_same: bool) -> None:
+        if not is_same:
+            raise FormatError(
+                "the file was changed while in use",
+                remedy="Run again and leave the input alone meanwhile",
+                path=str(self.path),
+            )
+
+
+def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
+    """Read `nbytes` at `offset`, or fewer where the file ends before."""
+    parts: list[bytes] = []
+    while nbytes and (data := _read_some(descriptor, nbytes, offset)):
+        parts.append(data)
+        offset += len(data)
+        nbytes -= len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _read_some(descriptor: int, nbytes: int, offset: int) -> bytes:
+    if positional:
+        return os.pread(descriptor, nbytes, offset)
+    with _seek_lock:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, nbytes)
+
+
+# Writing.
+
+
+def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of `data` at `offset`, however many calls it takes."""
     view = memoryview(data).cast("B")
     while view:
@@ -96,47 +179,19 @@ def _write_some(descriptor: int, view: memoryview, offset: int) -> int:
         return os.write(descriptor, view)
 
 
-def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
-    """Read up to `nbytes` at `offset`."""
-    if positional:
-        return os.pread(descriptor, nbytes, offset)
-    with _seek_lock:
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        return os.read(descriptor, nbytes)
-
-
-def read_exactly(descriptor: int, nbytes: int, offset: int) -> bytes:
-    """Read `nbytes` at `offset`; OutputError when the file ends before."""
-    parts: list[bytes] = []
-    done = 0
-    while done < nbytes:
-        data = read_at(descriptor, nbytes - done, offset + done)
-        if not data:
-            raise _ended_early(nbytes - done)
-        parts.append(data)
-        done += len(data)
-    return b"".join(parts)
-
-
-def _ended_early(missing: int) -> OutputError:
-    return OutputError(
-        f"an input file ended {missing} bytes early",
-        remedy="It was cut while being read; run again with the whole file",
-    )
-
-
-def copy_at(source: int, source_offset: int, target: int, target_offset: int, nbytes: int) -> None:
+def copy_at(source: int, source_offset: int, target: int, target_offset: int, nbytes: int) -> int:
     """Copy bytes between descriptors, in the kernel where the platform can.
 
-    Raises OutputError when the source ends early.
+    Return how many: fewer where the source ends before.
     """
     done = _copy_in_kernel(source, source_offset, target, target_offset, nbytes)
     while done < nbytes:
         data = read_at(source, min(COPY_BYTES, nbytes - done), source_offset + done)
         if not data:
-            raise _ended_early(nbytes - done)
+            break
         write_at(target, data, target_offset + done)
         done += len(data)
+    return done
 
 
 def _copy_in_kernel(
@@ -157,28 +212,7 @@ def _copy_in_kernel(
     return done
 
 
-def try_lock(descriptor: int) -> bool:
-    """Take the advisory lock of an open file; False when another process holds it."""
-    if fcntl is None:
-        return True  # Windows: an open file cannot be deleted or opened for writing by others
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` durable, where folders can be synced."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows
-        return
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+# Publishing.
 
 
 class Staging:
@@ -193,28 +227,31 @@ class Staging:
     def __init__(self, target: Path) -> None:
         """Create and lock the sibling of `target`; OutputError if another process writes it."""
         self.target = target
-        self.path = target.with_name(f".{target.name}{self.SUFFIX}")
-        self.descriptor = self._locked()
+        self.path = target.with_name(self._name(target.name))
+        self.descriptor = self._created()
 
-    def _locked(self) -> int:
+    @classmethod
+    def _name(cls, name: str) -> str:
+        hidden = f".{name}{cls.SUFFIX}"
+        if len(os.fsencode(hidden)) <= MAX_FILE_NAME:
+            return hidden
+        return f".{hashlib.sha256(os.fsencode(name)).hexdigest()}{cls.SUFFIX}"
+
+    def _created(self) -> int:
         while True:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
-            if not try_lock(descriptor):
-                os.close(descriptor)
+            try:
+                descriptor = os.open(self.path, _NEW, 0o666)
+            except FileExistsError:
+                if remove_leftover(self.path):
+                    continue
                 raise OutputError(
                     f"{self.target} is being written by another process",
-                    remedy="Wait for it, or choose another name",
-                )
-            if self._is_current(descriptor):
-                os.ftruncate(descriptor, 0)
+                    remedy=f"Wait for it or choose another name; if none runs, remove {self.path}",
+                ) from None
+            # Somebody else's sweep may have come between.
+            if lock(descriptor) is not False and _is_at(self.path, descriptor):
                 return descriptor
             os.close(descriptor)
-
-    def _is_current(self, descriptor: int) -> bool:
-        """Whether the locked file is still the one at the path: a sweep may have removed it."""
-        with contextlib.suppress(OSError):
-            return os.path.samestat(os.fstat(descriptor), self.path.stat())
-        return False
 
     def resize(self, nbytes: int) -> None:
         """Give the file its final size; what is never written reads as zeros."""
@@ -226,21 +263,23 @@ class Staging:
 
     def publish(self) -> None:
         """Put the file in the place of the target, at once."""
-        if fcntl is None:
-            os.close(self.descriptor)  # Windows renames closed files only
-            self.descriptor = -1
-        self.path.replace(self.target)
-        self.close()
+        self._finish(lambda: self.path.replace(self.target))
 
     def discard(self) -> None:
         """Remove the file; nothing happens if it was published."""
-        if self.descriptor >= 0:
+        if self.descriptor >= 0 and _is_at(self.path, self.descriptor):
             with contextlib.suppress(OSError):
-                self.path.unlink()
-            self.close()
+                self._finish(self.path.unlink)
+        self._close()
 
-    def close(self) -> None:
-        """Release the lock."""
+    def _finish(self, act: Callable[[], object]) -> None:
+        """Rename or remove the file while it is locked, or closed where that must be."""
+        if not renames_open_files:
+            self._close()
+        act()
+        self._close()
+
+    def _close(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -249,15 +288,64 @@ class Staging:
 def sweep(folder: Path) -> None:
     """Remove what killed processes left behind in `folder`: staging files that nobody locks."""
     for path in folder.glob(f".*{Staging.SUFFIX}"):
-        with contextlib.suppress(OSError), _opened(path) as descriptor:
-            if try_lock(descriptor):
-                path.unlink()
+        remove_leftover(path)
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR | _BINARY)
+def remove_leftover(path: Path) -> bool:
+    """Remove a staging file unless a process holds it, and say whether it is gone."""
     try:
-        yield descriptor
+        descriptor = os.open(path, os.O_RDWR | _BINARY | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        if lock(descriptor) is not True:
+            return False
+        if not _is_at(path, descriptor):  # another process removed it first
+            return True
+        if renames_open_files:
+            path.unlink()
+            return True
+    finally:
+        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        path.unlink()
+    return not path.exists()
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is still the one at `path`."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False
+
+
+def lock(descriptor: int) -> bool | None:
+    """Lock an open file: True if taken, False if another holds it, None where there are no locks.
+
+    The lock ends with the descriptor, and so with the process, however that ends.
+    """
+    try:
+        if fcntl:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        elif msvcrt:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            return None
+    except OSError as error:
+        return False if error.errno in _HELD else None
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` durable, where folders can be synced."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows
+        return
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

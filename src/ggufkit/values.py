@@ -23,6 +23,7 @@ from ggufkit.types import VALUE_TYPES, ValueType
 
 Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
 ByteOrder = Literal["little", "big"]
+BYTE_ORDERS: Final = ("little", "big")
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
 Value: TypeAlias = "bool | str | np.generic | Array"
