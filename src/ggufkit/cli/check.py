@@ -9,7 +9,7 @@ import click
 import ggufkit
 from ggufkit.cli.output import emit, examples
 from ggufkit.errors import printable
-from ggufkit.findings import Finding
+from ggufkit.findings import Finding, finding
 
 _BREAKS: Final = {"GGUF": "breaks the specification", "llama.cpp": "llama.cpp refuses it", "": ""}
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -34,7 +34,7 @@ def command(ctx: click.Context, files: tuple[str, ...], *, as_json: bool) -> Non
     error breaks the GGUF specification; what only llama.cpp refuses is a warning and says so.
     The exit code is 1 if any file has an error.
     """
-    checked = {file: ggufkit.check(file) for file in dict.fromkeys(files)}
+    checked = {file: _check(file) for file in dict.fromkeys(files)}
     if as_json:
         emit([_plain(file, findings) for file, findings in checked.items()])
     else:
@@ -44,10 +44,20 @@ def command(ctx: click.Context, files: tuple[str, ...], *, as_json: bool) -> Non
         ctx.exit(1)
 
 
+def _check(file: str) -> list[Finding]:
+    try:
+        return ggufkit.check(file)
+    except OSError as error:  # which must not keep the other files from being checked
+        return [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]
+
+
 def verdict(findings: list[Finding]) -> str:
     """Return in words what a file with these findings is to GGUF and to llama.cpp."""
-    if any(found.severity == "error" for found in findings):
+    errors = [found for found in findings if found.severity == "error"]
+    if any(found.breaks for found in errors):
         return "broken: it breaks the specification"
+    if errors:
+        return "not readable"
     if any(found.breaks == "llama.cpp" for found in findings):
         return "valid GGUF that llama.cpp refuses"
     return "valid GGUF"

@@ -107,9 +107,10 @@ def _print(pairs: list[Pair]) -> None:
     ]
     table(("TENSOR", "SHAPE", "TYPE", "BECOMES", "BYTES", "WILL BE"), rows, right="llllrr")
     click.echo()
-    for label, tensors in zip(("now", "then"), zip(*pairs, strict=True), strict=False):
-        bits = bits_per_weight(tensors) or 0
-        click.echo(f"{label:4}  {size(_nbytes(tensors))}, {bits:.2f} bits per weight")
+    for label, tensors in (("now ", [a for a, _ in pairs]), ("then", [b for _, b in pairs])):
+        bits = bits_per_weight(tensors)
+        told = "" if bits is None else f", {bits:.2f} bits per weight"
+        click.echo(f"{label}  {size(_nbytes(tensors))}{told}")
 
 
 def _nbytes(tensors: Iterable[Tensor]) -> int:

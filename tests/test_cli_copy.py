@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from shell import done, ggufkit, process
+
+TENSORS = {f"blk.{i}.weight": np.full((25, 1000), i, np.float32) for i in range(6)}  # 100 000 bytes
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.gguf"
+    api.save(path, TENSORS, {"general.architecture": "llama", "a.words": ["one", "two"]})
+    return path
+
+
+def written(result):
+    """The names in the report, which must tell each file's size."""
+    names = []
+    for line in result.lines:
+        name, _, size = line.removeprefix("wrote ").rpartition(" (")
+        assert size == f"{Path(name).stat().st_size / 1000:.1f} kB)"
+        names.append(Path(name).name)
+    return names
+
+
+def test_copy_without_options_is_the_same_file(source):
+    out = source.with_name("out.gguf")
+    assert written(done("copy", source, out)) == ["out.gguf"]
+    assert out.read_bytes() == source.read_bytes()
+
+
+def test_split_and_merged_again_is_the_same_file(source):
+    merged = source.with_name("merged.gguf")
+    names = written(done("copy", source, source.with_name("s.gguf"), "--shard-size", "250K"))
+    assert names == [f"s-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    done("copy", source.with_name(names[2]), merged)
+    assert merged.read_bytes() == source.read_bytes()
+
+
+def test_shards_hold_so_many_tensors_at_most(source):
+    names = written(done("copy", source, source.with_name("s.gguf"), "--shard-tensors", 4))
+    assert len(names) == 2
+    assert len(api.open(source.with_name(names[0]), shards=False).tensors) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "attribute", "value"),
+    [
+        (("--alignment", 4096), "alignment", 4096),
+        (("--endian", "big"), "byte_order", "big"),
+        (("--version", "2"), "version", 2),
+    ],
+)
+def test_property_is_changed_and_nothing_else(source, options, attribute, value):
+    out, back = source.with_name("out.gguf"), source.with_name("back.gguf")
+    done("copy", source, out, *options)
+    with api.open(source) as before, api.open(out) as after:
+        assert getattr(after, attribute) == value
+        for name, tensor in before.tensors.items():
+            assert np.array_equal(tensor.numpy(), after.tensors[name].numpy())
+        assert list(after.metadata["a.words"]) == ["one", "two"]
+    done("copy", out, back, "--alignment", 32, "--endian", "little", "--version", "3")
+    with api.open(back) as model:
+        api.write(
+            model.replace(metadata=model.metadata.without("general.alignment")),
+            source.with_name("plain.gguf"),
+        )
+    assert source.with_name("plain.gguf").read_bytes() == source.read_bytes()
+
+
+def test_pipe_gets_the_same_bytes(source):
+    with process("copy", source, "-") as command:
+        piped, said = command.communicate()
+    assert piped == source.read_bytes()
+    assert not said
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes as POSIX has them")
+def test_named_pipe_is_written_to_and_not_replaced(source):
+    fifo = source.with_name("fifo")
+    os.mkfifo(fifo)
+    read = []
+    reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
+    reader.start()
+    done("copy", source, fifo)
+    reader.join(30)
+    assert read == [source.read_bytes()]
+    assert fifo.is_fifo()
+
+
+def test_model_is_not_written_to_a_terminal(source):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    with process("copy", source, "-", stdout=theirs) as command:
+        _, said = command.communicate()
+    os.close(ours)
+    os.close(theirs)
+    assert command.returncode == 2
+    assert b"redirect" in said
+
+
+def test_progress_is_shown_on_a_terminal(source):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    with process("copy", source, source.with_name("out.gguf"), stderr=theirs) as command:
+        command.communicate()
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert "100%" in shown
+    assert "B/s" in shown
+
+
+def test_shards_do_not_fit_into_a_pipe(source):
+    with process("copy", source, "-", "--shard-tensors", 1) as command:
+        piped, said = command.communicate()
+    assert command.returncode == 1
+    assert not piped
+    assert b"cannot hold several shards" in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--alignment", 12), ("--alignment", 4), ("--shard-tensors", 0), ("--shard-size", "0")],
+)
+def test_impossible_numbers_are_errors_that_write_nothing(source, options):
+    result = ggufkit("copy", source, source.with_name("out.gguf"), *options)
+    assert result.code == 1
+    assert len(result.err.splitlines()) == 2
+    assert list(source.parent.iterdir()) == [source]
+
+
+def test_folder_is_no_output(source):
+    folder = source.with_name("folder")
+    folder.mkdir()
+    result = ggufkit("copy", source, folder)
+    assert result.code == 1
+    assert result.err.startswith("error: ")
+    assert sorted(source.parent.iterdir()) == [folder, source]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_full_device_is_an_error(source):
+    result = ggufkit("copy", source, "/dev/full")
+    assert result.code == 1
+    assert "No space left" in result.err
+
+
+def test_real_model_is_split_and_merged_to_the_same_bytes(smollm2, tmp_path):
+    shards = written_paths(done("copy", smollm2, tmp_path / "s.gguf", "--shard-size", "40M"))
+    assert len(shards) == 3
+    done("copy", shards[1], tmp_path / "merged.gguf")
+    assert (tmp_path / "merged.gguf").read_bytes() == smollm2.read_bytes()
+
+
+def written_paths(result):
+    return [line.removeprefix("wrote ").rpartition(" (")[0] for line in result.lines]
