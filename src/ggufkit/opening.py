@@ -106,7 +106,8 @@ def siblings(part: Part) -> list[Path]:
     named = parse_shard_name(path.name)
     if named is None or named[2] != count:
         return []
-    return [path.with_name(shard_name(named[0], number, count)) for number in range(count)]
+    folder = path.parent
+    return [folder / shard_name(named[0], number, count) for number in range(count)]
 
 
 def about_siblings(part: Part) -> Iterator[Finding]:
