@@ -21,6 +21,8 @@ LIBRARIES: Final[dict[str, Callable[[], ctypes.CDLL]]] = {
     "llama.cpp": functools.cache(real.llama_cpp),
     "libggml": functools.cache(real.ggml),
 }
+# What ggml_quantize_chunk leaves out; of a block of zeros, Q8_K's writes a part alone.
+REFERENCES: Final = {"Q8_1": "quantize_row_q8_1_ref", "Q8_K": "quantize_row_q8_K_ref"}
 DECODERS: Final = {"F16": "ggml_fp16_to_fp32_row", "BF16": "ggml_bf16_to_fp32_row"}
 
 
@@ -31,9 +33,15 @@ def encode(
     weights: Floats | None = None,
     out: Bytes | None = None,
 ) -> Bytes:
-    """Return what ggml_quantize_chunk makes of contiguous rows, in the first rows of `out`."""
+    """Return what ggml makes of contiguous rows, in the first rows of `out`."""
     shape = (x.shape[0], type.row_bytes(x.shape[1]))
-    out = np.empty(shape, np.uint8) if out is None else out[: len(x)]
+    out = np.zeros(shape, np.uint8) if out is None else out[: len(x)]
+    if type.name in REFERENCES:
+        reference = getattr(LIBRARIES[library](), REFERENCES[type.name])
+        reference.restype = None
+        reference.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+        reference(x.ctypes.data, out.ctypes.data, x.size)
+        return out
     function = LIBRARIES[library]().ggml_quantize_chunk
     function.restype = ctypes.c_size_t
     number, address = ctypes.c_int64, ctypes.c_void_p

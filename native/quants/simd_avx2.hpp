@@ -17,6 +17,8 @@ KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) {
     return bits_of(select(mask, float_of(a), float_of(b)));
 }
 
+KERNEL_INLINE Ints increment(Ints value, Mask where) { return value - where; }
+
 KERNEL_INLINE Floats maximum(Floats a, Floats b) { return (Floats)_mm256_max_ps(a, b); }
 KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm256_min_ps(a, b); }
 KERNEL_INLINE Ints minimum(Ints a, Ints b) {

@@ -19,6 +19,8 @@ KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) {
     return (Ints)_mm512_mask_blend_epi32(mask, (__m512i)b, (__m512i)a);
 }
 
+KERNEL_INLINE Ints increment(Ints value, Mask where) { return select(where, value + 1, value); }
+
 KERNEL_INLINE Floats maximum(Floats a, Floats b) { return (Floats)_mm512_max_ps(a, b); }
 KERNEL_INLINE Floats minimum(Floats a, Floats b) { return (Floats)_mm512_min_ps(a, b); }
 KERNEL_INLINE Ints minimum(Ints a, Ints b) {

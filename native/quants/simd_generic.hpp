@@ -12,6 +12,8 @@ KERNEL_INLINE Mask above(Ints a, Ints b) { return a > b; }
 KERNEL_INLINE Floats select(Mask mask, Floats a, Floats b) { return mask ? a : b; }
 KERNEL_INLINE Ints select(Mask mask, Ints a, Ints b) { return mask ? a : b; }
 
+KERNEL_INLINE Ints increment(Ints value, Mask where) { return value - where; }
+
 KERNEL_INLINE Floats maximum(Floats a, Floats b) { return a > b ? a : b; }
 KERNEL_INLINE Floats minimum(Floats a, Floats b) { return a < b ? a : b; }
 KERNEL_INLINE Ints minimum(Ints a, Ints b) { return a < b ? a : b; }

@@ -5,7 +5,7 @@
 
 namespace {
 
-struct MXFP4 {
+struct MXFP4 : EncodesAnyLane<MXFP4> {
     static constexpr uint32_t id = 39, block_size = 32, block_bytes = 17;
     static constexpr const char *name = "MXFP4";
 
@@ -16,9 +16,53 @@ struct MXFP4 {
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
     // ggml_e8m0_to_fp32_half: half of 2^(exponent - 127), as the levels are doubled.
-    static float scale_of(uint8_t exponent) {
+    static float scale_of(int exponent) {
         const uint32_t denormal = 0x00200000u << (exponent & 1);
         return float_of(exponent < 2 ? denormal : (exponent - 1u) << 23);
+    }
+    // From exponent 2 on; for a block of zeros any number is as good.
+    static Floats scale_of(Ints exponent) {
+        return float_of((maximum(exponent, splat(2)) - 1) << 23);
+    }
+
+    // floor(log2f(size)): a logarithm so close below a whole number that it rounds to it counts as
+    // that number. How close tells ln 2 (709 / 1024) times the power of two that the number has.
+    static int floor_of_log2(float size) {
+        const float normal = size < 0x1p-126f ? size * 0x1p32f : size;
+        const auto bits = static_cast<int32_t>(bits_of(normal));
+        const int exponent = (bits >> 23) - 127 - (size < 0x1p-126f ? 32 : 0);
+        const auto whole = static_cast<uint32_t>(exponent < 0 ? ~exponent : exponent);
+        const int rounding_up = whole == 0 ? 0 : (709 << (31 - __builtin_clz(whole))) >> 10;
+        return exponent + ((bits & 0x7FFFFF) + rounding_up > 0x7FFFFF);
+    }
+
+    static int exponent_of(float size, bool &) {
+        if (!(size > 0.0f) || !is_finite(size)) return 0;
+        return (floor_of_log2(size) - 2 + 127) & 255;
+    }
+
+    // The exponent two below that of the largest; strange is what rounds or leaves the range.
+    static Ints exponent_of(Floats size, Mask &strange) {
+        const Ints bits = bits_of(size);
+        const Mask zero = equal(size, splat(0.0f));
+        const Mask outside = either(above(splat(4 << 23), bits), above(bits, splat(254 << 23)));
+        const Mask unusual = either(outside, above(bits & 0x7FFFFF, splat(0x7FFF00)));
+        strange = both(unusual, opposite(zero));
+        return select(zero, splat(0), shift_right(bits, 23) - 2);
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+        MaskOf<Lane> strange = nowhere<Lane>();
+        const IntOf<Lane> exponent = exponent_of(largest_number(x, block_size), strange);
+        const Fp4Scale<Lane> scale(scale_of(exponent));
+        IntOf<Lane> words[4];
+        for (int i = 0; i < 4; ++i) {
+            words[i] = fp4_indices(scale, x + 4 * i) | fp4_indices(scale, x + 16 + 4 * i) << 4;
+        }
+        scatter_bytes<block_bytes>(exponent, bytes);
+        store_words<4, block_bytes>(words, bytes + 1);
+        return strange;
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

@@ -5,7 +5,7 @@
 
 namespace {
 
-struct NVFP4 {
+struct NVFP4 : EncodesAnyLane<NVFP4> {
     static constexpr uint32_t id = 40, block_size = 64, block_bytes = 36;
     static constexpr const char *name = "NVFP4";
 
@@ -17,11 +17,45 @@ struct NVFP4 {
 
     // ggml_ue4m3_to_fp32: the eighth bit is ignored, 0x7f is zero where the standard has a NaN, and
     // the result is half the scale, as the levels are doubled.
-    static float scale_of(uint8_t scale) {
+    static float scale_of(int32_t scale) {
         const int exponent = scale >> 3 & 15, mantissa = scale & 7;
         if (scale == 0 || scale == 0x7F) return 0.0f;
         if (exponent == 0) return mantissa * 0x1p-10f;
         return (8 + mantissa) * float_of((exponent + 127u - 11u) << 23);
+    }
+
+    static Floats scale_of(Ints scale) { return float_of(scale << 20) * 0x1p119f; }
+
+    // ggml_fp32_to_ue4m3: half a step rounds up, and what would reach 256 becomes 448.
+    template <class Lane>
+    static KERNEL_INLINE IntOf<Lane> nearest_scale(Lane value) {
+        using Int = IntOf<Lane>;
+        const Int bits = shift_right(static_cast<Int>(bits_of(value)), 19);
+        const Int normal = shift_right(bits + 1, 1) - (120 << 3);
+        const Int usual = select(less(value, all<Lane>(248.0f)), normal, all_ints<Int>(0x7E));
+        const Int denormal = minimum(truncate(value * 512.0f + 0.5f), all_ints<Int>(7));
+        return select(less(value, all<Lane>(0x1p-6f)), denormal, usual);
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        Int words[9] = {};
+        MaskOf<Lane> strange = nowhere<Lane>();
+        for (int group = 0; group < 4; ++group) {
+            const Lane *own = x + 16 * group;
+            const Lane size = largest_number(own, 16);
+            strange = either(strange, less(all<Lane>(0x1p24f), size));
+            const Int nearest = nearest_scale(size / 6.0f);
+            words[0] |= nearest << 8 * group;
+            const Fp4Scale<Lane> scale(scale_of(nearest));
+            for (int i = 0; i < 2; ++i) {
+                words[1 + 2 * group + i] =
+                    fp4_indices(scale, own + 4 * i) | fp4_indices(scale, own + 8 + 4 * i) << 4;
+            }
+        }
+        store_words<9, block_bytes>(words, bytes);
+        return strange;
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

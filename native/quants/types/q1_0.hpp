@@ -1,10 +1,11 @@
 // Q1_0: 128 signs and the magnitude that all elements share.
 #pragma once
 #include "../codec.hpp"
+#include "../extremes.hpp"
 
 namespace {
 
-struct Q1_0 {
+struct Q1_0 : EncodesAnyLane<Q1_0> {
     static constexpr uint32_t id = 41, block_size = 128, block_bytes = 18;
     static constexpr const char *name = "Q1_0";
 
@@ -13,6 +14,23 @@ struct Q1_0 {
         uint8_t signs[16];  // 1 is positive
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        const Lane zero{};
+        Lane sum = zero;
+        Int words[4] = {};
+        for (int i = 0; i < 128; ++i) {
+            sum = sum + absolute(x[i]);
+            const auto positive = either(less(zero, x[i]), equal(x[i], zero));
+            const auto bit = static_cast<int32_t>(1u << i % 32);
+            words[i / 32] |= select(positive, all_ints<Int>(bit), Int{});
+        }
+        scatter_halves<block_bytes>(half_of_float(sum / 128.0f), bytes);
+        store_words<4, block_bytes>(words, bytes + 2);
+        return nowhere<Lane>();
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -1,10 +1,11 @@
 // Q2_0: 64 levels from -1 to 2 and their scale, four neighbours in one byte.
 #pragma once
 #include "../codec.hpp"
+#include "../extremes.hpp"
 
 namespace {
 
-struct Q2_0 {
+struct Q2_0 : EncodesAnyLane<Q2_0> {
     static constexpr uint32_t id = 42, block_size = 64, block_bytes = 18;
     static constexpr const char *name = "Q2_0";
 
@@ -13,6 +14,26 @@ struct Q2_0 {
         uint8_t fours[16];
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        const Lane d = largest_number(x, block_size), zero{};
+        const Lane inverse = select(less(zero, d), 1.0f / d, zero);
+        Int words[4];
+        for (int i = 0; i < 4; ++i) {
+            words[i] = Int{};
+            UNROLL
+            for (int j = 0; j < 16; ++j) {
+                // No level is above 2. What is no number, as infinity times zero, gets the lowest.
+                const Int level = round_half_away(x[16 * i + j] * inverse) + 1;
+                words[i] |= maximum(level, Int{}) << 2 * j;
+            }
+        }
+        scatter_halves<block_bytes>(half_of_float(d), bytes);
+        store_words<4, block_bytes>(words, bytes + 2);
+        return nowhere<Lane>();
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -1,10 +1,11 @@
 // TQ1_0: 256 levels of -1, 0 and 1 as digits of base 3, five in a byte, and their scale.
 #pragma once
 #include "../codec.hpp"
+#include "trits.hpp"
 
 namespace {
 
-struct TQ1_0 {
+struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     static constexpr uint32_t id = 34, block_size = 256, block_bytes = 54;
     static constexpr const char *name = "TQ1_0";
 
@@ -19,6 +20,39 @@ struct TQ1_0 {
     static int digit(uint8_t byte, int place) {
         for (; place > 0; --place) byte = static_cast<uint8_t>(byte * 3);
         return (byte * 3 >> 8) - 1;
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        const Lane d = largest_size(x, block_size);
+        Trits<Lane> trits(d);
+        Int words[13];
+        for (int i = 0; i < 8; ++i) words[i] = pack_digits<32, 5>(trits, x + 4 * i);
+        for (int i = 0; i < 4; ++i) words[8 + i] = pack_digits<16, 5>(trits, x + 160 + 4 * i);
+        words[12] = pack_digits<4, 4>(trits, x + 240);
+        store_words<13, block_bytes>(words, bytes);
+        scatter_halves<block_bytes>(half_of_float(d), bytes + 52);
+        return trits.strange();
+    }
+
+    // Four bytes of digits, those of a byte so many elements apart.
+    template <int Apart, int Places, class Lane>
+    static KERNEL_INLINE IntOf<Lane> pack_digits(Trits<Lane> &trits, const Lane *x) {
+        IntOf<Lane> packed[4];
+        UNROLL
+        for (int j = 0; j < 4; ++j) {
+            IntOf<Lane> number{};
+            UNROLL
+            for (int place = 0; place < Places; ++place) {
+                number = number + number + number + trits.of(x[Apart * place + j]);
+            }
+            if (Places == 4) number = number + number + number;
+            number = number & 255;
+            // As a fraction of 256, rounded up: 256 / 243 of it, 13 / 243 in a product that fits.
+            packed[j] = number + shift_right((number * 13 + 242) * 4316, 20);
+        }
+        return pack_bytes(packed[0], packed[1], packed[2], packed[3]);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

@@ -1,10 +1,11 @@
 // TQ2_0: 256 levels of -1, 0 and 1 in 2 bits each, and their scale.
 #pragma once
 #include "../codec.hpp"
+#include "trits.hpp"
 
 namespace {
 
-struct TQ2_0 {
+struct TQ2_0 : EncodesAnyLane<TQ2_0> {
     static constexpr uint32_t id = 35, block_size = 256, block_bytes = 66;
     static constexpr const char *name = "TQ2_0";
 
@@ -13,6 +14,28 @@ struct TQ2_0 {
         uint16_t d;
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        const Lane d = largest_size(x, block_size);
+        Trits<Lane> trits(d);
+        Int words[16];
+        for (int i = 0; i < 16; ++i) {
+            const Lane *first = x + i / 8 * 128 + i % 8 * 4;
+            words[i] = Int{};
+            UNROLL
+            for (int place = 0; place < 4; ++place) {
+                UNROLL
+                for (int j = 0; j < 4; ++j) {
+                    words[i] |= (trits.of(first[32 * place + j]) & 3) << (8 * j + 2 * place);
+                }
+            }
+        }
+        store_words<16, block_bytes>(words, bytes);
+        scatter_halves<block_bytes>(half_of_float(d), bytes + 64);
+        return trits.strange();
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

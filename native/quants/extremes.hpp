@@ -1,0 +1,65 @@
+// The largest element of a block, in the ways of ggml: they differ in what a NaN does.
+#pragma once
+#include "lane.hpp"
+
+namespace {
+
+template <class Lane>
+KERNEL_INLINE MaskOf<Lane> nowhere() {
+    return less(Lane{}, Lane{});
+}
+template <class Lane>
+KERNEL_INLINE MaskOf<Lane> everywhere() {
+    return equal(Lane{}, Lane{});
+}
+
+// The largest magnitude; a NaN is taken, and forgotten at the next element.
+template <class Lane>
+KERNEL_INLINE Lane largest_size(const Lane *x, int count) {
+    Lane largest{};
+    for (int i = 0; i < count; ++i) largest = maximum(largest, absolute(x[i]));
+    return largest;
+}
+
+// The largest magnitude; a NaN never counts.
+template <class Lane>
+KERNEL_INLINE Lane largest_number(const Lane *x, int count) {
+    Lane largest{};
+    for (int i = 0; i < count; ++i) largest = maximum(absolute(x[i]), largest);
+    return largest;
+}
+
+// The element of the largest magnitude with its sign, the first of several; never a NaN.
+template <class Lane>
+KERNEL_INLINE Lane extreme_of(const Lane *x, int count) {
+    Lane size{}, extreme{};
+    for (int i = 0; i < count; ++i) {
+        const Lane here = absolute(x[i]);
+        extreme = select(less(size, here), x[i], extreme);
+        size = maximum(here, size);
+    }
+    return extreme;
+}
+
+// The low eight bits as a signed number.
+template <class Int>
+KERNEL_INLINE Int low_byte(Int value) {
+    return ((value & 255) ^ 128) - 128;
+}
+
+// Writes the low 8 bits of each lane to dst + lane * Stride.
+template <int Stride>
+KERNEL_INLINE void scatter_bytes(Ints bytes, uint8_t *dst) {
+    int32_t values[lanes];
+    memcpy(values, &bytes, sizeof values);
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) {
+        dst[lane * Stride] = static_cast<uint8_t>(values[lane]);
+    }
+}
+template <int Stride>
+KERNEL_INLINE void scatter_bytes(int32_t byte, uint8_t *dst) {
+    *dst = static_cast<uint8_t>(byte);
+}
+
+}  // namespace
