@@ -107,6 +107,20 @@ def spelling_id(spelling: Spelling) -> str:
     return f"version-{spelling.version}-{spelling.byte_order}"
 
 
+def block_form(fields: str) -> str:
+    """Return the layout of a block, such as "2 16*1" in widths, in the notation of `struct`."""
+    letters = {"1": "B", "2": "H", "4": "I", "8": "Q"}
+    parts = (field.rpartition("*") for field in fields.split())
+    return "".join((count or "1") + letters[width] for count, _, width in parts)
+
+
+def swapped(data: bytes, fields: str) -> bytes:
+    """Return packed blocks in the other byte order."""
+    form = block_form(fields)
+    blocks = struct.iter_unpack("<" + form, data)
+    return b"".join(struct.pack(">" + form, *block) for block in blocks)
+
+
 # Values of every type, for hypothesis. Floats are bits, so that NaNs keep their payloads.
 
 _SIZES: Final = {name: struct.calcsize("<" + FORMATS[name][1]) for name in NUMBERS}

@@ -11,6 +11,7 @@ import pytest
 
 from ggufkit.swapping import is_bytewise, to_byte_order
 from ggufkit.types import TENSOR_TYPES, tensor_type
+from spelled import block_form, swapped
 
 KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
 BYTEWISE = {"I8", "IQ1_M", "MXFP4", "NVFP4"}
@@ -21,23 +22,12 @@ def blocks_of(kind, count=7):
     return random.integers(0, 256, (count, kind.block_bytes), np.uint8)
 
 
-def form_of(kind):
-    """Return the layout of a block in the notation of `struct`."""
-    letters = {"1": "B", "2": "H", "4": "I", "8": "Q"}
-    form = ""
-    for field in kind.fields.split():
-        count, _, width = field.rpartition("*")
-        form += (count or "1") + letters[width]
-    return form
-
-
 @pytest.mark.parametrize("kind", KNOWN, ids=str)
 def test_fields_are_those_that_struct_would_swap(kind):
-    form = form_of(kind)
-    assert struct.calcsize("<" + form) == kind.block_bytes
+    assert struct.calcsize("<" + block_form(kind.fields)) == kind.block_bytes
     blocks = blocks_of(kind)
-    swapped = [struct.pack(">" + form, *struct.unpack("<" + form, row)) for row in blocks]
-    assert to_byte_order(blocks, kind, "little", "big").tobytes() == b"".join(swapped)
+    expected = swapped(blocks.tobytes(), kind.fields)
+    assert to_byte_order(blocks, kind, "little", "big").tobytes() == expected
 
 
 @pytest.mark.parametrize("kind", KNOWN, ids=str)
@@ -87,8 +77,13 @@ def test_rows_of_any_shape_and_stride_are_swapped():
     assert once.shape == blocks.shape
     half = to_byte_order(blocks[::2], kind, "little", "big")
     np.testing.assert_array_equal(half, once[::2])
-    empty = to_byte_order(blocks[:0], kind, "little", "big")
-    assert empty.shape == (0, blocks.shape[1])
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=str)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_nothing_is_swapped_as_nothing(kind, rows):
+    empty = np.zeros((rows, 0 if rows else kind.block_bytes), np.uint8)
+    assert to_byte_order(empty, kind, "little", "big").shape == empty.shape
 
 
 def test_opaque_bytes_stay_as_they_are():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from ggufkit.layout import SPLIT_KEYS, parse_shard_name, shard_name
 from ggufkit.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.parse import Header, parse
 from ggufkit.sources import FileSource
-from ggufkit.store import MappedFile
+from ggufkit.store import AnyPath, MappedFile, as_path
 
 SHOWN_FILES: Final = 5  # names in a message
 
@@ -30,7 +29,7 @@ class Part:
     header: Header
 
 
-def open(path: str | os.PathLike[str], *, shards: bool = True) -> Model:  # noqa: A001
+def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
     `path` names a file, any shard of a set, or a folder that holds exactly one file or set.
@@ -38,7 +37,7 @@ def open(path: str | os.PathLike[str], *, shards: bool = True) -> Model:  # noqa
     first thing that is wrong in a file, its subclass ShardError for a missing or foreign shard,
     OSError as the builtin `open` does.
     """
-    first = locate(Path(path))
+    first = locate(as_path(path))
     with contextlib.ExitStack() as opened:
         part = _opened(first, opened)
         parts = [part]
@@ -56,7 +55,7 @@ def locate(path: Path) -> Path:
     if not path.is_dir():
         return path
     found = sorted(path.glob("*.gguf"))
-    sets = {(parse_shard_name(each.name) or (each.name,))[0] for each in found}
+    sets = {_set_name(each.name) for each in found}
     if len(sets) == 1:
         return found[0]
     names = ", ".join(sorted(sets)[:SHOWN_FILES]) or "none"
@@ -64,6 +63,12 @@ def locate(path: Path) -> Path:
         f"the folder {path} holds {len(sets)} GGUF models ({names}), not exactly one",
         remedy="Name the file",
     )
+
+
+def _set_name(name: str) -> str:
+    """Return what all shards of a set have in common, a file that is no shard its own name."""
+    prefix, _, count = parse_shard_name(name) or (name, 0, 0)
+    return f"{prefix} in {count} shards" if count else prefix
 
 
 def map_part(path: Path) -> Part:
@@ -171,7 +176,7 @@ def _model(parts: list[Part], *, is_set: bool) -> Model:
         version=head.version,
         byte_order=head.byte_order,
         files=files,
-        end_padded=head.end_padded or is_set,
+        end_padded=parts[-1].header.end_padded,
     )
 
 

@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from ggufkit.errors import ClosedError, FormatError, OutputError
 from ggufkit.values import Data, MappedBytes
 
 Bytes = npt.NDArray[np.uint8]
+AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
 MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
@@ -48,6 +49,14 @@ except ImportError:  # anything else
     msvcrt: Any = None
 else:
     msvcrt = _msvcrt
+
+
+def as_path(path: AnyPath) -> Path:
+    """Return any kind of path as a Path; an empty one is missing, and not the current folder."""
+    name = os.fsdecode(path)
+    if not name:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return Path(name)
 
 
 # Reading.

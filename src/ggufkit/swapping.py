@@ -20,7 +20,7 @@ def is_bytewise(type: TensorType) -> bool:
 
 def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteOrder) -> Bytes:
     """Return packed rows of `type` in another byte order, or themselves where no byte moves."""
-    if order == wanted or type.is_opaque or is_bytewise(type):
+    if order == wanted or type.is_opaque or is_bytewise(type) or data.size == 0:
         return data
     swapped = np.array(data, order="C")
     blocks = swapped.size // type.block_bytes

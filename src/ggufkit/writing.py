@@ -18,7 +18,7 @@ from concurrent.futures import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -34,14 +34,13 @@ from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.quants import usable_cores
 from ggufkit.sources import from_array
-from ggufkit.store import Staging, sweep, sync_folder, write_at
+from ggufkit.store import AnyPath, Staging, as_path, sweep, sync_folder, write_at
 from ggufkit.types import TensorType
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Progress = Callable[[int, int], None]
-AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies in one task
 MADE_CHUNK: Final = 2 << 20  # output bytes made in one task; its float32 rows are a few times that
@@ -82,7 +81,7 @@ def write(
     if not isinstance(path, str | bytes | os.PathLike):
         stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
         return []
-    target = Path(os.fsdecode(path))
+    target = as_path(path)
     plan = layout(model, target.name, **options)
     _refuse_inputs(model, plan, target.parent)
     return execute(plan, target.parent, threads=threads, progress=progress)
