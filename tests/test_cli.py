@@ -160,8 +160,8 @@ def staged(folder):
 
 
 def stop(command, folder, number):
-    """Send a signal as soon as the command has begun to write."""
-    while not staged(folder):
+    """Send a signal as soon as the command writes: its staging file has its size."""
+    while not any(path.stat().st_size for path in staged(folder)):
         assert command.poll() is None, "it was done too soon"
         time.sleep(0.001)
     command.send_signal(number)

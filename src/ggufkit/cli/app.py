@@ -55,7 +55,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     context_settings={
-        "help_option_names": ["-h", "--help"],
+        "help_option_names": ["--help", "-h"],
         "color": False if os.environ.get("NO_COLOR") else None,
         "max_content_width": 100,
     },
