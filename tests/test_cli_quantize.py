@@ -44,14 +44,16 @@ def test_report_is_one_line_with_name_and_size(source):
 
 def test_fallback_is_noted(source):
     result = done("quantize", source, source.with_name("out.gguf"), "Q4_0")
-    assert result.err == "note: 1 tensors become F16: their rows do not divide into blocks\n"
+    assert result.err == (
+        "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0\n"
+    )
     assert types(source.with_name("out.gguf")) == ["Q4_0", "F16", "F32"]
 
 
 def test_quantizing_again_is_noted(source):
     once, twice = source.with_name("once.gguf"), source.with_name("twice.gguf")
     assert "quality" not in done("quantize", source, once, "Q8_0").err
-    assert "1 tensors are quantized already (Q8_0)" in done("quantize", once, twice, "Q4_0").err
+    assert "1 tensor quantized already (Q8_0): " in done("quantize", once, twice, "Q4_0").err
     assert "quality" not in done("quantize", once, twice, "Q8_0").err
 
 

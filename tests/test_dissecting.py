@@ -83,35 +83,35 @@ def test_every_kind_of_field_says_what_it_means(path):
     for meaning in (
         "magic",
         version,
-        "3 tensors",
-        f"{len(ITEMS)} key-value pairs",
-        "a key of 20 bytes",
+        "tensor count 3",
+        f"key-value count {len(ITEMS)}",
+        "key length 20",
         "key general.architecture",
-        "type 8: string",
-        "a string of 5 bytes",
+        "value type 8: string",
+        "string length 5",
         "'llama'",
-        "a string of 0 bytes",
-        "type 0: uint8",
+        "string length 0",
+        "value type 0: uint8",
         "value 7",
         "value -1",
         "value 0.5",
         "value True",
-        "elements of type 2: uint16",
-        "100 elements",
+        "element type 2: uint16",
+        "element count 100",
         "0, 1, 2, 3, ...",
         "'one', 'two', 'three', 'four', ...",
-        "elements of type 9: array",
+        "element type 9: array",
         "arrays",
-        "0 elements",
-        "a string of 1000 bytes",
-        "a name of 12 bytes",
+        "element count 0",
+        "string length 1000",
+        "name length 12",
         "tensor first.weight",
         f"tensor {'a' * 63}",
-        "3 dimensions",
+        "dimension count 3",
         "dimensions 32 x 2 x 2, fastest-varying first",
-        "type 24: I8",
-        "type 8: Q8_0",
-        f"begins {start} bytes into the data",
+        "tensor type 24: I8",
+        "tensor type 8: Q8_0",
+        f"offset {start}, from the beginning of the data",
     ):
         assert meaning in meanings
 
@@ -163,4 +163,4 @@ def test_what_is_no_gguf_is_said_where_it_shows(tmp_path, content):
 def test_real_model_is_mapped_to_its_last_byte(gemma3):
     fields, _ = dissect(gemma3)
     assert is_whole(gemma3, fields)
-    assert "262144 elements" in {field.meaning for field in fields}
+    assert "element count 262144" in {field.meaning for field in fields}

@@ -115,6 +115,13 @@ def test_real_model_becomes_what_llama_quantize_makes_of_it(smollm2, target, tmp
     assert_same(tmp_path / "ours.gguf", tmp_path / "theirs.gguf")
 
 
+def test_mixed_recipe_becomes_what_llama_quantize_makes_of_it(gemma3, tmp_path):
+    assert llama_quantize.quantize(gemma3, tmp_path / "theirs.gguf", "Q5_1")
+    with ggufkit.open(gemma3) as model:
+        ggufkit.write(ggufkit.quantize(model, "Q5_1"), tmp_path / "ours.gguf")
+    assert_same(tmp_path / "ours.gguf", tmp_path / "theirs.gguf")
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("architecture", HYPERPARAMETERS)
 @pytest.mark.parametrize("target", ["Q8_0", "Q4_1", "BF16"])

@@ -101,23 +101,23 @@ class _Map:
         order = self.header.byte_order
         yield self._field(4, 4, f"version {self.header.version}, {order} endian")
         if self.nbytes >= 8 + 2 * size:
-            yield self._field(8, size, f"{self._number(8, size)} tensors")
-            yield self._field(8 + size, size, f"{self._number(8 + size, size)} key-value pairs")
+            yield self._field(8, size, f"tensor count {self._number(8, size)}")
+            yield self._field(8 + size, size, f"key-value count {self._number(8 + size, size)}")
 
     def _pair(  # noqa: PLR0913 (a record of the scan)
         self, key_at: int, size: int, kind: int, element: int, count: int, value_at: int, end: int
     ) -> Iterator[Field]:
         wide = self.layout.count_bytes
         type_at = key_at + size
-        yield self._field(key_at - wide, wide, f"a key of {size} bytes")
+        yield self._field(key_at - wide, wide, f"key length {size}")
         yield self._field(key_at, size, f"key {self._text(key_at, size)}")
-        yield self._field(type_at, 4, f"type {kind}: {VALUE_TYPES[kind].name.lower()}")
+        yield self._field(type_at, 4, f"value type {kind}: {VALUE_TYPES[kind].name.lower()}")
         if VALUE_TYPES[kind] is not ValueType.ARRAY:
             yield from self._scalar(VALUE_TYPES[kind], value_at, end)
             return
         inner = VALUE_TYPES[element]
-        yield self._field(type_at + 4, 4, f"elements of type {element}: {inner.name.lower()}")
-        yield self._field(type_at + 8, wide, f"{count} elements")
+        yield self._field(type_at + 4, 4, f"element type {element}: {inner.name.lower()}")
+        yield self._field(type_at + 8, wide, f"element count {count}")
         if end > value_at:
             body = self._elements(inner, count, value_at, end)
             yield self._field(value_at, end - value_at, body)
@@ -126,7 +126,7 @@ class _Map:
         if kind is ValueType.STRING:
             wide = self.layout.count_bytes
             size = end - at - wide
-            yield self._field(at, wide, f"a string of {size} bytes")
+            yield self._field(at, wide, f"string length {size}")
             if size:
                 yield self._field(at + wide, size, repr(self._text(at + wide, size)))
             return
@@ -158,16 +158,16 @@ class _Map:
         kind: int,
     ) -> Iterator[Field]:
         wide = self.layout.count_bytes
-        yield self._field(name_at - wide, wide, f"a name of {size} bytes")
+        yield self._field(name_at - wide, wide, f"name length {size}")
         yield self._field(name_at, size, f"tensor {self._text(name_at, size)}")
-        yield self._field(name_at + size, 4, f"{n_dims} dimensions")
+        yield self._field(name_at + size, 4, f"dimension count {n_dims}")
         places = range(dims_at, dims_at + n_dims * wide, wide)
         dims = " x ".join(str(self._number(at, wide)) for at in places)
         if n_dims:
             yield self._field(dims_at, n_dims * wide, f"dimensions {dims}, fastest-varying first")
         type_at = dims_at + n_dims * wide
-        yield self._field(type_at, 4, f"type {kind}: {tensor_type(kind)}")
-        yield self._field(type_at + 4, 8, f"begins {start} bytes into the data")
+        yield self._field(type_at, 4, f"tensor type {kind}: {tensor_type(kind)}")
+        yield self._field(type_at + 4, 8, f"offset {start}, from the beginning of the data")
 
     def _rest(self) -> Iterator[Field]:
         begin, end = self.header.end, self.header.data_offset

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import click
 
 import ggufkit
-from ggufkit.cli.output import emit, examples
+from ggufkit.cli.output import counted, emit, examples
 from ggufkit.errors import printable
 from ggufkit.findings import Finding, finding
 
@@ -70,13 +71,9 @@ def _print(file: str, findings: list[Finding]) -> None:
         rule = ", ".join(filter(None, (found.rule, _BREAKS[found.breaks])))
         text = printable(f"{found.message} [{rule}]. {found.remedy}.")
         click.echo(f"{place}: {severity}: {text}")
-    counts = ", ".join(_counted(findings, severity) for severity in _COLOURS)
+    held: Counter[str] = Counter(found.severity for found in findings)
+    counts = ", ".join(counted(held[severity], severity) for severity in _COLOURS)
     click.echo(f"{printable(file)}: {verdict(findings)} ({counts})")
-
-
-def _counted(findings: list[Finding], severity: str) -> str:
-    count = sum(found.severity == severity for found in findings)
-    return f"{count} {severity}{'' if count == 1 else 's'}"
 
 
 def _plain(file: str, findings: list[Finding]) -> dict[str, Any]:

@@ -36,6 +36,11 @@ def size(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return "1 tensor", "2 tensors"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:
     """Print aligned columns; those named in `right` (one letter for each column: l or r) right."""
     lines = [list(header), *(list(row) for row in rows)]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.output import emit, examples, note, size, table
+from ggufkit.cli.output import counted, emit, examples, note, size, table
 from ggufkit.cli.writing import PIPE, report, threads_option, write_out
 from ggufkit.errors import printable
 from ggufkit.inspecting import bits_per_weight
@@ -77,12 +77,13 @@ def _warn(pairs: list[Pair], target: str) -> None:
     if again:
         kinds = ", ".join(sorted({tensor.type.name for tensor in again}))
         note(
-            f"{len(again)} tensors are quantized already ({kinds}) and quantizing them again loses "
+            f"{counted(len(again), 'tensor')} quantized already ({kinds}): quantizing again loses "
             "quality; begin with F32, F16 or BF16 if you can"
         )
     unfit = [after for before, after in pairs if _fell_back(before, after, target)]
     if unfit:
-        note(f"{len(unfit)} tensors become {FALLBACK}: their rows do not divide into blocks")
+        held = counted(len(unfit), "tensor")
+        note(f"{held} with rows that do not divide into blocks: {FALLBACK} instead of {target}")
 
 
 def _loses_again(before: Tensor, after: Tensor) -> bool:
