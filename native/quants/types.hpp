@@ -38,7 +38,7 @@ constexpr Codec all_codecs[] = {
     plain_codec<I32>(),  plain_codec<I64>(),  codec<F16>(),        codec<BF16>(),
     codec<Q4_0>(),       codec<Q4_1>(),       codec<Q5_0>(),       codec<Q5_1>(),
     codec<Q8_0>(),       codec<Q8_1>(),       codec<Q1_0>(),       codec<Q2_0>(),
-    decoder<Q2_K>(),     decoder<Q3_K>(),     codec<Q4_K>(),       codec<Q5_K>(),
+    codec<Q2_K>(),       codec<Q3_K>(),       codec<Q4_K>(),       codec<Q5_K>(),
     codec<Q6_K>(),       codec<Q8_K>(),       decoder<IQ4_NL>(),   decoder<IQ4_XS>(),
     decoder<IQ3_XXS>(),  decoder<IQ3_S>(),    decoder<IQ2_XXS>(),  decoder<IQ2_XS>(),
     decoder<IQ2_S>(),    decoder<IQ1_S>(),    decoder<IQ1_M>(),    codec<TQ1_0>(),

@@ -2,12 +2,27 @@
 // the scales of those.
 #pragma once
 #include "../codec.hpp"
+#include "affine_groups.hpp"
+#include "quarters.hpp"
 
 namespace {
 
-struct Q2_K {
+// Without importance, what counts is an element's size.
+struct WeighsSize {
+    static constexpr float square_share = 1.0f;
+
+    template <class Lane>
+    static void weigh(const Lane *x, Lane *weights) {
+        for (int i = 0; i < 16; ++i) weights[i] = absolute(x[i]);
+    }
+};
+
+struct Q2_K : EncodesAnyLane<Q2_K> {
     static constexpr uint32_t id = 10, block_size = 256, block_bytes = 84;
     static constexpr const char *name = "Q2_K";
+    static constexpr Weights weights = weights_taken;
+    static constexpr AffineRule<16, 3, 16, Error::absolute> plain_rule{-0.5f, 0.1f};
+    static constexpr AffineRule<16, 3, 37> weighted_rule{-0.9f, 0.05f};
 
     struct BLOCK Block {
         uint8_t scales[16];  // low nibble: scale; high: minimum
@@ -15,6 +30,45 @@ struct Q2_K {
         uint16_t d, minimum;
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *block) {
+        if constexpr (is_weighted<Importance>) {
+            return encode_by(weighted_rule, x, importance, block);
+        } else {
+            return encode_by(plain_rule, x, importance, block);
+        }
+    }
+
+    template <class Rule, class Lane, class Importance>
+    static MaskOf<Lane> encode_by(const Rule &rule, const Lane *x, const Importance &importance,
+                                  uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        const GroupFits<Lane, 16> fits = fit_groups<WeighsSize>(rule, x, importance);
+        const auto rounded = round_scales<is_weighted<Importance>, 15>(fits);
+        const Lane d = float_of_half(rounded.d), minimum = float_of_half(rounded.minimum);
+        Int words[21], scales[16];
+        for (int half = 0; half < 2; ++half) {
+            Int levels[128];
+            for (int group = 0; group < 8; ++group) {
+                const int own = 8 * half + group;
+                // A negative scale, which plain fits may have, fills the minimum's bits too.
+                scales[own] = (rounded.scales[own] | rounded.minima[own] << 4) & 255;
+                group_levels<16, 3>(x + 16 * own, fits.of[own], d * to_floats(scales[own] & 15),
+                                    minimum * to_floats(scales[own] >> 4), levels + 16 * group);
+            }
+            for (int i = 0; i < 8; ++i) {
+                words[4 + 8 * half + i] = Quarters<Int>(levels, i).two_bits(0);
+            }
+        }
+        for (int i = 0; i < 4; ++i) {
+            const Int *four = scales + 4 * i;
+            words[i] = pack_bytes(four[0], four[1], four[2], four[3]);
+        }
+        words[20] = rounded.d | rounded.minimum << 16;
+        store_words<21, block_bytes>(words, bytes);
+        return fits.strange;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -2,12 +2,17 @@
 // of 6 bits, and the scale of those.
 #pragma once
 #include "../codec.hpp"
+#include "../searches/iterative.hpp"
+#include "affine_groups.hpp"
+#include "quarters.hpp"
+#include "symmetric_groups.hpp"
 
 namespace {
 
-struct Q3_K {
+struct Q3_K : EncodesAnyLane<Q3_K> {
     static constexpr uint32_t id = 11, block_size = 256, block_bytes = 110;
     static constexpr const char *name = "Q3_K";
+    static constexpr Weights weights = weights_taken;
 
     struct BLOCK Block {
         uint8_t thirds[32];  // elements 32 apart share a byte
@@ -21,6 +26,51 @@ struct Q3_K {
         const int low = block.scales[group % 8] >> group / 8 * 4 & 15;
         const int high = block.scales[8 + group % 4] >> group / 4 * 2 & 3;
         return (low | high << 4) - 32;
+    }
+
+    template <class Lane>
+    static MaskOf<Lane> encode(const Lane *x, const Unweighted &, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        constexpr int abreast = 2 * Lanes<Lane>::abreast;
+        IterativeFit<Lane> fits[16];
+        for (int group = 0; group < 16; group += abreast) {
+            fit_iteratively<4, abreast>(x + 16 * group, fits + group);
+        }
+        Lane scales[16];
+        for (int group = 0; group < 16; ++group) scales[group] = fits[group].scale;
+        const Lane extreme = extreme_of<16>(scales), inverse = -32.0f / extreme;
+        const auto none = equal(extreme, Lane{});
+        Int rounded[16];
+        for (int group = 0; group < 16; ++group) {
+            const Int level = cut_to_byte(nearest_int(inverse * scales[group]));
+            const Int inside = maximum(minimum(level, all_ints<Int>(31)), all_ints<Int>(-32));
+            rounded[group] = select(none, Int{}, inside + 32);
+        }
+        const Int d = half_of_float(1.0f / inverse);
+        put<Lane>(x, fits, rounded, select(none, Int{}, d), bytes);
+        return any_not_finite<256>(x);
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        const Lane block_square = 2.0f * sum_of_squares(x) / 256.0f;
+        SymmetricFit<Lane> fits[16];
+        Lane scales[16], sums[16];
+        for (int group = 0; group < 16; ++group) {
+            Lane weights[16], sum{};
+            weigh<16>(x, 16 * group, importance, block_square, weights);
+            for (const Lane weight : weights) sum = sum + weight;
+            fits[group] = fit_symmetric<16, 4>(x + 16 * group, weights);
+            scales[group] = fits[group].scale;
+            sums[group] = sum;
+        }
+        const SymmetricFit<Lane> shared = fit_symmetric<16, 32>(scales, sums);
+        IntOf<Lane> rounded[16];
+        for (int group = 0; group < 16; ++group) {
+            rounded[group] = shared.template level<32>(scales[group]);
+        }
+        put<Lane>(x, fits, rounded, half_of_float(shared.scale), bytes);
+        return either(any_not_finite<256>(x), any_not_finite<16>(scales));
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
@@ -47,6 +97,37 @@ struct Q3_K {
         }
     }
 
+private:
+    // Packs a block whose scales have been rounded to levels from 0 to 63.
+    template <class Lane, class Fit>
+    static void put(const Lane *x, const Fit *fits, const IntOf<Lane> *rounded, IntOf<Lane> d,
+                    uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        Int words[27] = {};
+        for (int half = 0; half < 2; ++half) {
+            Int levels[128];
+            for (int group = 0; group < 8; ++group) {
+                const int own = 8 * half + group;
+                const Lane scale = float_of_half(d) * to_floats(rounded[own] - 32);
+                symmetric_levels<4>(x + 16 * own, scale, fits[own], levels + 16 * group);
+            }
+            for (int i = 0; i < 8; ++i) {
+                const Quarters<Int> quarters(levels, i);
+                words[i] |= quarters.one_bit(2, half);
+                words[8 + 8 * half + i] = quarters.two_bits(0);
+            }
+        }
+        for (int i = 0; i < 4; ++i) {
+            const Int low = pack_bytes(rounded[4 * i], rounded[4 * i + 1], rounded[4 * i + 2],
+                                       rounded[4 * i + 3]);
+            words[24 + i % 2] |= (low & 0x0F0F0F0F) << i / 2 * 4;
+            words[26] |= (shift_right(low, 4) & 0x03030303) << 2 * i;
+        }
+        store_words<27, block_bytes>(words, bytes);
+        scatter_halves<block_bytes>(d, bytes + 108);
+    }
+
+public:
     static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 

@@ -2,6 +2,7 @@
 // scale of 8 bits, and the scale of those.
 #pragma once
 #include "../codec.hpp"
+#include "quarters.hpp"
 #include "symmetric_groups.hpp"
 
 namespace {
@@ -96,17 +97,11 @@ private:
     template <class Int>
     static void pack_half(const Int *levels, Int *pairs, Int *uppers) {
         for (int i = 0; i < 8; ++i) {
-            Int quarters[4];
-            for (int j = 0; j < 4; ++j) {
-                const Int *four = levels + 32 * j + 4 * i;
-                quarters[j] = pack_bytes(four[0], four[1], four[2], four[3]);
-            }
-            pairs[i] = (quarters[0] & 0x0F0F0F0F) | (quarters[2] & 0x0F0F0F0F) << 4;
-            pairs[i + 8] = (quarters[1] & 0x0F0F0F0F) | (quarters[3] & 0x0F0F0F0F) << 4;
-            uppers[i] = Int{};
-            for (int j = 0; j < 4; ++j) {
-                uppers[i] |= (shift_right(quarters[j], 4) & 0x03030303) << 2 * j;
-            }
+            const Quarters<Int> quarters(levels, i);
+            const Int *of = quarters.of;
+            pairs[i] = (of[0] & 0x0F0F0F0F) | (of[2] & 0x0F0F0F0F) << 4;
+            pairs[i + 8] = (of[1] & 0x0F0F0F0F) | (of[3] & 0x0F0F0F0F) << 4;
+            uppers[i] = quarters.two_bits(4);
         }
     }
 
