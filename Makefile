@@ -8,17 +8,20 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
 	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp' -not -name __pycache__)
 
-.PHONY: help demo test lint format bench fetch clean
+.PHONY: help demo test test-matrix lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{ printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed  ## inspect, check and quantize a real model, then run it in llama.cpp
 	@$(BIN)/python tools/demo.py
 
 test: lint fetch  ## lint, type-check and test everything
 	$(BIN)/python -m pytest -n auto
+
+test-matrix: fetch  ## compare whole matrices of cases with ggml, as CI does
+	$(BIN)/python -m pytest -n auto -m matrix
 
 lint: $(VENV)/installed  ## ruff and mypy alone
 	$(BIN)/ruff check
