@@ -43,7 +43,10 @@ class Extent:
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """One file: its `head` (all bytes before the data), its extents, and its size in bytes."""
+    """One file: its `head` (header, metadata and tensor infos), its extents, its size in bytes.
+
+    What neither head nor an extent covers is zero.
+    """
 
     name: str
     head: bytes
@@ -64,6 +67,16 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of all files together."""
         return sum(file.nbytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What all files of a plan have in common."""
+
+    version: int
+    encoding: Layout
+    alignment: int
+    pad_end: bool
 
 
 class LayoutOptions(TypedDict, total=False):
@@ -91,17 +104,19 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
     What is not given stays as the model has it (version 1 becomes 3). A new shard begins before
     its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`.
     """
-    version = _version(version, model)
-    order = _byte_order(byte_order, model)
     metadata = _aligned(model.metadata, alignment)
-    step = alignment_of(metadata)
-    groups = _groups(list(model.tensors.values()), step, shard_size, shard_tensors)
-    encoding = Layout(order)
-    files = tuple(
-        _file(shard, part, tensors, encoding, version, step, model.end_padded)
-        for shard, part, tensors in _shards(name, metadata, groups, step)
+    form = _Form(
+        _version(version, model),
+        Layout(_byte_order(byte_order, model)),
+        alignment_of(metadata),
+        model.end_padded,
     )
-    return Plan(files, version, order, step)
+    groups = _groups(list(model.tensors.values()), form.alignment, shard_size, shard_tensors)
+    files = tuple(
+        _file(shard, part, tensors, form)
+        for shard, part, tensors in _shards(name, metadata, groups, form.alignment)
+    )
+    return Plan(files, form.version, form.encoding.byte_order, form.alignment)
 
 
 def _version(version: int | None, model: Model) -> int:
@@ -204,33 +219,29 @@ def _split_values(*values: int) -> dict[str, Value]:
 # One file.
 
 
-def _file(  # noqa: PLR0913 (the properties of one file)
-    name: str,
-    metadata: Metadata,
-    tensors: Sequence[Tensor],
-    encoding: Layout,
-    version: int,
-    step: int,
-    pad_end: bool,  # noqa: FBT001
-) -> PlannedFile:
-    starts = [0]
-    for tensor in tensors:
-        starts.append(padded(starts[-1] + tensor.nbytes, step))
-    if starts[-1] > MAX_FILE_BYTES:
-        raise ShapeError(f"{name} would have {starts[-1]} bytes, more than a file can have")
-    infos = b"".join(_info(t, at, encoding) for t, at in zip(tensors, starts, strict=False))
-    counts = struct.pack(f"{encoding.mark}IQQ", version, len(tensors), len(metadata))
-    head = MAGIC + counts + metadata.encode(encoding) + infos
-    if tensors or pad_end:
-        head = head.ljust(padded(len(head), step), b"\0")
+def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> PlannedFile:
+    head, starts = _head(metadata, tensors, form)
+    data_offset = padded(len(head), form.alignment)
     extents = tuple(
-        Extent(len(head) + at, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, encoding))
+        Extent(data_offset + at, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, form.encoding))
         for t, at in zip(tensors, starts, strict=False)
     )
-    end = len(head) + starts[-1]
-    if extents and not pad_end:
-        end = extents[-1].offset + extents[-1].nbytes
-    return PlannedFile(name, head, extents, end)
+    end = extents[-1].offset + extents[-1].nbytes if extents else len(head)
+    nbytes = padded(end, form.alignment) if form.pad_end else end
+    if nbytes > MAX_FILE_BYTES:
+        raise ShapeError(f"{name} would have {nbytes} bytes, more than a file can have")
+    return PlannedFile(name, head, extents, nbytes)
+
+
+def _head(metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> tuple[bytes, list[int]]:
+    """Return all bytes before the data, and where each tensor starts in it."""
+    encoding = form.encoding
+    starts = [0]
+    for tensor in tensors:
+        starts.append(padded(starts[-1] + tensor.nbytes, form.alignment))
+    infos = [_info(t, at, encoding) for t, at in zip(tensors, starts, strict=False)]
+    counts = struct.pack(f"{encoding.mark}IQQ", form.version, len(tensors), len(metadata))
+    return b"".join((MAGIC, counts, metadata.encode(encoding), *infos)), starts
 
 
 def _source(tensor: Tensor, encoding: Layout) -> Source:
@@ -251,7 +262,10 @@ def _info(tensor: Tensor, start: int, encoding: Layout) -> bytes:
             f"{brief(tensor.name)} is not possible as a tensor's name",
             remedy=f"Use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL",
         )
-    dims = struct.pack(f"{encoding.mark}{len(tensor.shape)}Q", *reversed(tensor.shape))
+    numbers = (*reversed(tensor.shape), start)
+    if not all(0 <= number <= MAX_FILE_BYTES for number in numbers):
+        raise ShapeError(f"{brief(tensor.shape)} is not possible as the shape of {tensor.name!r}")
+    dims = struct.pack(f"{encoding.mark}{len(tensor.shape)}Q", *numbers[:-1])
     return b"".join(
         (
             encoding.count(len(name)),

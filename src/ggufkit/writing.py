@@ -339,15 +339,20 @@ def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[byte
             at = yield from _next(ahead, at)
     while ahead:
         at = yield from _next(ahead, at)
-    yield bytes(file.nbytes - at)
+    yield from _zeros(file.nbytes - at)
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    """Yield the zeros of a gap, which an alignment may make large."""
+    for at in range(0, count, MADE_CHUNK):
+        yield bytes(min(MADE_CHUNK, count - at))
 
 
 def _next(
     ahead: deque[tuple[int, Future[memoryview]]], at: int
 ) -> Generator[bytes | memoryview, None, int]:
     offset, future = ahead.popleft()
-    if offset > at:
-        yield bytes(offset - at)
+    yield from _zeros(offset - at)
     data = future.result()
     yield data
     return offset + len(data)
