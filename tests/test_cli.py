@@ -237,3 +237,21 @@ def test_what_is_no_size_is_refused(text):
 )
 def test_size_is_told(nbytes, text):
     assert size(nbytes) == text
+
+
+# The page of them all.
+
+
+def test_exit_codes_are_those_that_are_documented():
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
+    assert codes == ["0", "1", "2", str(128 + signal.SIGINT), str(128 + signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_offered_to_each_shell(shell):
+    with process(env={"_GGUFKIT_COMPLETE": f"{shell}_source"}) as command:
+        script, said = command.communicate()
+    if shell == "bash" and b"Bash version" in said:
+        pytest.skip("this bash is too old for completion")
+    assert b"_GGUFKIT_COMPLETE" in script

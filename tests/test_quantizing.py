@@ -122,7 +122,6 @@ def test_mixed_recipe_becomes_what_llama_quantize_makes_of_it(gemma3, tmp_path):
     assert_same(tmp_path / "ours.gguf", tmp_path / "theirs.gguf")
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("architecture", HYPERPARAMETERS)
 @pytest.mark.parametrize("target", ["Q8_0", "Q4_1", "BF16"])
 def test_llama_quantize_keeps_the_same_tensors(architecture, target, tmp_path):
