@@ -52,8 +52,8 @@ void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t 
         }
     }
     for (; block < blocks; ++block) {
-        const BlockImportance importance = walk.template next_block<size>();
-        Type::encode_weighted_block(src + block * size, importance, dst + block * Type::block_bytes);
+        const BlockImportance own = walk.template next_block<size>();
+        Type::encode_weighted_block(src + block * size, own, dst + block * Type::block_bytes);
     }
 }
 
