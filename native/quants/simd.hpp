@@ -35,6 +35,10 @@ typedef uint8_t Octets __attribute__((vector_size(16)));
 typedef uint32_t Quad __attribute__((vector_size(16)));
 typedef uint64_t Pair __attribute__((vector_size(16)));
 
+// Two numbers of 16 bits per lane, and four of 8 bits, in an order that is the machine's own.
+typedef int16_t Shorts __attribute__((vector_size(4 * lanes)));
+typedef uint8_t LaneOctets __attribute__((vector_size(4 * lanes)));
+
 KERNEL_INLINE Floats splat(float value) { return value - Floats{}; }
 KERNEL_INLINE Ints splat(int32_t value) { return value - Ints{}; }
 
@@ -58,6 +62,11 @@ KERNEL_INLINE Ints bits_of(Floats value) { return (Ints)value; }
 KERNEL_INLINE Floats float_of(Ints bits) { return (Floats)bits; }
 
 KERNEL_INLINE Ints shift_right(Ints value, int count) { return (Ints)((Words)value >> count); }
+
+KERNEL_INLINE Shorts shift_right(Shorts value, int count) {
+    typedef uint16_t Halves __attribute__((vector_size(sizeof value)));
+    return (Shorts)((Halves)value >> count);
+}
 
 KERNEL_INLINE Floats absolute(Floats value) { return float_of(bits_of(value) & 0x7FFFFFFF); }
 

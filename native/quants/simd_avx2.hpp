@@ -71,6 +71,43 @@ KERNEL_INLINE Octets lookup(Octets table, Octets index) {
     return (Octets)_mm_shuffle_epi8((__m128i)table, (__m128i)index);
 }
 
+KERNEL_INLINE Floats floor(Floats value) { return (Floats)_mm256_floor_ps(value); }
+
+// Numbers out of range get the nearest that there is.
+KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
+    return (Shorts)_mm256_packs_epi32((__m256i)a, (__m256i)b);
+}
+KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
+    return (LaneOctets)_mm256_packus_epi16((__m256i)a, (__m256i)b);
+}
+
+KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
+    const __m256i wide = _mm256_broadcastsi128_si256((__m128i)table);
+    return (LaneOctets)_mm256_shuffle_epi8(wide, (__m256i)index);
+}
+
+// A shuffle gives zero where the highest bit of an index is set, else it looks at four bits.
+KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
+    const LaneOctets low = lookup_16(load_octets(table), index + 0x70);
+    return low | lookup_16(load_octets(table + 16), index - 16);
+}
+
+// The n-th of each lane's four numbers, with its sign.
+KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
+    const int8_t at = static_cast<int8_t>(4 * n);
+    const Bytes top = {-1, -1, -1, at, -1, -1, -1, int8_t(at + 1),
+                       -1, -1, -1, int8_t(at + 2), -1, -1, -1, int8_t(at + 3)};
+    const __m256i wide = _mm256_broadcastsi128_si256((__m128i)top);
+    return (Ints)_mm256_shuffle_epi8((__m256i)octets, wide) >> 24;
+}
+
+// Four numbers per lane in their order.
+KERNEL_INLINE Ints words_of(LaneOctets octets) {
+    const Bytes order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    const __m256i wide = _mm256_broadcastsi128_si256((__m128i)order);
+    return (Ints)_mm256_shuffle_epi8((__m256i)octets, wide);
+}
+
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m256 pairs[8], quads[8];
     UNROLL

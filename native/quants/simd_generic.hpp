@@ -88,6 +88,43 @@ KERNEL_INLINE Octets lookup(Octets table, Octets index) {
 #endif
 }
 
+KERNEL_INLINE Floats floor(Floats value) {
+    UNROLL
+    for (int lane = 0; lane < lanes; ++lane) value[lane] = __builtin_floorf(value[lane]);
+    return value;
+}
+
+// Numbers out of range get the nearest that there is.
+KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
+    const Ints low = splat(INT16_MIN), high = splat(INT16_MAX);
+    const Ints first = minimum(maximum(a, low), high), second = minimum(maximum(b, low), high);
+    return (Shorts)((first & 0xFFFF) | second << 16);
+}
+KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
+    const Ints first = (Ints)a & 0x00FF00FF, second = (Ints)b & 0x00FF00FF;
+    return (LaneOctets)(first | second << 8);
+}
+
+KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
+    for (int i = 0; i < 4 * lanes; ++i) index[i] = table[index[i] & 15];
+    return index;
+}
+KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
+    for (int i = 0; i < 4 * lanes; ++i) index[i] = table[index[i] & 31];
+    return index;
+}
+
+// The n-th of each lane's four numbers, with its sign: the first and the second are 16 bits apart.
+KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
+    return (Ints)octets << (24 - 16 * (n % 2) - 8 * (n / 2)) >> 24;
+}
+
+// Four numbers per lane in their order.
+KERNEL_INLINE Ints words_of(LaneOctets octets) {
+    const Ints words = (Ints)octets, middle = (words & 0x0000FF00) << 8;
+    return (words & static_cast<int32_t>(0xFF0000FF)) | middle | (shift_right(words, 8) & 0xFF00);
+}
+
 #if GGUFKIT_LANES
 // Through memory: a forced lane count is there to be tested, not to be fast.
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {

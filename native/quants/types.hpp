@@ -39,7 +39,7 @@ constexpr Codec all_codecs[] = {
     codec<Q4_0>(),       codec<Q4_1>(),       codec<Q5_0>(),       codec<Q5_1>(),
     codec<Q8_0>(),       codec<Q8_1>(),       codec<Q1_0>(),       codec<Q2_0>(),
     codec<Q2_K>(),       codec<Q3_K>(),       codec<Q4_K>(),       codec<Q5_K>(),
-    codec<Q6_K>(),       codec<Q8_K>(),       decoder<IQ4_NL>(),   decoder<IQ4_XS>(),
+    codec<Q6_K>(),       codec<Q8_K>(),       codec<IQ4_NL>(),     codec<IQ4_XS>(),
     decoder<IQ3_XXS>(),  decoder<IQ3_S>(),    decoder<IQ2_XXS>(),  decoder<IQ2_XS>(),
     decoder<IQ2_S>(),    decoder<IQ1_S>(),    decoder<IQ1_M>(),    codec<TQ1_0>(),
     codec<TQ2_0>(),      codec<MXFP4>(),      codec<NVFP4>(),

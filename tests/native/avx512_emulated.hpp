@@ -112,12 +112,15 @@ inline __m512 sqrt_ps(__m512 a) {
     return floats([&](int k) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x.f[k]))); });
 }
 inline __m512 roundscale_ps(__m512 a, int how) {
-    if (how != _MM_FROUND_TO_NEAREST_INT && how != (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+    const int direction = how & ~_MM_FROUND_NO_EXC;
+    if (direction != _MM_FROUND_TO_NEAREST_INT && direction != _MM_FROUND_TO_NEG_INF)
         __builtin_trap();
     const Lanes x = lanes_of(a);
     return floats([&](int k) {
         const __m128 one = _mm_set_ss(x.f[k]);
-        return _mm_cvtss_f32(_mm_round_ss(one, one, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+        const __m128 down = _mm_round_ss(one, one, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+        const __m128 near = _mm_round_ss(one, one, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        return _mm_cvtss_f32(direction == _MM_FROUND_TO_NEG_INF ? down : near);
     });
 }
 
@@ -149,6 +152,31 @@ inline __m256i cvtps_ph(__m512 a, int) {
     return as<__m256i>(out);
 }
 
+// A quarter of four lanes at a time, as the narrower instruction does it.
+template <class Quarter> inline __m512i quarters(Quarter quarter) {
+    __m128i out[4];
+    for (int k = 0; k < 4; ++k) out[k] = quarter(k);
+    return as<__m512i>(out);
+}
+struct Quarters {
+    __m128i of[4];
+};
+inline __m512i packs_epi32(__m512i a, __m512i b) {
+    const auto x = as<Quarters>(a), y = as<Quarters>(b);
+    return quarters([&](int k) { return _mm_packs_epi32(x.of[k], y.of[k]); });
+}
+inline __m512i packus_epi16(__m512i a, __m512i b) {
+    const auto x = as<Quarters>(a), y = as<Quarters>(b);
+    return quarters([&](int k) { return _mm_packus_epi16(x.of[k], y.of[k]); });
+}
+inline __m512i shuffle_epi8(__m512i a, __m512i picks) {
+    const auto x = as<Quarters>(a), y = as<Quarters>(picks);
+    return quarters([&](int k) { return _mm_shuffle_epi8(x.of[k], y.of[k]); });
+}
+inline __m512i broadcast_i32x4(__m128i a) {
+    return quarters([&](int) { return a; });
+}
+
 // Within each quarter of four lanes.
 inline __m512 unpacklo_ps(__m512 a, __m512 b) {
     const Lanes x = lanes_of(a), y = lanes_of(b);
@@ -176,6 +204,7 @@ inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value
 }  // namespace emulated
 }  // namespace
 
+#define _mm512_broadcast_i32x4 emulated::broadcast_i32x4
 #define _mm512_cmp_ps_mask emulated::cmp_ps_mask
 #define _mm512_cmpeq_epi32_mask emulated::cmpeq_epi32_mask
 #define _mm512_cmpgt_epi32_mask emulated::cmpgt_epi32_mask
@@ -192,7 +221,10 @@ inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value
 #define _mm512_max_ps emulated::max_ps
 #define _mm512_min_epi32 emulated::min_epi32
 #define _mm512_min_ps emulated::min_ps
+#define _mm512_packs_epi32 emulated::packs_epi32
+#define _mm512_packus_epi16 emulated::packus_epi16
 #define _mm512_roundscale_ps emulated::roundscale_ps
+#define _mm512_shuffle_epi8 emulated::shuffle_epi8
 #define _mm512_shuffle_f32x4 emulated::shuffle_f32x4
 #define _mm512_shuffle_ps emulated::shuffle_ps
 #define _mm512_sqrt_ps emulated::sqrt_ps

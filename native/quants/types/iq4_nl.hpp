@@ -1,19 +1,33 @@
 // IQ4_NL: 32 indices of uneven levels and their scale.
 #pragma once
 #include "../codec.hpp"
+#include "../searches/uneven.hpp"
 #include "iq4.hpp"
 
 namespace {
 
-struct IQ4_NL {
+struct IQ4_NL : EncodesAnyLane<IQ4_NL> {
     static constexpr uint32_t id = 20, block_size = 32, block_bytes = 18;
     static constexpr const char *name = "IQ4_NL";
+    static constexpr Weights weights = weights_taken;
 
     struct BLOCK Block {
         uint16_t d;
         uint8_t pairs[16];
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        Lane weights_here[32];
+        weigh_uneven(x, 0, importance, twice_mean_square<32>(x), weights_here);
+        const Lane d = UnevenSearch<Iq4Codes<Lane>, Lane>(x, weights_here).run();
+        IntOf<Lane> words[4];
+        const auto strange = uneven_pairs<Iq4Codes<Lane>>(x, inverse_or_zero(d), words);
+        scatter_halves<block_bytes>(half_of_float(d), bytes);
+        store_words<4, block_bytes>(words, bytes + 2);
+        return either(strange, any_not_finite<32>(x));
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -2,13 +2,15 @@
 // scale of those.
 #pragma once
 #include "../codec.hpp"
+#include "../searches/uneven.hpp"
 #include "iq4.hpp"
 
 namespace {
 
-struct IQ4_XS {
+struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
     static constexpr uint32_t id = 23, block_size = 256, block_bytes = 136;
     static constexpr const char *name = "IQ4_XS";
+    static constexpr Weights weights = weights_taken;
 
     struct BLOCK Block {
         uint16_t d, upper_scales;
@@ -20,6 +22,42 @@ struct IQ4_XS {
     static int scale_of(const Block &block, int group) {
         const int lower = block.lower_scales[group / 2] >> group % 2 * 4 & 15;
         return (lower | (block.upper_scales >> group * 2 & 3) << 4) - 32;
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        const Lane block_square = twice_mean_square<256>(x);
+        Lane scales[8];
+        for (int group = 0; group < 8; ++group) {
+            Lane weights_here[32];
+            weigh_uneven(x, 32 * group, importance, block_square, weights_here);
+            const Lane *own = x + 32 * group;
+            scales[group] = UnevenSearch<Iq4Codes<Lane>, Lane>(own, weights_here).run();
+        }
+        return either(any_not_finite<256>(x), pack(x, scales, bytes));
+    }
+
+    // Rounds the scales, and encodes under what they became.
+    template <class Lane>
+    static KERNEL_INLINE MaskOf<Lane> pack(const Lane *x, const Lane *scales, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        const Lane d = extreme_of(scales, 8) * (-1.0f / 32);
+        const Lane inverse = inverse_or_zero(d);
+        Int words[34] = {half_of_float(d)};
+        auto strange = nowhere<Lane>();
+        for (int group = 0; group < 8; ++group) {
+            const Lane wanted = inverse * scales[group];
+            strange = either(strange, beyond_nearest(wanted));
+            const Int capped = minimum(nearest_int(wanted), all_ints<Int>(31));
+            const Int scale = maximum(capped, all_ints<Int>(-32));
+            const Lane own = inverse_or_zero(d * to_floats(scale));
+            words[0] |= shift_right(scale + 32, 4) << (16 + 2 * group);
+            words[1] |= (scale & 15) << 4 * group;
+            Int *pairs = words + 2 + 4 * group;
+            strange = either(strange, uneven_pairs<Iq4Codes<Lane>>(x + 32 * group, own, pairs));
+        }
+        store_words<34, block_bytes>(words, bytes);
+        return strange;
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
