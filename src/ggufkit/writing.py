@@ -150,11 +150,11 @@ def execute(
     progress: Progress | None = None,
 ) -> list[Path]:
     """Write the plan's files into `folder` and return their paths, in shard order."""
-    sweep(folder)
     targets = [folder / file.name for file in plan.files]
-    _preflight(plan, folder, targets)
     stages: list[Staging] = []
     try:
+        sweep(folder)
+        _preflight(plan, folder, targets)
         for target in targets:
             stages.append(Staging(target))  # noqa: PERF401 (those made before an error count)
         _write_files(plan, stages, _workers(threads), progress)
