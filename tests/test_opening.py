@@ -70,7 +70,7 @@ def single(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("kind", [Path, str, os.fsencode, Entry], ids=str)
+@pytest.mark.parametrize("kind", [Path, str, os.fsencode, Entry], ids=lambda kind: kind.__name__)
 def test_a_path_may_be_of_any_kind(single, kind):
     with ggufkit.open(kind(single)) as model:
         assert_is_the_set(model)
