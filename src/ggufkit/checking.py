@@ -93,10 +93,10 @@ def _is_broken(part: Part) -> bool:
 
 def _about_quantization(parts: list[Part]) -> Iterator[Finding]:
     first = parts[0]
-    infos = (info for part in parts for info in part.header.tensors)
+    types = {each for part in parts for each in part.header.places.infos.types()}
     if "general.quantization_version" in first.header.entries:
         return
-    if any(info.type.is_quantized for info in infos):
+    if any(each.is_quantized for each in types):
         yield finding("quantization-version", first.header.end).at(str(first.file.path))
 
 
@@ -133,10 +133,9 @@ def _about_text(key: str, value: Value, at: int, findings: Findings) -> None:
 def _about_padding(header: Header, data: Data, findings: Findings) -> None:
     """Look for bytes other than zero between the header, the tensors, and the aligned end."""
     at = header.end
-    starts = sorted((info.start, info.nbytes) for info in header.tensors if info.nbytes)
-    for start, nbytes in starts:
+    for start, stop in sorted(zip(header.places.starts, header.places.stops, strict=True)):
         _about_gap(data, at, header.data_offset + start, findings)
-        at = header.data_offset + start + nbytes
+        at = max(at, header.data_offset + stop)
     _about_gap(data, at, min(_padded_end(header), header.nbytes), findings)
 
 
@@ -154,5 +153,5 @@ def _about_end(header: Header, findings: Findings) -> None:
     end = _padded_end(header)
     if header.nbytes > end:
         findings.add("trailing-bytes", end, count=header.nbytes - end)
-    elif header.nbytes < end and header.tensors:
+    elif header.nbytes < end and header.places.starts:
         findings.add("end-padding", header.nbytes)

@@ -7,7 +7,7 @@ typed exception, `check` lists them all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -53,30 +53,30 @@ class Findings:
     def __init__(self) -> None:
         """Begin with none."""
         self._found: list[Finding] = []
-        self._counts: Counter[str] = Counter()
+        self._listed: Counter[str] = Counter()
+        self._omitted: Counter[str] = Counter()
 
     def add(self, rule: str, offset: int, **details: object) -> None:
         """Note that `rule` is broken at byte `offset`, with the details that its message shows."""
-        self._counts[rule] += 1
-        if self._counts[rule] <= MAX_FINDINGS:
+        if self._listed[rule] < MAX_FINDINGS:
+            self._listed[rule] += 1
             self._found.append(finding(rule, offset, **details))
+        else:
+            self._omitted[rule] += 1
+
+    def worth_adding(self, rule: str, indexes: Sequence[int]) -> Sequence[int]:
+        """Return the first of `indexes`, as many as can be listed, and count the others."""
+        self._omitted[rule] += len(indexes[MAX_FINDINGS:])
+        return indexes[:MAX_FINDINGS]
 
     def breaks(self, *rules: str) -> bool:
         """Whether one of `rules` is broken."""
-        return any(rule in self._counts for rule in rules)
-
-    def has_errors(self) -> bool:
-        """Whether any finding is an error."""
-        return any(RULES[rule].severity == "error" for rule in self._counts)
+        return any(rule in self._listed for rule in rules)
 
     def all(self) -> tuple[Finding, ...]:
         """Return the findings in the order in which they were made, and how many were left out."""
-        omitted = (
-            finding("omitted", 0, count=count - MAX_FINDINGS, of=rule)
-            for rule, count in self._counts.items()
-            if count > MAX_FINDINGS
-        )
-        return (*self._found, *omitted)
+        omitted = (+self._omitted).items()
+        return (*self._found, *(finding("omitted", 0, count=n, of=rule) for rule, n in omitted))
 
 
 def finding(rule: str, offset: int, **details: object) -> Finding:

@@ -6,13 +6,14 @@ unusual, so that a header of a million tensors costs little more than its names.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,19 +40,11 @@ PLAUSIBLE_REACH: Final = 2
 _UNKNOWN: Final = max(TENSOR_TYPES) + 1  # in the tables below it stands for every other id
 _BLOCK_SIZE: Final = np.zeros(_UNKNOWN + 1, "u8")
 _BLOCK_BYTES: Final = np.zeros(_UNKNOWN + 1, "u8")
+_IS_LISTED: Final = np.zeros(_UNKNOWN + 1, "?")
 for _row in TENSOR_TYPES.values():
     _BLOCK_SIZE[_row.id] = _row.block_size
     _BLOCK_BYTES[_row.id] = _row.block_bytes
-
-
-class TensorInfo(NamedTuple):
-    """A tensor as the header has it: `start` is relative to the data, `shape` in NumPy order."""
-
-    name: str
-    type: TensorType
-    shape: tuple[int, ...]
-    start: int
-    nbytes: int
+    _IS_LISTED[_row.id] = True
 
 
 @dataclass(frozen=True)
@@ -68,9 +61,11 @@ class Infos:
         """Read names and shapes; nothing is checked yet."""
         return cls(table, layout, _names(data, table), _shapes(data, table, layout))
 
-    def type(self, index: int) -> TensorType:
-        """Return the type of a tensor."""
-        return tensor_type(int(self.table["type"][index]))
+    def types(self) -> list[TensorType]:
+        """Return the type of each tensor."""
+        ids = self.table["type"].tolist()
+        known = {each: tensor_type(each) for each in set(ids)}
+        return [known[each] for each in ids]
 
     def place(self, index: int, field: str) -> int:
         """Return where in the file a `field` of a tensor lies: name, dims, type or offset."""
@@ -102,11 +97,12 @@ def about_names(infos: Infos, findings: Findings) -> None:
     """Find empty, repeated, overlong and undecodable names, and NUL in them."""
     if _are_usual(infos):
         return
+    places = (infos.table["name_at"] - np.uint64(infos.layout.count_bytes)).tolist()
+    sizes = infos.table["name_len"].tolist()
     seen: set[str] = set()
-    for index, name in enumerate(infos.names):
-        rules = _broken_by(name, int(infos.table["name_len"][index]), name in seen)
-        for rule, details in rules:
-            findings.add(rule, infos.place(index, "name"), name=name, **details)
+    for name, size, at in zip(infos.names, sizes, places, strict=True):
+        for rule, details in _broken_by(name, size, name in seen):
+            findings.add(rule, at, name=name, **details)
         seen.add(name)
 
 
@@ -152,32 +148,42 @@ def about_shapes(infos: Infos, findings: Findings) -> None:
     """Find shapes that overflow, do not divide into blocks, are empty, or unknown to ggml."""
     table = infos.table
     block_size, _ = _blocks(table)
-    unusual = (
-        (table["elements"] > MAX_ELEMENTS)
-        | (table["width"] % np.maximum(block_size, 1) != 0)
-        | (table["elements"] == 0)
-        | (block_size == 0)
-        | (table["n_dims"] > MAX_DIMS)
-    )
-    for index in np.flatnonzero(unusual).tolist():
-        _about_shape(infos, index, findings)
+    is_opaque = block_size == 0
+    is_removed = is_opaque & _IS_LISTED[np.minimum(table["type"], _UNKNOWN)]
+    is_vast = _is_vast(infos)
+    ragged = table["width"] % np.maximum(block_size, 1) != 0
+    for rule, field, mask in (
+        ("shape-overflow", "dims", is_vast),
+        ("row-width", "dims", ragged & ~is_vast),
+        ("tensor-empty", "dims", table["elements"] == 0),
+        ("dims-ggml", "dims", table["n_dims"] > MAX_DIMS),
+        ("type-removed", "type", is_removed),
+        ("type-unknown", "type", is_opaque & ~is_removed),
+    ):
+        for index in findings.worth_adding(rule, np.flatnonzero(mask).tolist()):
+            findings.add(rule, infos.place(index, field), **_shape_details(infos, index))
 
 
-def _about_shape(infos: Infos, index: int, findings: Findings) -> None:
-    name, shape, kind = infos.names[index], infos.shapes[index], infos.type(index)
-    width = shape[-1] if shape else 1
-    dims_at, type_at = infos.place(index, "dims"), infos.place(index, "type")
-    if math.prod(filter(None, shape)) > MAX_ELEMENTS:
-        findings.add("shape-overflow", dims_at, name=name, shape=shape)
-    elif kind.block_size and width % kind.block_size:
-        findings.add("row-width", dims_at, name=name, width=width, block=kind.block_size, type=kind)
-    if 0 in shape:
-        findings.add("tensor-empty", dims_at, name=name, shape=shape)
-    if len(shape) > MAX_DIMS:
-        findings.add("dims-ggml", dims_at, name=name, dims=len(shape), limit=MAX_DIMS)
-    if kind.is_opaque:
-        rule = "type-removed" if kind.id in TENSOR_TYPES else "type-unknown"
-        findings.add(rule, type_at, name=name, id=kind.id, type=kind)
+def _is_vast(infos: Infos) -> Table:
+    """Tell which shapes are beyond MAX_ELEMENTS, not counting dimensions that are 0."""
+    is_vast: Table = infos.table["elements"] > MAX_ELEMENTS
+    for index in np.flatnonzero(infos.table["elements"] == 0).tolist():
+        is_vast[index] = math.prod(filter(None, infos.shapes[index])) > MAX_ELEMENTS
+    return is_vast
+
+
+def _shape_details(infos: Infos, index: int) -> dict[str, object]:
+    shape, kind = infos.shapes[index], tensor_type(int(infos.table["type"][index]))
+    return {
+        "name": infos.names[index],
+        "shape": shape,
+        "dims": len(shape),
+        "limit": MAX_DIMS,
+        "width": shape[-1] if shape else 1,
+        "type": kind,
+        "id": kind.id,
+        "block": kind.block_size,
+    }
 
 
 def _blocks(table: Table) -> tuple[Table, Table]:
@@ -198,29 +204,28 @@ class Places:
 
     infos: Infos
     room: int
-    sizes: list[int]
     starts: list[int]
     stops: list[int]
+    sizes: list[int]
+    row_bytes: list[int]
 
     @classmethod
     def of(cls, infos: Infos, room: int) -> Places:
         """Work out the sizes from types and shapes, and with the offsets the places."""
-        sizes = _sizes(infos.table, room)
         starts = infos.table["offset"].tolist()
-        return cls(infos, room, sizes, starts, list(map(add, starts, sizes)))
+        sizes, row_bytes = _sizes(infos.table, room)
+        return cls(infos, room, starts, list(map(add, starts, sizes)), sizes, row_bytes)
 
-    @property
+    def tensors(self) -> Iterator[tuple[str, TensorType, tuple[int, ...], int, int, int]]:
+        """Yield name, type, shape (in NumPy order), start, bytes and bytes per row of each."""
+        types = self.infos.types()
+        columns = (types, self.infos.shapes, self.starts, self.sizes, self.row_bytes)
+        return zip(self.infos.names, *columns, strict=True)
+
+    @functools.cached_property
     def end(self) -> int:
         """The end of the tensor that reaches furthest."""
         return max(self.stops, default=0)
-
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        """Return the tensors with all that the header tells about them."""
-        ids = self.infos.table["type"].tolist()
-        types = {each: tensor_type(each) for each in set(ids)}
-        kinds = [types[each] for each in ids]
-        rows = zip(self.infos.names, kinds, self.infos.shapes, self.starts, self.sizes, strict=True)
-        return tuple(map(TensorInfo._make, rows))
 
     def beyond(self) -> list[int]:
         """Return the tensors that do not lie wholly in the data."""
@@ -237,15 +242,19 @@ class Places:
                 furthest = index
 
 
-def _sizes(table: Table, room: int) -> list[int]:
-    """Return bytes per tensor; an opaque one reaches to its neighbour or the end of the data."""
+def _sizes(table: Table, room: int) -> tuple[list[int], list[int]]:
+    """Return bytes and bytes per row of each tensor.
+
+    An opaque tensor reaches to its neighbour or the end of the data, all in one row.
+    """
     block_size, block_bytes = _blocks(table)
-    sizes = table["elements"] // np.maximum(block_size, 1) * block_bytes
     is_opaque = (block_size == 0) & (table["elements"] > 0)
+    block_size = np.maximum(block_size, 1)
+    sizes = table["elements"] // block_size * block_bytes
+    rows = table["width"] // block_size * block_bytes
     if is_opaque.any():
-        sizes = np.where(is_opaque, _reaches(table["offset"], max(room, 0)), sizes)
-    nbytes: list[int] = sizes.tolist()
-    return nbytes
+        sizes[is_opaque] = rows[is_opaque] = _reaches(table["offset"], max(room, 0))[is_opaque]
+    return sizes.tolist(), rows.tolist()
 
 
 def _reaches(starts: Table, room: int) -> Table:
@@ -270,9 +279,11 @@ def about_places(places: Places, alignment: int, data_offset: int, findings: Fin
 
 def _about_order(places: Places, expected: list[int], alignment: int, findings: Findings) -> None:
     infos, starts = places.infos, places.starts
-    for index in np.flatnonzero(infos.table["offset"] % alignment).tolist():
+    rule = "offset-alignment"
+    misaligned = np.flatnonzero(infos.table["offset"] % alignment).tolist()
+    for index in findings.worth_adding(rule, misaligned):
         findings.add(
-            "offset-alignment",
+            rule,
             infos.place(index, "offset"),
             name=infos.names[index],
             start=starts[index],
@@ -314,9 +325,10 @@ def _about_missing(places: Places, data_offset: int, findings: Findings) -> None
 
 
 def _about_beyond(places: Places, data_offset: int, findings: Findings) -> None:
-    for index in places.beyond():
+    rule = "tensor-beyond-end"
+    for index in findings.worth_adding(rule, places.beyond()):
         findings.add(
-            "tensor-beyond-end",
+            rule,
             places.infos.place(index, "offset"),
             name=places.infos.names[index],
             start=data_offset + places.starts[index],

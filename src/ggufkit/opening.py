@@ -133,11 +133,11 @@ def about_set(parts: list[Part]) -> Iterator[Finding]:
     owners: dict[str, str] = {}
     for place, part in enumerate(parts):
         yield from _about_shard(part, place, parts)
-        for info in part.header.tensors:
-            if info.name in owners:
-                files = {"file": owners[info.name], "other": part.file.path.name}
-                yield _about(part, "shard-tensor", "split.no", name=info.name, **files)
-            owners[info.name] = part.file.path.name
+        for name in part.header.places.infos.names:
+            if name in owners:
+                files = {"file": owners[name], "other": part.file.path.name}
+                yield _about(part, "shard-tensor", "split.no", name=name, **files)
+            owners[name] = part.file.path.name
     expected = _split(parts[0].header, "split.tensors.count", len(owners))
     if expected != len(owners):
         counts = {"expected": expected, "count": len(owners)}
@@ -181,9 +181,7 @@ def _model(parts: list[Part], *, is_set: bool) -> Model:
 
 
 def _tensors(part: Part) -> Iterator[Tensor]:
-    header = part.header
-    for name, kind, shape, start, nbytes in header.tensors:
-        row_bytes = nbytes if kind.is_opaque else kind.row_bytes(shape[-1] if shape else 1)
-        at = header.data_offset + start
-        source = FileSource(part.file, at, nbytes, row_bytes, header.byte_order)
+    file, order, data_offset = part.file, part.header.byte_order, part.header.data_offset
+    for name, kind, shape, start, nbytes, row_bytes in part.header.places.tensors():
+        source = FileSource(file, data_offset + start, nbytes, row_bytes, order)
         yield Tensor(name, kind, shape, nbytes, source)

@@ -7,7 +7,7 @@ what could be read.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,6 @@ from ggufkit.infos import (
     Infos,
     Places,
     Table,
-    TensorInfo,
     about_names,
     about_places,
     about_shapes,
@@ -66,28 +65,24 @@ TENSOR_RECORD: Final = np.dtype(
         ("type", "u4"),
     ]
 )
+_NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Layout(), [], []), 0)
 
 
 @dataclass(frozen=True)
 class Header:
     """What stands before the tensor data of one file, and what was found wrong with it.
 
-    `end` is the byte after the last tensor info, `data_offset` the aligned beginning of the data
-    and `data_end` the byte after its last tensor. Where something is wrong with the tensors,
-    `tensors` is empty. `end_padded` tells whether the file ends on its alignment, as ggml writes
-    it.
+    `end` is the byte after the last tensor info. Where it cannot be known where tensors lie,
+    `places` has none.
     """
 
     nbytes: int
     version: int = 0
     byte_order: ByteOrder = "little"
     entries: dict[str, Encoded] = field(default_factory=dict)
-    tensors: tuple[TensorInfo, ...] = ()
     alignment: int = DEFAULT_ALIGNMENT
     end: int = 0
-    data_offset: int = 0
-    data_end: int = 0
-    end_padded: bool = True
+    places: Places = _NOWHERE
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -96,9 +91,25 @@ class Header:
         return Metadata.encoded(self.entries.items())
 
     @property
+    def data_offset(self) -> int:
+        """The aligned beginning of the tensor data."""
+        return min(padded(self.end, self.alignment), self.nbytes)
+
+    @property
+    def data_end(self) -> int:
+        """The byte after the last tensor."""
+        return self.data_offset + self.places.end
+
+    @property
     def data_nbytes(self) -> int:
         """Bytes from the beginning of the tensor data to the end of the file."""
         return self.nbytes - self.data_offset
+
+    @property
+    def end_padded(self) -> bool:
+        """Whether the file ends on its alignment, as ggml writes it."""
+        begin = padded(self.end, self.alignment)
+        return self.nbytes >= begin + padded(self.places.end, self.alignment)
 
 
 def parse(data: Data, nbytes: int) -> Header:
@@ -112,11 +123,14 @@ def parse(data: Data, nbytes: int) -> Header:
     layout = Layout("big" if big else "little", wide=version != 1)
     _about_version(version, layout, findings)
     entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), layout, findings)
-    header = Header(nbytes, version, layout.byte_order, entries, end=end, data_offset=end)
+    alignment, places = DEFAULT_ALIGNMENT, _NOWHERE
     if all(rule in _SCANNED_ON for rule, *_ in problems):
+        alignment = _alignment(entries, findings)
         infos = Infos.read(data, np.frombuffer(tensor_table, TENSOR_RECORD), layout)
-        header = _with_tensors(header, infos, findings)
-    return replace(header, findings=findings.all())
+        places = _places(infos, end, alignment, nbytes, findings)
+    return Header(
+        nbytes, version, layout.byte_order, entries, alignment, end, places, findings.all()
+    )
 
 
 def _about_version(version: int, layout: Layout, findings: Findings) -> None:
@@ -198,22 +212,13 @@ def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
 # Tensors.
 
 
-def _with_tensors(header: Header, infos: Infos, findings: Findings) -> Header:
-    alignment = _alignment(header.entries, findings)
+def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findings) -> Places:
+    """Check the tensor infos and return where the tensors lie, if that can be known."""
     about_names(infos, findings)
     about_shapes(infos, findings)
     if findings.breaks("alignment-type", "alignment-value", "shape-overflow", "row-width"):
-        return header  # where tensors lie follows from these
-    aligned = padded(header.end, alignment)
-    data_offset = aligned if infos.names else min(aligned, header.nbytes)
-    places = Places.of(infos, header.nbytes - data_offset)
+        return _NOWHERE
+    data_offset = padded(end, alignment)
+    places = Places.of(infos, nbytes - data_offset)
     about_places(places, alignment, data_offset, findings)
-    is_whole = places.end <= places.room
-    return replace(
-        header,
-        tensors=places.tensors() if is_whole else (),
-        alignment=alignment,
-        data_offset=min(data_offset, header.nbytes),
-        data_end=min(data_offset + places.end, header.nbytes),
-        end_padded=header.nbytes >= aligned + padded(places.end, alignment),
-    )
+    return places if places.end <= max(places.room, 0) else _NOWHERE
