@@ -34,7 +34,7 @@ from ggufkit.types import (
     ValueType,
     padded,
 )
-from ggufkit.values import ByteOrder, Data, Layout, require_uint32
+from ggufkit.values import ByteOrder, Data, Layout, Strings, require_uint32
 
 GGML_MAX_COUNT: Final = 2**30  # entries of an array and bytes of a string that ggml reads
 BIG_ENDIAN_SINCE: Final = 3  # the version that brought it
@@ -177,9 +177,16 @@ def _about_key(key: str, size: int, at: int, is_known: bool, findings: Findings)
 def _about_value(key: str, entry: Encoded, findings: Findings) -> None:
     if entry.element_type is ValueType.ARRAY:
         findings.add("array-nested", entry.start, key=key)
-    is_text = entry.type is ValueType.STRING
-    if (entry.end - entry.value_at if is_text else entry.count) > GGML_MAX_COUNT:
+    if entry.end - entry.value_at > GGML_MAX_COUNT and _longest(entry) > GGML_MAX_COUNT:
         findings.add("value-long", entry.value_at, key=key, limit=GGML_MAX_COUNT)
+
+
+def _longest(entry: Encoded) -> int:
+    """Return the largest count that ggml would compare with its limit."""
+    if entry.type is ValueType.STRING:
+        return entry.end - entry.value_at - entry.layout.count_bytes
+    value = entry.decode()
+    return max(entry.count, value.longest()) if isinstance(value, Strings) else entry.count
 
 
 def _about_split(entries: dict[str, Encoded], findings: Findings) -> None:

@@ -77,7 +77,7 @@ _FOREIGN: Final = (
     ),
     _foreign(
         "git-lfs-pointer",
-        "this is a Git LFS pointer, not the file it points to{size}",
+        "this is a Git LFS pointer, not the file that it points to ({size})",
         "Run `git lfs pull` in the repository, or download the file itself",
     ),
     _foreign("safetensors", "this is a safetensors file, not GGUF", _CONVERT),
@@ -165,7 +165,7 @@ _METADATA: Final = (
         "warning",
         "GGUF",
         "{where} {key!r} is not valid UTF-8",
-        "ggufkit keeps the bytes as they are; other tools may fail on them",
+        "The bytes are kept as they are; other tools may fail on them",
     ),
     _wrong("alignment-type", "general.alignment is of type {type}, not uint32"),
     _wrong("alignment-value", "general.alignment is {number}, not a power of two from 8 on"),
@@ -323,10 +323,8 @@ _FILES: Final = (
         _ALL_SHARDS,
         ShardError,
     ),
-    Rule(
+    _wrong(
         "shard-name",
-        "error",
-        "llama.cpp",
         "{file!r} is one of {count} shards, but its name is not of the form "
         "PREFIX-00001-of-{count:05d}.gguf, so the others cannot be found",
         "Give it its original name, or open it alone with shards=False",

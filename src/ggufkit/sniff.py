@@ -46,7 +46,8 @@ def _by_text(head: bytes) -> Finding | None:
     text = head.removeprefix(_BYTE_ORDER_MARK)
     if text.startswith(_LFS):
         found = _LFS_SIZE.search(text)
-        return finding("git-lfs-pointer", 0, size=f" of {int(found[1])} bytes" if found else "")
+        size = f"{int(found[1])} bytes" if found else "of unknown size"
+        return finding("git-lfs-pointer", 0, size=size)
     if _MARKUP.match(text):
         return finding("html", 0)
     begin = text[:40].decode("ascii", "replace")

@@ -177,16 +177,16 @@ class Strings(_Packed):
 
     def raw(self, index: int) -> bytes:
         """Return the bytes of one item as they stand in the file."""
-        if self._index is None:
-            self._index = np.frombuffer(
-                _native.string_index(
-                    view(self._data), self._at, self._count, self._layout.wide, self._big
-                ),
-                "u8",
-            )
+        places = self._places()
         position = self._position(index)
-        start = int(self._index[position]) + self._layout.count_bytes
-        return bytes(view(self._data)[start : int(self._index[position + 1])])
+        start = int(places[position]) + self._layout.count_bytes
+        return bytes(view(self._data)[start : int(places[position + 1])])
+
+    def longest(self) -> int:
+        """Return the bytes of the longest item, 0 if there is none."""
+        if self._count == 0:
+            return 0
+        return int(np.diff(self._places()).max()) - self._layout.count_bytes
 
     def first_invalid(self) -> int | None:
         """Return the index of the first item that is not UTF-8, None if all are."""
@@ -198,6 +198,15 @@ class Strings(_Packed):
     def tolist(self) -> list[str]:
         """Decode all items into a list."""
         return self._decode(0, self._count)
+
+    def _places(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return where each item begins, and where the last one ends."""
+        if self._index is None:
+            data, wide = view(self._data), self._layout.wide
+            self._index = np.frombuffer(
+                _native.string_index(data, self._at, self._count, wide, self._big), "u8"
+            )
+        return self._index
 
     @property
     def _big(self) -> bool:

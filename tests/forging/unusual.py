@@ -44,6 +44,12 @@ def every_type() -> tuple[Pair, ...]:
     return (ARCHITECTURE, *numbers, *arrays, *texts)
 
 
+def nested_text() -> Pair:
+    """Return an array of arrays of strings, of bytes, and of nothing."""
+    inner = [Array(STRING, [text("a"), text("é")]), Array(U8, [Number(U8, 1)]), Array(F32)]
+    return Pair(text("many.arrays"), ARRAY, Array(ARRAY, inner))
+
+
 def cases() -> Iterator[Case]:
     yield from _forms()
     yield from _values()
@@ -100,9 +106,7 @@ def _values() -> Iterator[Case]:
     for depth in (2, 10, 32):
         why = "llama.cpp refuses arrays of arrays"
         yield warn(f"nested-{depth}", "array-nested", why, with_pair(nested(depth)))
-    ragged = Array(ARRAY, [Array(U8), Array(STRING, [text("x")]), Array(F32, [Number(F32, 1)])])
-    mixed = with_pair(Pair(text("a.b"), ARRAY, ragged))
-    yield warn("nested-of-many-types", "array-nested", why, mixed)
+    yield warn("nested-of-many-types", "array-nested", why, with_pair(nested_text()))
 
 
 def _keys() -> Iterator[Case]:
