@@ -14,26 +14,26 @@ KERNEL_INLINE MaskOf<Lane> everywhere() {
 }
 
 // The largest magnitude; a NaN is taken, and forgotten at the next element.
-template <class Lane>
-KERNEL_INLINE Lane largest_size(const Lane *x, int count) {
+template <int Count, class Lane>
+KERNEL_INLINE Lane largest_size(const Lane *x) {
     Lane largest{};
-    for (int i = 0; i < count; ++i) largest = maximum(largest, absolute(x[i]));
+    for (int i = 0; i < Count; ++i) largest = maximum(largest, absolute(x[i]));
     return largest;
 }
 
 // The largest magnitude; a NaN never counts.
-template <class Lane>
-KERNEL_INLINE Lane largest_number(const Lane *x, int count) {
+template <int Count, class Lane>
+KERNEL_INLINE Lane largest_number(const Lane *x) {
     Lane largest{};
-    for (int i = 0; i < count; ++i) largest = maximum(absolute(x[i]), largest);
+    for (int i = 0; i < Count; ++i) largest = maximum(absolute(x[i]), largest);
     return largest;
 }
 
 // The element of the largest magnitude with its sign, the first of several; never a NaN.
-template <class Lane>
-KERNEL_INLINE Lane extreme_of(const Lane *x, int count) {
+template <int Count, class Lane>
+KERNEL_INLINE Lane extreme_of(const Lane *x) {
     Lane size{}, extreme{};
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < Count; ++i) {
         const Lane here = absolute(x[i]);
         extreme = select(less(size, here), x[i], extreme);
         size = maximum(here, size);

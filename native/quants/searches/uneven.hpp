@@ -11,7 +11,7 @@ public:
     KERNEL_INLINE UnevenSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {}
 
     KERNEL_INLINE Lane run() {
-        const Lane extreme = extreme_of(x_, 32), zero{};
+        const Lane extreme = extreme_of<32>(x_), zero{};
         const Lane first[1] = {1.0f / (-extreme / -127.0f)};
         attempt(first);
         scale_ = select(less(zero, squares_[0]), products_[0] / squares_[0], zero);

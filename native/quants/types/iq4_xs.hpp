@@ -41,7 +41,7 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
     template <class Lane>
     static KERNEL_INLINE MaskOf<Lane> pack(const Lane *x, const Lane *scales, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane d = extreme_of(scales, 8) * (-1.0f / 32);
+        const Lane d = extreme_of<8>(scales) * (-1.0f / 32);
         const Lane inverse = inverse_or_zero(d);
         Int words[34] = {half_of_float(d)};
         auto strange = nowhere<Lane>();

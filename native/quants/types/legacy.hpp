@@ -1,33 +1,12 @@
 // What Q4_0, Q4_1, Q5_0 and Q5_1 share: blocks of 32 levels, element i and i + 16 in one byte.
 #pragma once
-#include "../simd.hpp"
+#include "../extremes.hpp"
+#include "../searches/affine.hpp"
+#include "../searches/symmetric.hpp"
 
 namespace {
 
 constexpr float largest_float = 3.40282347e+38f;  // FLT_MAX
-
-// The element of the largest magnitude with its sign, the first of several; never a NaN.
-KERNEL_INLINE float signed_extreme(const float *x) {
-    float size = 0.0f, extreme = 0.0f;
-    for (int i = 0; i < 32; ++i) {
-        if (size < absolute(x[i])) {
-            size = absolute(x[i]);
-            extreme = x[i];
-        }
-    }
-    return extreme;
-}
-
-KERNEL_INLINE Floats signed_extreme(const Floats *x) {
-    Floats size = splat(0.0f), extreme = splat(0.0f);
-    UNROLL
-    for (int i = 0; i < 32; ++i) {
-        const Floats here = absolute(x[i]);
-        extreme = select(less(size, here), x[i], extreme);
-        size = maximum(here, size);  // keeps the size where here is NaN
-    }
-    return extreme;
-}
 
 template <class Value>
 struct Range {
@@ -55,23 +34,23 @@ KERNEL_INLINE Range<Floats> range_of(const Floats *x) {
 }
 
 // The low four bits of 32 levels as 16 bytes.
-template <int Stride>
-KERNEL_INLINE void store_nibbles(const Ints *levels, uint8_t *dst) {
-    Ints words[4];
+template <int Stride, class Int>
+KERNEL_INLINE void store_nibbles(const Int *levels, uint8_t *dst) {
+    Int words[4];
     UNROLL
     for (int i = 0; i < 4; ++i) {
-        const Ints *low = levels + 4 * i, *high = low + 16;
-        const Ints lows = pack_bytes(low[0], low[1], low[2], low[3]);
-        const Ints highs = pack_bytes(high[0], high[1], high[2], high[3]);
+        const Int *low = levels + 4 * i, *high = low + 16;
+        const Int lows = pack_bytes(low[0], low[1], low[2], low[3]);
+        const Int highs = pack_bytes(high[0], high[1], high[2], high[3]);
         words[i] = (lows & 0x0F0F0F0F) | (highs & 0x0F0F0F0F) << 4;
     }
     store_words<4, Stride>(words, dst);
 }
 
 // Bit 4 of 32 levels as 4 bytes.
-template <int Stride>
-KERNEL_INLINE void store_fifths(const Ints *levels, uint8_t *dst) {
-    Ints word = splat(0);
+template <int Stride, class Int>
+KERNEL_INLINE void store_fifths(const Int *levels, uint8_t *dst) {
+    Int word{};
     UNROLL
     for (int i = 0; i < 32; ++i) word |= shift_right(levels[i] & 16, 4) << i;
     store_words<1, Stride>(&word, dst);
@@ -92,6 +71,39 @@ inline void join_fifths(const uint8_t *fifths, const uint8_t *pairs, uint8_t *le
         levels[i] = static_cast<uint8_t>((pairs[i] & 15) | (word >> i & 1) << 4);
         levels[i + 16] = static_cast<uint8_t>(pairs[i] >> 4 | (word >> (i + 16) & 1) << 4);
     }
+}
+
+// The importance of a column, times a mix of the sizes of the element and of the row.
+template <class Lane, class Importance>
+KERNEL_INLINE void weigh_by_row(const Lane *x, const Importance &importance, Lane *weights) {
+    const Lane row_square = importance.row_mean_square;
+    importance.template load<32>(0, weights);
+    for (int i = 0; i < 32; ++i) weights[i] = weights[i] * square_root(row_square + x[i] * x[i]);
+}
+
+// Weighted levels around `Top`, and what is written of the fit that gave them.
+template <int Top, class Lane, class Importance>
+KERNEL_INLINE Lane weighted_levels_around(const Lane *x, const Importance &importance,
+                                          IntOf<Lane> *levels) {
+    Lane weights[32];
+    weigh_by_row(x, importance, weights);
+    const auto fit = fit_symmetric<32, Top>(x, weights);
+    for (int i = 0; i < 32; ++i) levels[i] = fit.template level<Top>(x[i]);
+    return fit.scale;
+}
+
+// Weighted levels from 0 to `Top`.
+template <int Top, class Lane, class Importance>
+KERNEL_INLINE AffineFit<Lane> weighted_levels_above(const Lane *x, const Importance &importance,
+                                                    IntOf<Lane> *levels) {
+    constexpr AffineRule<32, Top, 37> rule{-0.9f, 0.05f};
+    Lane weights[32];
+    weigh_by_row(x, importance, weights);
+    AffineSearch<AffineRule<32, Top, 37>, Lane, 1> search(x, weights);
+    search.run(rule);
+    const AffineFit<Lane> fit = search.fit(0);
+    for (int i = 0; i < 32; ++i) levels[i] = fit.level(x[i], Top);
+    return fit;
 }
 
 }  // namespace

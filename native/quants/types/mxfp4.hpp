@@ -54,7 +54,7 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         MaskOf<Lane> strange = nowhere<Lane>();
-        const IntOf<Lane> exponent = exponent_of(largest_number(x, block_size), strange);
+        const IntOf<Lane> exponent = exponent_of(largest_number<block_size>(x), strange);
         const Fp4Scale<Lane> scale(scale_of(exponent));
         IntOf<Lane> words[4];
         for (int i = 0; i < 4; ++i) {

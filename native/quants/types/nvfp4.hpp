@@ -44,7 +44,7 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
         MaskOf<Lane> strange = nowhere<Lane>();
         for (int group = 0; group < 4; ++group) {
             const Lane *own = x + 16 * group;
-            const Lane size = largest_number(own, 16);
+            const Lane size = largest_number<16>(own);
             strange = either(strange, less(all<Lane>(0x1p24f), size));
             const Int nearest = nearest_scale(size / 6.0f);
             words[0] |= nearest << 8 * group;

@@ -18,7 +18,7 @@ struct Q2_0 : EncodesAnyLane<Q2_0> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane d = largest_number(x, block_size), zero{};
+        const Lane d = largest_number<block_size>(x), zero{};
         const Lane inverse = select(less(zero, d), 1.0f / d, zero);
         Int words[4];
         for (int i = 0; i < 4; ++i) {

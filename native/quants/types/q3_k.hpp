@@ -42,7 +42,7 @@ struct Q3_K : EncodesAnyLane<Q3_K> {
         const auto none = equal(extreme, Lane{});
         Int rounded[16];
         for (int group = 0; group < 16; ++group) {
-            const Int level = cut_to_byte(nearest_int(inverse * scales[group]));
+            const Int level = low_byte(nearest_int(inverse * scales[group]));
             const Int inside = maximum(minimum(level, all_ints<Int>(31)), all_ints<Int>(-32));
             rounded[group] = select(none, Int{}, inside + 32);
         }

@@ -6,9 +6,12 @@
 
 namespace {
 
-struct Q4_0 {
+// Members for weighted blocks come from EncodesAnyLane; plain ones have simpler rules.
+struct Q4_0 : EncodesAnyLane<Q4_0> {
     static constexpr uint32_t id = 2, block_size = 32, block_bytes = 18;
     static constexpr const char *name = "Q4_0";
+    static constexpr bool weighs_by_row = true;
+    static constexpr Weights weights = weights_taken;
 
     struct BLOCK Block {
         uint16_t d;
@@ -23,7 +26,7 @@ struct Q4_0 {
 
     static void encode_block(const float *x, uint8_t *bytes) {
         Block block;
-        const float d = signed_extreme(x) / -8.0f;
+        const float d = extreme_of<32>(x) / -8.0f;
         const float inverse = inverse_or_zero(d);
         block.d = half_of_float(d);
         for (int i = 0; i < 16; ++i) {
@@ -34,7 +37,7 @@ struct Q4_0 {
     }
 
     static void encode_lanes(const Floats *x, uint8_t *blocks) {
-        const Floats d = signed_extreme(x) / -8.0f;
+        const Floats d = extreme_of<32>(x) / -8.0f;
         const Floats inverse = inverse_or_zero(d);
         Ints levels[32];
         UNROLL
@@ -44,6 +47,15 @@ struct Q4_0 {
         }
         scatter_halves<block_bytes>(half_of_float(d), blocks);
         store_nibbles<block_bytes>(levels, blocks + 2);
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        IntOf<Lane> levels[32];
+        const Lane d = weighted_levels_around<8>(x, importance, levels);
+        scatter_halves<block_bytes>(half_of_float(d), bytes);
+        store_nibbles<block_bytes>(levels, bytes + 2);
+        return any_not_finite<32>(x);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

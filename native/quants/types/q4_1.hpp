@@ -5,9 +5,12 @@
 
 namespace {
 
-struct Q4_1 {
+// Members for weighted blocks come from EncodesAnyLane; plain ones have simpler rules.
+struct Q4_1 : EncodesAnyLane<Q4_1> {
     static constexpr uint32_t id = 3, block_size = 32, block_bytes = 20;
     static constexpr const char *name = "Q4_1";
+    static constexpr bool weighs_by_row = true;
+    static constexpr Weights weights = weights_taken;
 
     struct BLOCK Block {
         uint16_t d, minimum;
@@ -48,6 +51,16 @@ struct Q4_1 {
         scatter_halves<block_bytes>(half_of_float(d), blocks);
         scatter_halves<block_bytes>(half_of_float(range.lowest), blocks + 2);
         store_nibbles<block_bytes>(levels, blocks + 4);
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        IntOf<Lane> levels[32];
+        const AffineFit<Lane> fit = weighted_levels_above<15>(x, importance, levels);
+        scatter_halves<block_bytes>(half_of_float(fit.scale), bytes);
+        scatter_halves<block_bytes>(half_of_float(fit.lowest), bytes + 2);
+        store_nibbles<block_bytes>(levels, bytes + 4);
+        return either(fit.strange, any_not_finite<32>(x));
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

@@ -35,7 +35,7 @@ struct Q6_K : EncodesAnyLane<Q6_K> {
         Int words[52], rounded[16];
         for (int group = 0; group < 16; ++group) {
             const Int level = nearest_int(inverse * scales[group]);
-            rounded[group] = cut_to_byte(minimum(level, all_ints<Int>(127)));
+            rounded[group] = low_byte(minimum(level, all_ints<Int>(127)));
         }
         for (int half = 0; half < 2; ++half) {
             Int levels[128];

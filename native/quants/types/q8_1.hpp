@@ -18,7 +18,7 @@ struct Q8_1 : EncodesAnyLane<Q8_1> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane d = largest_size(x, block_size) / 127.0f;
+        const Lane d = largest_size<block_size>(x) / 127.0f;
         const Lane inverse = inverse_or_zero(d);
         Int words[8], sum{};
         for (int i = 0; i < 8; ++i) {

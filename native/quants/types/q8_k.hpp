@@ -20,7 +20,7 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane extreme = extreme_of(x, block_size), zero{};
+        const Lane extreme = extreme_of<block_size>(x), zero{};
         const auto empty = equal(extreme, zero);
         const Lane inverse = -127.0f / extreme;
         Int words[73];

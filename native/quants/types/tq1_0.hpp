@@ -25,7 +25,7 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane d = largest_size(x, block_size);
+        const Lane d = largest_size<block_size>(x);
         Trits<Lane> trits(d);
         Int words[13];
         for (int i = 0; i < 8; ++i) words[i] = pack_digits<32, 5>(trits, x + 4 * i);

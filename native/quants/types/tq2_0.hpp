@@ -18,7 +18,7 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane d = largest_size(x, block_size);
+        const Lane d = largest_size<block_size>(x);
         Trits<Lane> trits(d);
         Int words[16];
         for (int i = 0; i < 16; ++i) {
