@@ -299,9 +299,9 @@ def test_broken_shard_is_named(tmp_path):
 def test_failing_to_open_a_set_leaves_no_descriptor(tmp_path):
     paths = write_set(tmp_path, s2=shard(2)[:-32])
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(TruncatedError):
+    with pytest.raises(TruncatedError) as caught:
         ggufkit.open(paths[0])
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, caught
 
 
 def test_large_set_opens(tmp_path):

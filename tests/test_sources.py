@@ -238,3 +238,11 @@ def test_swapped_rows_are_those_of_the_other_order(name):
 def test_bytewise_types_need_no_swapping():
     tensor = from_array("t", np.zeros((2, 4), np.int8))
     assert in_order(tensor, "big") is tensor.source
+
+
+def test_tensors_compare_without_looking_at_their_data():
+    array = np.zeros((2, 32), np.float32)
+    one, other = from_array("t", array), from_array("t", array)
+    assert one == one  # noqa: PLR0124 (that it can be asked is the point)
+    assert one != other
+    assert from_array("t", array, "Q8_0") != from_array("t", array, "Q8_0")

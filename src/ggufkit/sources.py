@@ -42,7 +42,7 @@ class FileSource(NamedTuple):
         return data.reshape(rows, self.row_bytes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
 class ArraySource:
     """Rows of packed bytes in memory, in the machine's little-endian form."""
 
@@ -63,7 +63,7 @@ class ArraySource:
         return self.data[start:stop]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
 class Packing:
     """Rows of numbers in memory, packed as `type` when they are read."""
 

@@ -27,6 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
+ATTEMPTS: Final = 100  # others may sweep, or begin the same output, between any two calls
 MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
 _BINARY: Final = getattr(os, "O_BINARY", 0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
@@ -247,20 +248,20 @@ class Staging:
         return f".{hashlib.sha256(os.fsencode(name)).hexdigest()}{cls.SUFFIX}"
 
     def _created(self) -> int:
-        while True:
+        for _ in range(ATTEMPTS):
             try:
                 descriptor = os.open(self.path, _NEW, 0o666)
             except FileExistsError:
                 if remove_leftover(self.path):
                     continue
-                raise OutputError(
-                    f"{self.target} is being written by another process",
-                    remedy=f"Wait for it or choose another name; if none runs, remove {self.path}",
-                ) from None
-            # Somebody else's sweep may have come between.
+                break
             if lock(descriptor) is not False and _is_at(self.path, descriptor):
                 return descriptor
             os.close(descriptor)
+        raise OutputError(
+            f"{self.target} is being written by another process",
+            remedy=f"Wait for it or choose another name; if none runs, remove {self.path}",
+        )
 
     def resize(self, nbytes: int) -> None:
         """Give the file its final size; what is never written reads as zeros."""
