@@ -52,7 +52,7 @@ def _names() -> Iterator[Case]:
 
 
 def _dimension_counts() -> Iterator[Case]:
-    for name, count in {"1000": 1000, "2p30": 2**30, **LIES_32}.items():
+    for name, count in {"33": 33, "1000": 1000, "2p30": 2**30, **LIES_32}.items():
         why = "no tensor has so many dimensions, and four bytes each need not fit in 32 bits"
         yield refuse(
             f"dims-count-{name}", "dims-count", why, with_info(tensor("a", 4, n_dims=count))
