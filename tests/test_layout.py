@@ -295,7 +295,6 @@ def test_more_shards_than_can_be_numbered_are_refused():
     model = model_of(*[1] * 65536)
     with pytest.raises(ShapeError, match="at most 65535"):
         layout(model, "x.gguf", shard_tensors=1)
-    assert len(layout(model, "x.gguf", shard_tensors=2).files) == 32768
 
 
 def test_untouched_tensors_stay_visible_as_ranges_of_a_file(tmp_path):

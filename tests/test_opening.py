@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +127,18 @@ def test_what_is_wrong_in_a_file_names_the_file(single):
         assert caught.value.rule
         assert caught.value.offset is not None
         assert str(single) in str(caught.value)
+
+
+OPEN_ONLY = """
+import sys, ggufkit
+ggufkit.open(sys.argv[1])
+print({"click", "rich", "ggufkit.cli", "ggufkit.writing", "ggufkit.checking"} & set(sys.modules))
+"""
+
+
+def test_opening_imports_neither_faces_nor_other_tools(single):
+    command = [sys.executable, "-c", OPEN_ONLY, str(single)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "set()\n"
 
 
 # Folders.

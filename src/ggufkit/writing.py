@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies in one task
-MADE_CHUNK: Final = 2 << 20  # output bytes made in one task; its float32 rows are a few times that
+MADE_CHUNK: Final = 1 << 20  # output bytes made in one task; its float32 rows are a few times that
 IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop quickly
 _DISK_FULL: Final = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
