@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import real
 
 if TYPE_CHECKING:
     import ctypes
     from pathlib import Path
+
+# Tests never judge time: a busy machine makes any example slow.
+settings.register_profile("ggufkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ggufkit")
 
 REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
 # Tests in modules that import these compare with what they load.

@@ -11,6 +11,7 @@ import mmap
 import operator
 import reprlib
 import struct
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, overload
@@ -106,8 +107,9 @@ class _Packed(Sequence[Any]):
             return bytes(view(self._data)[self._at : self._end])
         return self._recoded(layout)
 
+    @abstractmethod
     def _recoded(self, layout: Layout) -> bytes:
-        raise NotImplementedError
+        """Return the elements' bytes, decoded and encoded again."""
 
     def _position(self, index: int) -> int:
         number = operator.index(index)
