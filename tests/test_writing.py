@@ -583,7 +583,8 @@ def test_fault_of_any_call_is_told_and_leaves_nothing(
     model, tmp_path, monkeypatch, fault, call, shards
 ):
     code, error = FAULTS[fault]
-    real = getattr(os, call)
+    owner = Path if call == "replace" else os
+    real = getattr(owner, call)
     calls = []
 
     def failing(*arguments, **named):
@@ -594,7 +595,7 @@ def test_fault_of_any_call_is_told_and_leaves_nothing(
             raise OSError(code, os.strerror(code))
         return real(*arguments, **named)
 
-    monkeypatch.setattr(os, call, failing)
+    monkeypatch.setattr(owner, call, failing)
     monkeypatch.setattr(store, "copy_file_range", None)
     (tmp_path / "out.gguf").write_bytes(b"old")
     with pytest.raises(error, match=os.strerror(code)) as caught:
@@ -680,18 +681,18 @@ def test_no_threads_do_no_work(model, tmp_path, threads):
 def moves(monkeypatch):
     """The names in the order in which files were removed (-) and put in place (+)."""
     moves = []
-    replace, unlink = os.replace, os.unlink
+    replace, unlink = Path.replace, Path.unlink
 
     def replacing(source, target):
-        moves.append(f"+{Path(target).name[4:9]}")
+        moves.append(f"+{target.name[4:9]}")
         replace(source, target)
 
     def unlinking(path, **named):
-        moves.append(f"-{Path(path).name[4:9]}")
+        moves.append(f"-{path.name[4:9]}")
         unlink(path, **named)
 
-    monkeypatch.setattr(os, "replace", replacing)
-    monkeypatch.setattr(os, "unlink", unlinking)
+    monkeypatch.setattr(Path, "replace", replacing)
+    monkeypatch.setattr(Path, "unlink", unlinking)
     return moves
 
 
@@ -705,14 +706,14 @@ def test_first_shard_is_published_last(tmp_path, moves):
 
 
 def test_set_that_cannot_be_published_leaves_nothing(tmp_path, monkeypatch):
-    replace = os.replace
+    replace = Path.replace
 
     def failing(source, target):
-        if "00001-of" in str(target):
+        if "00001-of" in target.name:
             raise OSError(errno.EIO, "fault")
         replace(source, target)
 
-    monkeypatch.setattr(os, "replace", failing)
+    monkeypatch.setattr(Path, "replace", failing)
     tensors = {f"t{n}": np.zeros(4, "f4") for n in range(3)}
     with pytest.raises(OutputError, match="fault"):
         ggufkit.save(tmp_path / "out.gguf", tensors, shard_tensors=1)
