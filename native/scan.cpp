@@ -37,8 +37,9 @@ uint64_t first_above(const uint8_t *bytes, uint64_t count, uint8_t limit) {
 // Bytes of the UTF-8 sequence at `from` whose lead byte is not ASCII; 0 where it is not valid.
 uint64_t sequence_bytes(const uint8_t *from, uint64_t left) {
     const uint8_t lead = from[0];
-    const uint64_t bytes = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-    if (bytes == 0 || bytes > left) return 0;
+    if (lead < 0xc2 || lead > 0xf4) return 0;
+    const uint64_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    if (bytes > left) return 0;
     // The second byte also rules out overlong forms, surrogates and what lies beyond U+10FFFF.
     const uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     const uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
@@ -64,6 +65,7 @@ bool is_utf8(const uint8_t *text, uint64_t length) {
     return true;
 }
 
+// A zero dim makes the product zero even where the others overflow, in whichever order they come.
 uint64_t saturating_product(uint64_t a, uint64_t b) {
     uint64_t product;
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
@@ -153,14 +155,11 @@ template <bool Wide, bool BigEndian> class Walker {
         if (n_dims > MAX_SCAN_DIMS) throw Problem{"dims-count", n_dims_at, n_dims, MAX_SCAN_DIMS};
         require(n_dims * sizeof(Word));
         Tensor tensor{name.at, name.length, at_, 1, 1, 0, n_dims, 0};
-        bool is_empty = false;
         for (uint32_t i = 0; i < n_dims; ++i) {
             const uint64_t dim = take<Word>();
             if (i == 0) tensor.width = dim;
-            is_empty |= dim == 0;
             tensor.elements = saturating_product(tensor.elements, dim);
         }
-        if (is_empty) tensor.elements = 0;  // even where the other dims overflow
         tensor.type = take<uint32_t>();
         tensor.offset = take<uint64_t>();
         return tensor;
@@ -302,6 +301,8 @@ int64_t code_points(const uint8_t *text, uint64_t length, uint32_t *points) {
     return count;
 }
 
-bool all_zero(const uint8_t *bytes, uint64_t count) { return first_above(bytes, count, 0) == count; }
+bool all_zero(const uint8_t *bytes, uint64_t count) {
+    return first_above(bytes, count, 0) == count;
+}
 
 }  // namespace ggufkit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ggufkit import _native
@@ -74,6 +74,15 @@ def only_problem(data: bytes) -> tuple[str, int, int, int]:
     return problem
 
 
+def within_bounds(data: bytes) -> None:
+    *_, end, keys, tensors, _ = _native.scan(data)
+    assert end <= len(data)
+    for key in np.frombuffer(keys, KEY_RECORD).tolist():
+        assert key[0] + key[1] <= key[5] <= key[6] <= len(data)
+    for info in np.frombuffer(tensors, TENSOR_RECORD).tolist():
+        assert info[0] + info[1] <= info[2] <= len(data)
+
+
 FORMS = [Writer(version, mark) for version, mark in product((1, 2, 3), "<>")]
 
 
@@ -116,34 +125,70 @@ def test_a_memory_map_is_read_as_bytes_are(tmp_path: Path):
         assert _native.scan(mapped) == _native.scan(data)
 
 
+@pytest.mark.parametrize("version", [0, 4, 65539, 2**32 - 1])
+def test_an_unknown_version_is_refused(version):
+    assert only_problem(Writer(version).file([], [])) == ("version", 4, version, 0)
+
+
+def one(kind: int, payload: bytes) -> bytes:
+    return Writer().file([Writer().key(b"k", kind, payload)], [])
+
+
+# The key's type lies at byte 33 of these files, its value at 37, an array's elements at 49.
 @pytest.mark.parametrize(
-    ("data", "rule"),
+    ("data", "problem"),
     [
-        (b"GGML" + bytes(20), "magic"),
-        (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "version"),
-        (b"GGUF" + struct.pack("<IQQ", 65539, 0, 0), "version"),
-        (b"GGUF" + struct.pack("<IQQ", 0, 0, 0), "version"),
-        (b"GGUF" + struct.pack("<IQ", 3, 0), "header-truncated"),
-        (Writer().file([Writer().key(b"k", 13, b"\0" * 8)], []), "value-type"),
-        (Writer().file([Writer().key(b"k", 256, b"\0" * 8)], []), "value-type"),
-        (Writer().file([Writer().key(b"k", 9, Writer().array(13, 0, b""))], []), "element-type"),
-        (Writer().file([Writer().key(b"k", 7, b"\2")], []), "bool-value"),
+        (b"GGU", ("header-truncated", 0, 4, 3)),
+        (b"PK\3\4" + bytes(20), ("magic", 0, 0x04034B50, 0)),
+        (b"GGUF\0\0\0\4" + bytes(16), ("version", 4, 0x04000000, 0)),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2, 0) + bytes(47), ("count", 8, 2, 47)),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + bytes(25), ("count", 16, 2, 25)),
+        (one(4, b"abc"), ("header-truncated", 37, 4, 3)),
+        (one(13, b"\0"), ("value-type", 33, 13, 0)),
+        (one(8, struct.pack("<Q", 9) + b"short"), ("string-length", 37, 9, 5)),
+        (one(9, struct.pack("<IQ", 13, 0)), ("element-type", 37, 13, 0)),
+        (one(9, struct.pack("<IQ", 5, 3) + bytes(11)), ("array-count", 41, 3, 11)),
+        (one(9, struct.pack("<IQQ", 8, 1, 2) + b"s"), ("string-length", 49, 2, 1)),
+        (one(9, struct.pack("<IQIQ", 9, 1, 99, 0)), ("element-type", 49, 99, 0)),
+        (one(7, b"\2"), ("bool-value", 37, 2, 0)),
+        (one(9, struct.pack("<IQ", 7, 99) + bytes(97) + b"\7\2"), ("bool-value", 146, 7, 0)),
         (
-            Writer().file([Writer().key(b"k", 9, Writer().array(7, 3, b"\1\0\xff"))], []),
-            "bool-value",
+            b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 6) + b"short",
+            ("key-length", 24, 6, 5),
         ),
-        (Writer().file([], [Writer().tensor(b"t", [1] * 33)]), "dims-count"),
+        (
+            b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 17) + bytes(16),
+            ("name-length", 24, 17, 16),
+        ),
+        (Writer().file([], [Writer().tensor(b"t", [1] * 33)]), ("dims-count", 33, 33, 32)),
+        (
+            Writer().file([], [Writer().tensor(b"t", [1] * 9)[:-25]]),
+            ("header-truncated", 37, 72, 59),
+        ),
     ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_each_broken_field_has_its_rule(data, rule):
-    assert rules(data) == [rule]
+def test_a_problem_tells_its_field_what_it_holds_and_what_was_there(data, problem):
+    assert only_problem(data) == problem
 
 
-def test_places_and_numbers_of_a_problem_are_those_of_the_field():
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"v{form.version}{form.mark}")
+def test_an_extreme_number_at_any_byte_stays_within_the_file(form):
+    rich = form.rich()
+    for at, extreme in product(range(len(rich) - 8), (0, *EXTREMES)):
+        number = form.pack("W", extreme & 0xFFFFFFFF if form.version == 1 else extreme)
+        within_bounds(rich[:at] + number + rich[at + len(number) :])
+
+
+def test_what_came_before_a_fatal_problem_is_kept():
     form = Writer()
-    data = form.file([form.key(b"key", 9, form.array(8, 1, form.pack("Q", 99) + b"short"))], [])
-    at = data.index(b"short") - 8
-    assert only_problem(data) == ("string-length", at, 99, 5)
+    keys = [form.key(b"good", 4, form.pack("I", 1)), form.key(b"bad", 77, b"")]
+    data = form.file(keys, [form.tensor(b"t", [1])])
+    _, _, kv_count, tensor_count, end, table, tensors, problems = _native.scan(data)
+    assert (kv_count, tensor_count) == (2, 1)
+    assert np.frombuffer(table, KEY_RECORD)["key_len"].tolist() == [4]
+    assert tensors == b""
+    assert [problem[:2] for problem in problems] == [("value-type", end)]
 
 
 @pytest.mark.parametrize("extreme", EXTREMES)
@@ -182,8 +227,9 @@ def test_a_product_of_dims_never_wraps(dims):
     assert infos["elements"].tolist() == [2**64 - 1]
 
 
-def test_a_zero_dim_makes_no_elements_whatever_the_others_are():
-    data = Writer().file([], [Writer().tensor(b"t", [2**63, 2**63, 0])])
+@pytest.mark.parametrize("dims", [[2**63, 2**63, 0], [0, 2**63, 2**63], [2**63, 0, 2**63]])
+def test_a_zero_dim_makes_no_elements_whatever_the_others_are(dims):
+    data = Writer().file([], [Writer().tensor(b"t", dims)])
     assert np.frombuffer(_native.scan(data)[6], TENSOR_RECORD)["elements"].tolist() == [0]
 
 
@@ -202,7 +248,10 @@ def test_arrays_nest_to_the_limit_and_no_deeper():
 def test_problems_do_not_grow_without_bound():
     form = Writer()
     keys = [form.key(b"%d" % i, 7, b"\2") for i in range(3 * _native.MAX_PROBLEMS)]
-    assert len(rules(form.file(keys, []))) <= _native.MAX_PROBLEMS
+    assert len(rules(form.file(keys, []))) == _native.MAX_PROBLEMS - 1
+    told = rules(form.file([*keys, form.key(b"k", 13, b"")], []))
+    assert len(told) == _native.MAX_PROBLEMS
+    assert told[-1] == "value-type"  # what ended the scan is never crowded out
 
 
 @given(st.data())
@@ -212,12 +261,7 @@ def test_any_mutation_of_a_file_is_scanned_within_its_bounds(data):
     raw = bytearray(form.rich())
     for _ in range(data.draw(st.integers(1, 8))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    *_, end, keys, tensors, _ = _native.scan(bytes(raw))
-    assert end <= len(raw)
-    for key in np.frombuffer(keys, KEY_RECORD).tolist():
-        assert key[0] + key[1] <= key[5] <= key[6] <= len(raw)
-    for info in np.frombuffer(tensors, TENSOR_RECORD).tolist():
-        assert info[0] + info[1] <= info[2] <= len(raw)
+    within_bounds(bytes(raw))
 
 
 @given(st.binary(max_size=200))
@@ -230,7 +274,12 @@ def packed(texts: list[bytes], form: Writer) -> bytes:
     return b"".join(form.text(text) for text in texts)
 
 
-@given(st.lists(st.binary(max_size=12), max_size=20), st.sampled_from(FORMS))
+TEXTS = st.binary(max_size=12) | st.text(max_size=30).map(str.encode)
+
+
+@example(["\u2581".encode() * 21 + b"a" * extra for extra in range(3)], Writer())
+@example(["é\u07ff\u0800\uffff\U00010000\U0010ffff\0".encode()], Writer())
+@given(st.lists(TEXTS, max_size=20), st.sampled_from(FORMS))
 @settings(deadline=None)
 def test_strings_decode_as_python_does_and_lose_nothing(texts, form):
     data = b"??" + packed(texts, form)
@@ -267,7 +316,7 @@ def test_overlong_forms_and_surrogates_are_not_utf8(text):
 @pytest.mark.parametrize("place", [(0, 3), (100, 1), (2**63, 1), (0, 2**64 - 1), (3, 1)])
 def test_decoding_outside_the_data_is_an_error(function, place):
     data = packed([b"one", b"two"], Writer())
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r"^moved$"):
         function(data, *place, True, False)
 
 
@@ -287,3 +336,51 @@ def test_zeros_are_told_from_anything_else(at):
     data[at] = 1
     assert not _native.all_zero(bytes(data), 0, 200)
     assert _native.all_zero(bytes(data), at + 1, 200)
+
+
+@pytest.mark.parametrize("place", [(0, 201), (201, 201), (5, 4), (0, 2**64 - 1)])
+def test_zeros_outside_the_data_are_not_looked_for(place):
+    with pytest.raises(ValueError, match=r"^moved$"):
+        _native.all_zero(bytes(200), *place)
+
+
+def test_only_contiguous_bytes_are_scanned():
+    data = Writer().rich()
+    assert _native.scan(np.frombuffer(data, "u1")) == _native.scan(data)
+    with pytest.raises(ValueError, match="contiguous"):
+        _native.scan(np.frombuffer(data, "u1")[::2])
+    with pytest.raises(TypeError, match="bytes-like"):
+        _native.scan("GGUF")
+
+
+@pytest.mark.parametrize("order", ["LITTLE", "BIG"])
+def test_the_official_writer_and_reader_see_the_same_fields(tmp_path: Path, order):
+    gguf = pytest.importorskip("gguf")
+    path = tmp_path / "official.gguf"
+    writer = gguf.GGUFWriter(path, "test", endianess=gguf.GGUFEndian[order])
+    writer.add_uint32("test.count", 7)
+    writer.add_array("test.tokens", ["one", "", "\u2581three"])
+    writer.add_array("test.scores", [0.5, -1.0])
+    writer.add_tensor("first", np.zeros((3, 64), np.float32))
+    writer.add_tensor("second", np.zeros(32, np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    data, reader = path.read_bytes(), gguf.GGUFReader(path)
+    _, big, _, _, end, keys, tensors, problems = _native.scan(data)
+    assert (big, problems) == (order == "BIG", [])
+    fields = [field for name, field in reader.fields.items() if not name.startswith("GGUF.")]
+    starts = [(key["key_at"] - 8, key["end"]) for key in np.frombuffer(keys, KEY_RECORD)]
+    assert starts == [(field.offset, field.offset + total(field)) for field in fields]
+    infos = np.frombuffer(tensors, TENSOR_RECORD)
+    theirs = reader.tensors
+    assert infos["elements"].tolist() == [tensor.n_elements for tensor in theirs]
+    assert infos["type"].tolist() == [tensor.tensor_type for tensor in theirs]
+    offsets = [tensor.data_offset - reader.data_offset for tensor in theirs]
+    assert infos["offset"].tolist() == offsets
+    assert end == theirs[-1].field.offset + total(theirs[-1].field)
+
+
+def total(field) -> int:
+    return sum(int(part.nbytes) for part in field.parts)
