@@ -11,7 +11,8 @@ import oracle
 from ggufkit import _native, quants
 from ggufkit.types import tensor_type
 
-USES = {row[1]: row[5] for row in _native.codecs("portable")}
+ALL = {row[1]: row[5] for row in _native.codecs("portable")}
+USES = {name: use for name, use in ALL.items() if name not in oracle.GRID_TYPES}
 WEIGHTED = [name for name, use in USES.items() if use]
 WITHOUT = [name for name, use in USES.items() if use == 1]
 

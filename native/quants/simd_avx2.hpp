@@ -108,6 +108,11 @@ KERNEL_INLINE Ints words_of(LaneOctets octets) {
     return (Ints)_mm256_shuffle_epi8((__m256i)octets, wide);
 }
 
+// Entries of a table by index; only as many bits of an index count as there are lanes for.
+KERNEL_INLINE Floats pick(Floats table, Ints index) {
+    return (Floats)_mm256_permutevar8x32_ps((__m256)table, (__m256i)index);
+}
+
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m256 pairs[8], quads[8];
     UNROLL

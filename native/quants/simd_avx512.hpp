@@ -107,6 +107,11 @@ KERNEL_INLINE Ints words_of(LaneOctets octets) {
 }
 
 // Pairs, quads and then quarters of rows change places.
+// Entries of a table by index; only as many bits of an index count as there are lanes for.
+KERNEL_INLINE Floats pick(Floats table, Ints index) {
+    return (Floats)_mm512_permutexvar_ps((__m512i)index, (__m512)table);
+}
+
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m512 pairs[16], quads[16];
     UNROLL

@@ -125,6 +125,17 @@ KERNEL_INLINE Ints words_of(LaneOctets octets) {
     return (words & static_cast<int32_t>(0xFF0000FF)) | middle | (shift_right(words, 8) & 0xFF00);
 }
 
+// Entries of a table by index; only as many bits of an index count as there are lanes for.
+KERNEL_INLINE Floats pick(Floats table, Ints index) {
+#if defined(__clang__)
+    Floats found;
+    for (int lane = 0; lane < lanes; ++lane) found[lane] = table[index[lane] & (lanes - 1)];
+    return found;
+#else
+    return __builtin_shuffle(table, index);
+#endif
+}
+
 #if GGUFKIT_LANES
 // Through memory: a forced lane count is there to be tested, not to be fast.
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {

@@ -118,6 +118,13 @@ KERNEL_INLINE Ints words_of(LaneOctets octets) {
     return (Ints)_mm_shuffle_epi8((__m128i)octets, wide);
 }
 
+// Entries of a table by index; only as many bits of an index count as there are lanes for.
+KERNEL_INLINE Floats pick(Floats table, Ints index) {
+    const __m128i first = _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
+    const Ints place = (Ints)_mm_shuffle_epi8((__m128i)((index & 3) << 2), first) + 0x03020100;
+    return (Floats)_mm_shuffle_epi8((__m128i)table, (__m128i)place);
+}
+
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     const __m128 low01 = _mm_unpacklo_ps(rows[0], rows[1]);
     const __m128 low23 = _mm_unpacklo_ps(rows[2], rows[3]);

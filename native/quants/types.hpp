@@ -40,8 +40,8 @@ constexpr Codec all_codecs[] = {
     codec<Q8_0>(),       codec<Q8_1>(),       codec<Q1_0>(),       codec<Q2_0>(),
     codec<Q2_K>(),       codec<Q3_K>(),       codec<Q4_K>(),       codec<Q5_K>(),
     codec<Q6_K>(),       codec<Q8_K>(),       codec<IQ4_NL>(),     codec<IQ4_XS>(),
-    decoder<IQ3_XXS>(),  decoder<IQ3_S>(),    decoder<IQ2_XXS>(),  decoder<IQ2_XS>(),
-    decoder<IQ2_S>(),    decoder<IQ1_S>(),    decoder<IQ1_M>(),    codec<TQ1_0>(),
+    grid_codec<IQ3_XXS>(), grid_codec<IQ3_S>(), grid_codec<IQ2_XXS>(), grid_codec<IQ2_XS>(),
+    grid_codec<IQ2_S>(), grid_codec<IQ1_S>(), grid_codec<IQ1_M>(), codec<TQ1_0>(),
     codec<TQ2_0>(),      codec<MXFP4>(),      codec<NVFP4>(),
 };
 

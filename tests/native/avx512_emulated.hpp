@@ -199,6 +199,11 @@ inline __m512 shuffle_f32x4(__m512 a, __m512 b, int picks) {
     });
 }
 
+inline __m512 permutexvar_ps(__m512i index, __m512 value) {
+    const Lanes from = lanes_of(value), at = lanes_of(index);
+    return floats([&](int k) { return from.f[at.i[k] & 15]; });
+}
+
 inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value); }
 
 }  // namespace emulated
@@ -223,6 +228,7 @@ inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value
 #define _mm512_min_ps emulated::min_ps
 #define _mm512_packs_epi32 emulated::packs_epi32
 #define _mm512_packus_epi16 emulated::packus_epi16
+#define _mm512_permutexvar_ps emulated::permutexvar_ps
 #define _mm512_roundscale_ps emulated::roundscale_ps
 #define _mm512_shuffle_epi8 emulated::shuffle_epi8
 #define _mm512_shuffle_f32x4 emulated::shuffle_f32x4

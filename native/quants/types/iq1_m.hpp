@@ -2,7 +2,7 @@
 // index and the sign of its shift in a nibble, and for every two a scale of 3 bits; the scale of
 // those is spread over the upper nibbles of the four words of scales.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/split_block.hpp"
 #include "iq1.hpp"
 
 namespace {
@@ -28,6 +28,56 @@ struct IQ1_M {
         }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq1;
+    static constexpr Weights weights = weights_taken;
+
+    struct Rule {
+        static constexpr int size = 16;
+        using Sums = ApartSums<size>;
+        static constexpr float least = 1e-7f;
+        static bool lowered(int choice, int group) { return choice >> (1 - group) & 1; }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        SplitBlock<Rule::size> found;
+        const int64_t wrong = SplitBlockFit<Rule>(x, importance, neighbours, found).run();
+        Block block = {};
+        for (int i = 0; i < 32; ++i) {
+            block.points[i] = static_cast<uint8_t>(found.points[i]);
+            block.nibbles[i / 2] |= static_cast<uint8_t>((found.points[i] >> 8) << i % 2 * 4);
+        }
+        if (found.highest_scale != 0.0f) {
+            const uint16_t d = half_of_float(store_scales(x, found, block) * 1.1125f);  // fudged
+            for (int i = 0; i < 4; ++i) {
+                block.scales[i] |= static_cast<uint16_t>((d >> 4 * i & 15) << 12);
+            }
+        }
+        write(bytes, block);
+        return wrong;
+    }
+
+    // Stores the levels of scales and what is lowered; returns the scale that then fits best.
+    static float store_scales(const float *x, const SplitBlock<Rule::size> &found, Block &block) {
+        const float d = found.highest_scale / 15.0f, inverse = 1.0f / d;
+        float product = 0.0f, square = 0.0f;
+        for (int i = 0; i < 16; ++i) {
+            const int level = found.scale_level(i, inverse);
+            block.scales[i / 4] |= static_cast<uint16_t>(level << i % 4 * 3);
+            for (int j = 0; j < 16; ++j) {
+                const int at = 16 * i + j;
+                const bool lowered = Rule::lowered(found.choices[i], j / 8);
+                const int code = iq1_codes[found.points[at / 8]] >> at % 8 * 2 & 3;
+                const float value = values_of(lowered)[code] * static_cast<float>(2 * level + 1);
+                product += found.weights[at] * value * x[at];
+                square += found.weights[at] * value * value;
+            }
+            if (Rule::lowered(found.choices[i], 0)) block.nibbles[i] |= 0x08;
+            if (Rule::lowered(found.choices[i], 1)) block.nibbles[i] |= 0x80;
+        }
+        return square > 0.0f ? product / square : d;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

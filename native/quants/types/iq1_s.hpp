@@ -1,7 +1,7 @@
 // IQ1_S: 32 points of a grid of 2048 in eight dimensions, their upper three bits apart, and for
 // every four a scale of 3 bits and the sign of a shift; the scale of those.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/split_block.hpp"
 #include "iq1.hpp"
 
 namespace {
@@ -22,6 +22,37 @@ struct IQ1_S {
         float scale(int i, float d) const { return d * (2 * (groups[i / 4] >> 12 & 7) + 1); }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq1;
+    static constexpr Weights weights = weights_required;
+
+    struct Rule {
+        static constexpr int size = 32;
+        using Sums = TogetherSums<size>;
+        static constexpr float least = 1e-12f;
+        static bool lowered(int choice, int) { return choice == 1; }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        SplitBlock<Rule::size> found;
+        const int64_t wrong = SplitBlockFit<Rule>(x, importance, neighbours, found).run();
+        Block block = {};
+        for (int i = 0; i < 32; ++i) {
+            block.points[i] = static_cast<uint8_t>(found.points[i]);
+            block.groups[i / 4] |= static_cast<uint16_t>((found.points[i] >> 8) << i % 4 * 3);
+        }
+        if (found.highest_scale != 0.0f) {
+            const float d = found.highest_scale / 15.0f;
+            block.d = half_of_float(d * 1.125f);  // ggml's fudge factor
+            for (int i = 0; i < 8; ++i) {
+                const int level = found.scale_level(i, 1.0f / d) | found.choices[i] << 3;
+                block.groups[i] |= static_cast<uint16_t>(level << 12);
+            }
+        }
+        write(bytes, block);
+        return wrong;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

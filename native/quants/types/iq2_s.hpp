@@ -1,7 +1,7 @@
 // IQ2_S: 32 points of a grid of 1024 in eight dimensions, their upper two bits apart, eight signs
 // each, and for every two of them a scale of 4 bits; the scale of those.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/grid_block.hpp"
 #include "grids.hpp"
 
 namespace {
@@ -25,6 +25,45 @@ struct IQ2_S {
         }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq2_s;
+    static constexpr Weights weights = weights_taken;
+
+    struct Rule {
+        using Shape = GridShape<16, 8, 3>;
+        static constexpr int candidates = 19;
+        static constexpr float step = 0.1f, spread = 2.0f, least = 1e-8f;
+        static constexpr bool even_signs = false;
+        static constexpr Again again = Again::where_off_grid;
+
+        static float plain_weight(float x_squared, float mean_square) {
+            return 0.25f * mean_square + x_squared;
+        }
+
+        static void start(const GridPart<Shape> (&)[16], const float (&highest)[16],
+                          float (&ranges)[16], float (&scales)[16]) {
+            start_at_highest<Shape>(highest, ranges, scales);
+        }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        GridBlock<Rule::Shape> found;
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        Block block = {};
+        for (int i = 0; i < 32; ++i) {
+            block.points[i] = static_cast<uint8_t>(found.points[i]);
+            block.uppers[i / 4] |= static_cast<uint8_t>((found.points[i] >> 8) << i % 4 * 2);
+            block.signs[i] = found.signs[i];
+        }
+        if (found.highest_scale != 0.0f) {
+            const float d = found.highest_scale / 31.0f;
+            block.d = half_of_float(d * 0.9875f);  // ggml's fudge factor
+            found.store_scale_levels(1.0f / d, block.scales);
+        }
+        write(bytes, block);
+        return wrong;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

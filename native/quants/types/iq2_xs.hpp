@@ -1,7 +1,7 @@
 // IQ2_XS: 32 points of a grid of 512 in eight dimensions, seven stored signs each, and for every
 // two of them a scale of 4 bits; the scale of those.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/grid_block.hpp"
 #include "grids.hpp"
 
 namespace {
@@ -22,6 +22,42 @@ struct IQ2_XS {
         }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq2_xs;
+    static constexpr Weights weights = weights_required;
+
+    struct Rule {
+        using Shape = GridShape<16, 8, 3>;
+        static constexpr int candidates = 19;
+        static constexpr float step = 0.1f, spread = 1.0f, least = 1e-15f;
+        static constexpr bool even_signs = true;
+        static constexpr Again again = Again::where_off_grid;
+
+        static float plain_weight(float, float) { return 0.0f; }  // never asked for
+
+        static void start(const GridPart<Shape> (&)[16], const float (&highest)[16],
+                          float (&ranges)[16], float (&scales)[16]) {
+            start_at_highest<Shape>(highest, ranges, scales);
+        }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        GridBlock<Rule::Shape> found;
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        Block block = {};
+        if (found.highest_scale != 0.0f) {
+            const float d = found.highest_scale / 31.0f;
+            block.d = half_of_float(d);
+            for (int i = 0; i < 32; ++i) {
+                block.points_and_signs[i] =
+                    static_cast<uint16_t>(found.points[i] | found.signs[i] << 9);
+            }
+            found.store_scale_levels(1.0f / d, block.scales);
+        }
+        write(bytes, block);
+        return wrong;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -1,7 +1,8 @@
 // IQ2_XXS: 32 points of a grid of 256 in eight dimensions, seven stored signs each, and for every
 // four of them a scale of 4 bits; the scale of those.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/grid_block.hpp"
+#include "../searches/positive.hpp"
 #include "grids.hpp"
 
 namespace {
@@ -23,6 +24,48 @@ struct IQ2_XXS {
         Group groups[8];
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq2_xxs;
+    static constexpr Weights weights = weights_required;
+
+    struct Rule {
+        using Shape = GridShape<32, 8, 3>;
+        static constexpr int candidates = 13;
+        static constexpr float step = 0.1f, spread = 1.0f, least = 1e-15f;
+        static constexpr bool even_signs = true;
+        static constexpr Again again = Again::all;
+
+        static float plain_weight(float, float) { return 0.0f; }  // never asked for
+
+        static void start(const GridPart<Shape> (&parts)[8], const float (&)[8],
+                          float (&ranges)[8], float (&scales)[8]) {
+            for (int i = 0; i < 8; ++i) {
+                int32_t levels[32];
+                scales[i] = PositiveSearch<32, 4, float>(parts[i].x, parts[i].weights).run(levels);
+                ranges[i] = scales[i] * 3.0f;
+            }
+        }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        GridBlock<Rule::Shape> found;
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        Block block = {};
+        if (found.highest_scale != 0.0f) {
+            const float d = found.highest_scale / 31.0f;
+            block.d = half_of_float(d);
+            for (int i = 0; i < 8; ++i) {
+                for (int j = 0; j < 4; ++j) {
+                    block.groups[i].points[j] = static_cast<uint8_t>(found.points[4 * i + j]);
+                }
+                block.groups[i].signs_and_scale =
+                    found.packed_signs(i) | found.scale_level(i, 1.0f / d) << 28;
+            }
+        }
+        write(bytes, block);
+        return wrong;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -1,7 +1,7 @@
 // IQ3_S: 64 points of a grid of 512 in four dimensions, their ninth bits apart, a sign for each
 // element, and for every eight points a scale of 4 bits; the scale of those.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/grid_block.hpp"
 #include "grids.hpp"
 
 namespace {
@@ -28,6 +28,48 @@ struct IQ3_S {
         }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq3_s;
+    static constexpr Weights weights = weights_taken;
+
+    struct Rule {
+        using Shape = GridShape<32, 4, 8>;
+        static constexpr int candidates = 19;
+        static constexpr float step = 0.2f, spread = 2.0f, least = 0x1p-149f;
+        static constexpr bool even_signs = false;
+        static constexpr Again again = Again::all_if_any_off_grid;
+
+        static float plain_weight(float x_squared, float) { return x_squared; }
+
+        static void start(const GridPart<Shape> (&)[8], const float (&highest)[8],
+                          float (&ranges)[8], float (&scales)[8]) {
+            start_at_highest<Shape>(highest, ranges, scales);
+        }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        GridBlock<Rule::Shape> found;
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        Block block = {};
+        int place = 0;
+        for (int i = 0; i < 8; ++i) {
+            if (found.empty[i]) continue;  // ggml then puts what follows one place earlier
+            for (int j = 0; j < 8; ++j) {
+                const int point = found.points[8 * i + j];
+                block.points[8 * place + j] = static_cast<uint8_t>(point);
+                block.ninths[i] |= static_cast<uint8_t>((point >> 8) << j);
+            }
+            memcpy(block.signs + 4 * place++, found.signs + 4 * i, 4);
+        }
+        if (found.highest_scale != 0.0f) {
+            const float d = found.highest_scale / 31.0f;
+            block.d = half_of_float(d * 1.033f);  // ggml's fudge factor
+            found.store_scale_levels(1.0f / d, block.scales);
+        }
+        write(bytes, block);
+        return wrong;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

@@ -1,7 +1,7 @@
 // IQ3_XXS: 64 points of a grid of 256 in four dimensions, seven stored signs for every two, and
 // for every eight a scale of 4 bits; the scale of those.
 #pragma once
-#include "../codec.hpp"
+#include "../searches/grid_block.hpp"
 #include "grids.hpp"
 
 namespace {
@@ -26,6 +26,41 @@ struct IQ3_XXS {
         }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
+
+    static constexpr GridName grid = grid_iq3_xxs;
+    static constexpr Weights weights = weights_taken;
+
+    struct Rule {
+        using Shape = GridShape<32, 4, 8>;
+        static constexpr int candidates = 31;
+        static constexpr float step = 0.2f, spread = 2.0f, least = 1e-8f;
+        static constexpr bool even_signs = true;
+        static constexpr Again again = Again::where_off_grid;
+
+        static float plain_weight(float x_squared, float) { return x_squared; }
+
+        static void start(const GridPart<Shape> (&)[8], const float (&highest)[8],
+                          float (&ranges)[8], float (&scales)[8]) {
+            start_at_highest<Shape>(highest, ranges, scales);
+        }
+    };
+
+    static int64_t encode_block(const float *x, const float *importance,
+                                const Neighbours &neighbours, uint8_t *bytes) {
+        GridBlock<Rule::Shape> found;
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        Block block = {};
+        if (found.highest_scale != 0.0f) {
+            const float d = found.highest_scale / 31.0f;
+            block.d = half_of_float(d * 1.0125f);  // ggml's fudge factor
+            for (int i = 0; i < 64; ++i) block.points[i] = static_cast<uint8_t>(found.points[i]);
+            for (int i = 0; i < 8; ++i) {
+                block.signs_and_scales[i] = found.packed_signs(i) | found.scale_level(i, 1.0f / d) << 28;
+            }
+        }
+        write(bytes, block);
+        return wrong;
+    }
 
     static void decode_block(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);

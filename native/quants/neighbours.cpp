@@ -1,0 +1,193 @@
+#include "neighbours.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "types/grid_codes.hpp"
+
+namespace {
+
+struct Grid {
+    const uint16_t *codes;
+    int count;
+    int dimensions, levels;
+    int shells;   // how many different distances ggml goes out
+    bool rounds;  // a point is sought for what rounds to it, so that some neighbours are idle
+};
+
+Grid grid_named(GridName name) {
+    switch (name) {
+        case grid_iq2_xxs: return {iq2_xxs_codes, 256, 8, 3, 2, true};
+        case grid_iq2_xs: return {iq2_xs_codes, 512, 8, 3, 2, true};
+        case grid_iq2_s: return {iq2_s_codes, 1024, 8, 3, 1, true};
+        case grid_iq1: return {iq1_codes, 2048, 8, 3, 3, false};
+        case grid_iq3_xxs: return {iq3_xxs_codes, 256, 4, 8, 2, true};
+        default: return {iq3_s_codes, 512, 4, 8, 3, true};
+    }
+}
+
+using Levels = std::array<int8_t, 8>;
+
+int power(int base, int exponent) { return exponent == 0 ? 1 : base * power(base, exponent - 1); }
+
+class Builder {
+public:
+    Builder(const Grid &grid, int lanes)
+        : grid_(grid), lanes_(lanes), half_(power(grid.levels, grid.dimensions / 2)) {
+        const int bits = grid.levels == 3 ? 2 : 3;
+        for (int i = 0; i < grid.count; ++i) {
+            Levels levels{};
+            for (int k = 0; k < grid.dimensions; ++k) {
+                levels[k] = static_cast<int8_t>(grid.codes[i] >> bits * k & ((1 << bits) - 1));
+            }
+            points_.push_back(levels);
+        }
+        upper_ = distances_from_halves(0);
+        lower_ = distances_from_halves(grid.dimensions / 2);
+    }
+
+    void build() {
+        const int count = half_ * half_;
+        cells.reserve(count);
+        pruned.reserve(count);
+        for (int cell = 0; cell < count; ++cell) {
+            measure(cell);
+            const std::vector<int> near = nearest();
+            cells.push_back(keep(near));
+            pruned.push_back(grid_.rounds ? keep(without_idle(levels_of(cell), near)) : cells[cell]);
+        }
+    }
+
+    std::vector<Cell> cells, pruned;
+    std::vector<uint32_t> codes;
+    std::vector<uint16_t> indices;
+
+private:
+    Levels levels_of(int cell) const {
+        Levels levels{};
+        for (int k = grid_.dimensions - 1; k >= 0; --k, cell /= grid_.levels) {
+            levels[k] = static_cast<int8_t>(cell % grid_.levels);
+        }
+        return levels;
+    }
+
+    // Squared distances of all grid points from all points, in half of the dimensions.
+    std::vector<uint8_t> distances_from_halves(int first) const {
+        std::vector<uint8_t> distances;
+        const int dimensions = grid_.dimensions / 2;
+        for (int half = 0; half < half_; ++half) {
+            const Levels levels = levels_of(half);  // in the last dimensions
+            for (const Levels &point : points_) {
+                int sum = 0;
+                for (int k = 0; k < dimensions; ++k) {
+                    const int apart = levels[dimensions + k] - point[first + k];
+                    sum += apart * apart;
+                }
+                distances.push_back(static_cast<uint8_t>(sum));
+            }
+        }
+        return distances;
+    }
+
+    void measure(int cell) {
+        const uint8_t *upper = &upper_[cell / half_ * grid_.count];
+        const uint8_t *lower = &lower_[cell % half_ * grid_.count];
+        distances_.resize(grid_.count);
+        for (int i = 0; i < grid_.count; ++i) {
+            distances_[i] = static_cast<uint8_t>(upper[i] + lower[i]);
+        }
+    }
+
+    // The grid points of the nearest shells, by distance and index; a point on the grid alone.
+    std::vector<int> nearest() const {
+        std::array<bool, 256> occurs{};
+        for (uint8_t distance : distances_) occurs[distance] = true;
+        std::vector<int> found;
+        const int shells = occurs[0] ? 1 : grid_.shells;
+        for (int distance = 0, shell = 0; distance < 256 && shell < shells; ++distance) {
+            if (!occurs[distance]) continue;
+            ++shell;
+            for (int i = 0; i < grid_.count; ++i) {
+                if (distances_[i] == distance) found.push_back(i);
+            }
+        }
+        return found;
+    }
+
+    // A neighbour in the box between the point and a later neighbour is never farther from what
+    // rounds to the point, in any dimension and so not in ggml's sum either.
+    std::vector<int> without_idle(const Levels &center, const std::vector<int> &near) const {
+        std::vector<int> kept;
+        for (int candidate : near) {
+            const bool idle = std::any_of(kept.begin(), kept.end(), [&](int earlier) {
+                return in_box(center, points_[earlier], points_[candidate]);
+            });
+            if (!idle) kept.push_back(candidate);
+        }
+        return kept;
+    }
+
+    bool in_box(const Levels &center, const Levels &inner, const Levels &outer) const {
+        for (int k = 0; k < grid_.dimensions; ++k) {
+            const int a = inner[k] - center[k], b = outer[k] - center[k];
+            if (a > 0 ? b < a : (a < 0 && b > a)) return false;
+        }
+        return true;
+    }
+
+    Cell keep(const std::vector<int> &near) {
+        const int count = static_cast<int>(near.size());
+        const int chunks = (count + lanes_ - 1) / lanes_;
+        const Cell cell = {static_cast<uint32_t>(codes.size()), static_cast<uint16_t>(chunks),
+                           distances_[near[0]] == 0};
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+            for (int lane = 0; lane < lanes_; ++lane) {
+                const int i = lane * chunks + chunk;
+                const int point = near[i < count ? i : 0];
+                codes.push_back(code_of(points_[point]));
+                indices.push_back(static_cast<uint16_t>(point));
+            }
+        }
+        return cell;
+    }
+
+    uint32_t code_of(const Levels &levels) const {
+        const int level_bits = grid_.levels == 3 ? 2 : 3;
+        uint32_t code = 0;
+        for (int k = 0; k < grid_.dimensions; ++k) {
+            code |= ((levels[k] | static_cast<uint32_t>(k) << level_bits) & 15) << 4 * k;
+        }
+        return code;
+    }
+
+    Grid grid_;
+    int lanes_, half_;
+    std::vector<Levels> points_;
+    std::vector<uint8_t> upper_, lower_, distances_;
+};
+
+struct Made {
+    Made(GridName grid, int lanes) : builder(grid_named(grid), lanes) {
+        builder.build();
+        view = {builder.cells.data(), builder.pruned.data(), builder.codes.data(),
+                builder.indices.data()};
+    }
+    Builder builder;
+    Neighbours view;
+};
+
+}  // namespace
+
+const Neighbours *ggufkit_neighbours(GridName grid, int lanes) {
+    static std::mutex mutex;
+    static std::map<std::pair<int, int>, std::unique_ptr<const Made>> all;
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto &made = all[{grid, lanes}];
+    if (!made) made = std::make_unique<const Made>(grid, lanes);
+    return &made->view;
+}

@@ -1,0 +1,191 @@
+// From a super-block of 256 elements to parts with signs, weights, points and scales, for all
+// types on the grids of IQ2 and IQ3.
+//
+// A type's Rule says
+//   Shape, step, candidates, again   what grid.hpp reads;
+//   grid                             the name of its grid;
+//   spread                           how often the mean square counts in importance;
+//   plain_weight                     a weight where there is no importance;
+//   least                            what highest element makes a part more than zeros;
+//   even_signs                       whether seven of eight signs are stored.
+#pragma once
+#include "../codec.hpp"
+#include "grid.hpp"
+
+namespace {
+
+constexpr int superblock_size = 256;
+
+// sigma2 of ggml.
+KERNEL_INLINE float mean_square_of(const float *x, float spread) {
+    float sum = 0.0f;
+    for (int i = 0; i < superblock_size; ++i) sum += x[i] * x[i];
+    return spread * sum / superblock_size;
+}
+
+// The first element that is not finite, or the first of all.
+inline int suspect(const float *x, int count) {
+    for (int i = 0; i < count; ++i) {
+        if (!is_finite(x[i])) return i;
+    }
+    return 0;
+}
+
+// What makes up a block, in order of elements. `empty` parts hold zeros.
+template <class Shape>
+struct GridBlock {
+    static constexpr int parts = superblock_size / Shape::size;
+    float scales[parts] = {};
+    uint16_t points[superblock_size / Shape::dimensions] = {};
+    uint8_t signs[superblock_size / 8] = {};
+    bool empty[parts] = {};
+    float highest_scale = 0.0f;
+
+    // The level of a part's scale, from 0 to 15.
+    uint32_t scale_level(int part, float inverse) const {
+        const int level = nearest_int(0.5f * (inverse * scales[part] - 1.0f));
+        return static_cast<uint32_t>(maximum(0, minimum(15, level)));
+    }
+
+    // Those of all parts, two to a byte.
+    void store_scale_levels(float inverse, uint8_t (&bytes)[parts / 2]) const {
+        for (int i = 0; i < parts; ++i) {
+            bytes[i / 2] |= static_cast<uint8_t>(scale_level(i, inverse) << i % 2 * 4);
+        }
+    }
+
+    // Four times seven signs, of the 32 elements from 32 * i on.
+    uint32_t packed_signs(int i) const {
+        uint32_t packed = 0;
+        for (int j = 0; j < 4; ++j) packed |= static_cast<uint32_t>(signs[4 * i + j]) << 7 * j;
+        return packed;
+    }
+};
+
+template <class Rule>
+class GridBlockFit {
+    using Shape = typename Rule::Shape;
+    static constexpr int size = Shape::size, parts = superblock_size / size;
+
+public:
+    GridBlockFit(const float *x, const float *importance, const Neighbours &grid)
+        : x_(x), importance_(importance), grid_(grid) {}
+
+    // Returns nothing_wrong, or an element of the part at which ggml aborts.
+    int64_t run(GridBlock<Shape> &block) {
+        const float mean_square = mean_square_of(x_, Rule::spread);
+        for (int i = 0; i < parts; ++i) {
+            weigh(i, mean_square);
+            for (int j = 0; j < size; j += 8) block.signs[(i * size + j) / 8] = take_signs(i, j);
+            highest_[i] = highest_of(parts_[i].x);
+        }
+        Rule::start(parts_, highest_, ranges_, scales_);
+        for (int i = 0; i < parts; ++i) {
+            if (!fit(i, block)) return i * size + suspect(x_ + i * size, size);
+        }
+        return nothing_wrong;
+    }
+
+private:
+    void weigh(int i, float mean_square) {
+        const float *x = x_ + i * size;
+        GridPart<Shape> &part = parts_[i];
+        if (importance_) {
+            const float *importance = importance_ + i * size;
+            for (int j = 0; j < size; ++j) {
+                part.weights[j] = importance[j] * square_root(mean_square + x[j] * x[j]);
+            }
+        } else {
+            for (int j = 0; j < size; ++j) {
+                part.weights[j] = Rule::plain_weight(x[j] * x[j], mean_square);
+            }
+        }
+        for (int j = 0; j < size; ++j) part.roots[j] = square_root(part.weights[j]);
+        for (int j = 0; j < size; ++j) part.x[j] = x[j] >= 0.0f ? x[j] : -x[j];
+    }
+
+    // The signs of eight elements from the `first` of a part on. Of an odd number, that of the
+    // element that matters least is turned round.
+    uint8_t take_signs(int i, int first) {
+        const float *x = x_ + i * size + first;
+        uint32_t signs = 0;
+        for (int j = 0; j < 8; ++j) signs |= (x[j] >= 0.0f ? 0u : 1u) << j;
+        if (Rule::even_signs && __builtin_parity(signs)) {
+            const float *weights = parts_[i].weights + first;
+            float least = weights[0] * x[0] * x[0];
+            int at = 0;
+            for (int j = 1; j < 8; ++j) {
+                const float matter = weights[j] * x[j] * x[j];
+                at = matter < least ? j : at;
+                least = matter < least ? matter : least;
+            }
+            parts_[i].x[first + at] = -parts_[i].x[first + at];
+            signs ^= 1u << at;
+        }
+        return static_cast<uint8_t>(Rule::even_signs ? signs & 127 : signs);
+    }
+
+    static float highest_of(const float *x) {
+        float highest = x[0];
+        for (int j = 1; j < size; ++j) highest = maximum(highest, x[j]);
+        return highest;
+    }
+
+    bool fit(int i, GridBlock<Shape> &block) {
+        uint8_t *signs = block.signs + i * size / 8;
+        if (highest_[i] < Rule::least || ranges_[i] <= 0.0f) {
+            block.empty[i] = true;
+            memset(signs, 0, size / 8);
+            return true;
+        }
+        GridFit<Shape> found;
+        if (!fit_to_grid<Rule>(parts_[i], grid_, ranges_[i], scales_[i], found)) return false;
+        memcpy(block.points + i * Shape::groups, found.points, sizeof found.points);
+        for (int j = 0; found.flipped && j < size / 8; ++j) {
+            signs[j] ^= Rule::even_signs ? 127 : 255;
+        }
+        block.scales[i] = found.scale;
+        block.highest_scale = maximum(block.highest_scale, found.scale);
+        return true;
+    }
+
+    const float *x_, *importance_;
+    const Neighbours &grid_;
+    GridPart<Shape> parts_[parts];
+    float highest_[parts], ranges_[parts], scales_[parts];
+};
+
+// Where most types start to look for a scale: at what takes the highest element to the highest
+// level.
+template <class Shape, int Parts>
+KERNEL_INLINE void start_at_highest(const float (&highest)[Parts], float (&ranges)[Parts],
+                                    float (&scales)[Parts]) {
+    for (int i = 0; i < Parts; ++i) {
+        ranges[i] = highest[i];
+        scales[i] = highest[i] / (2 * Shape::levels - 1);
+    }
+}
+
+template <class Type>
+int64_t encode_on_grid(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                       const float *weights) {
+    const Neighbours &grid = *ggufkit_neighbours(Type::grid, portable ? 1 : lanes);
+    const int64_t blocks_of_row = width / superblock_size;
+    for (int64_t block = 0; block < rows * blocks_of_row; ++block) {
+        const int64_t column = block % blocks_of_row * superblock_size;
+        const int64_t wrong = Type::encode_block(src + block * superblock_size,
+                                                 weights ? weights + column : nullptr, grid,
+                                                 dst + block * Type::block_bytes);
+        if (wrong != nothing_wrong) return block * superblock_size + wrong;
+    }
+    return nothing_wrong;
+}
+
+// For a type whose encode_block takes importance, or null, and neighbours.
+template <class Type>
+constexpr Codec grid_codec() {
+    return {Type::id,      Type::name,           Type::block_size, Type::block_bytes,
+            Type::weights, encode_on_grid<Type>, decode<Type>,     validate<Type>};
+}
+
+}  // namespace

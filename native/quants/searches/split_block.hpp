@@ -1,0 +1,195 @@
+// From a super-block of 256 elements to parts with three levels, for IQ1_S and IQ1_M: points of
+// the grid of 2048, a scale for each part and which of its groups are lowered.
+//
+// A type's Rule says
+//   size, Sums       elements of a part, and how their sums depend on what is lowered;
+//   least            what highest element makes a part more than zeros;
+//   lowered          whether a group of a part is lowered by a choice.
+#pragma once
+#include "../types/grid_codes.hpp"
+#include "grid_block.hpp"
+#include "split.hpp"
+
+namespace {
+
+template <int Size>
+struct SplitBlock {
+    static constexpr int parts = superblock_size / Size;
+    float weights[superblock_size];
+    float scales[parts] = {};
+    int choices[parts] = {};
+    uint16_t points[superblock_size / 8] = {};
+    float highest_scale = 0.0f;
+
+    // The level of a part's scale, from 0 to 7.
+    int scale_level(int part, float inverse) const {
+        const int level = nearest_int(0.5f * (inverse * scales[part] - 1.0f));
+        return maximum(0, minimum(7, level));
+    }
+};
+
+KERNEL_INLINE const float (&values_of(bool lowered))[3] {
+    return lowered ? lowered_values : raised_values;
+}
+
+template <class Rule>
+class SplitBlockFit {
+    static constexpr int size = Rule::size, groups = size / 8;
+    using Sums = typename Rule::Sums;
+
+public:
+    SplitBlockFit(const float *x, const float *importance, const Neighbours &grid,
+                  SplitBlock<size> &block)
+        : x_(x), importance_(importance), grid_(grid), block_(block) {}
+
+    // Returns nothing_wrong, or an element of the part at which ggml aborts, or reads what lies
+    // behind the tensor: it does where no distance to a neighbour is a finite number.
+    int64_t run() {
+        weigh();
+        for (int i = 0; i < block_.parts; ++i) {
+            if (!fit(i)) return i * size + suspect(x_ + i * size, size);
+        }
+        return nothing_wrong;
+    }
+
+private:
+    void weigh() {
+        const float mean_square = mean_square_of(x_, 2.0f);
+        for (int i = 0; i < superblock_size; ++i) {
+            const float square = x_[i] * x_[i];
+            block_.weights[i] =
+                importance_ ? importance_[i] * square_root(mean_square + square) : square;
+        }
+    }
+
+    bool fit(int i) {
+        const float *x = x_ + i * size;
+        float highest = absolute(x[0]);
+        for (int j = 1; j < size; ++j) highest = maximum(highest, absolute(x[j]));
+        if (highest < Rule::least) return true;
+        int order[size];
+        Split split = find_split(i, highest, order);
+        if (split.choice < 0) return true;
+        uint8_t levels[size];
+        for (int j = 0; j < size; ++j) {
+            const int level = (j >= split.first) + (j >= split.second);
+            levels[order[j]] = static_cast<uint8_t>(split.scale < 0.0f ? 2 - level : level);
+        }
+        if (split.scale < 0.0f) {
+            split.scale = -split.scale;
+            split.choice = Sums::choices - 1 - split.choice;
+        }
+        return place(i, levels, split);
+    }
+
+    Split find_split(int i, float highest, int *order) const {
+        const float *x = x_ + i * size, *weights = block_.weights + i * size;
+        if constexpr (!portable) {
+            if (suits(x, weights)) {
+                sort_order_in_lanes<size>(x, order);
+                return best_split_in_lanes<size>(Sums(x, weights, order), highest);
+            }
+        }
+        sort_order<size>(x, order);
+        return best_split<size>(Sums(x, weights, order), highest);
+    }
+
+    // Whether no sum overflows and no NaN gets in the way.
+    static bool suits(const float *x, const float *weights) {
+        uint32_t strange = 0;
+        for (int j = 0; j < size; j += lanes) {
+            const Floats weight = load(weights + j);
+            const Mask fits =
+                both(less(absolute(load(x + j)), splat(1e8f)), less(weight, splat(1e8f)));
+            strange |= lanes_in(both(fits, opposite(less(weight, splat(0.0f))))) ^ all_lanes;
+        }
+        return strange == 0;
+    }
+
+    // Moves the part's groups to points of the grid.
+    bool place(int i, const uint8_t *levels, Split split) {
+        bool all_on_grid = true;
+        for (int group = 0; group < groups; ++group) {
+            int number = 0;
+            for (int j = 0; j < 8; ++j) number = number * 3 + levels[8 * group + j];
+            const Cell &cell = grid_.cells[number];
+            uint32_t entry = cell.first;
+            if (!cell.on_grid) {
+                all_on_grid = false;
+                const bool lowered = Rule::lowered(split.choice, group);
+                if (!nearest(cell, i * size + 8 * group, split.scale, lowered, entry)) return false;
+            }
+            block_.points[i * groups + group] = grid_.points[entry];
+        }
+        if (!all_on_grid) split.scale = refined(i, split);
+        block_.scales[i] = split.scale;
+        block_.choices[i] = split.choice;
+        block_.highest_scale = maximum(block_.highest_scale, split.scale);
+        return split.scale >= 0.0f;
+    }
+
+    // iq1_find_best_neighbour2 of ggml.
+    bool nearest(const Cell &cell, int at, float scale, bool lowered, uint32_t &found) const {
+        const float(&values)[3] = values_of(lowered);
+        float tables[8][4] = {};
+        for (int j = 0; j < 8; ++j) {
+            for (int level = 0; level < 3; ++level) {
+                const float apart = scale * values[level] - x_[at + j];
+                tables[j][level] = block_.weights[at + j] * apart * apart;
+            }
+        }
+        if constexpr (portable) {
+            return nearest_in_turn(cell, tables, found);
+        } else {
+            return nearest_in_lanes(cell, tables, found);
+        }
+    }
+
+    bool nearest_in_turn(const Cell &cell, const float (&tables)[8][4], uint32_t &found) const {
+        float least = largest_float;
+        for (uint32_t entry = cell.first; entry < cell.first + cell.chunks; ++entry) {
+            float distance = 0.0f;
+            for (int j = 0; j < 8; ++j) distance += tables[j][grid_.codes[entry] >> 4 * j & 3];
+            if (distance < least) {
+                least = distance;
+                found = entry;
+            }
+        }
+        return least < largest_float;
+    }
+
+    bool nearest_in_lanes(const Cell &cell, const float (&tables)[8][4], uint32_t &found) const {
+        LevelTables<8, 4> table;
+        memcpy(&table, tables, sizeof table);
+        Floats least = splat(largest_float);
+        Ints chunk = splat(0);
+        for (int k = 0; k < cell.chunks; ++k) {
+            const Floats now = table.sums(grid_.codes + cell.first + k * lanes);
+            const Mask nearer = less(now, least);
+            chunk = select(nearer, splat(k), chunk);
+            least = select(nearer, now, least);
+        }
+        int lane = 0;
+        for (int i = 1; i < lanes; ++i) lane = least[i] < least[lane] ? i : lane;
+        found = cell.first + static_cast<uint32_t>(chunk[lane] * lanes + lane);
+        return least[lane] < largest_float;
+    }
+
+    float refined(int i, const Split &split) const {
+        float product = 0.0f, square = 0.0f;
+        for (int j = 0; j < size; ++j) {
+            const int at = i * size + j;
+            const bool lowered = Rule::lowered(split.choice, j / 8);
+            const float value = values_of(lowered)[iq1_codes[block_.points[at / 8]] >> at % 8 * 2 & 3];
+            product += block_.weights[at] * value * x_[at];
+            square += block_.weights[at] * value * value;
+        }
+        return product > 0.0f && square > 0.0f ? product / square : split.scale;
+    }
+
+    const float *x_, *importance_;
+    const Neighbours &grid_;
+    SplitBlock<size> &block_;
+};
+
+}  // namespace
