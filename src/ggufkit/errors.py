@@ -14,12 +14,15 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── MissingKeyError (KeyError)        no such metadata key
     ├── MissingTensorError (KeyError)     no such tensor
     ├── ClosedError (ValueError)          the model was closed
+    ├── CheckpointError (ValueError)      a Hugging Face checkpoint that cannot be read or converted
     ├── OutputError (OSError)             the output cannot be written
     │   └── DiskSpaceError                not enough free space, found out before writing
     └── MissingExtraError (ImportError)   an optional dependency is not installed
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
@@ -107,6 +110,21 @@ class MissingKeyError(GGUFError, KeyError):
 
 class MissingTensorError(GGUFError, KeyError):
     """There is no such tensor."""
+
+
+class CheckpointError(GGUFError, ValueError):
+    """A Hugging Face checkpoint cannot be read or converted; `problems` lists all that is wrong."""
+
+    SHOWN = 20  # problems in the message; `problems` holds all
+
+    def __init__(self, message: str, problems: Iterable[str] = (), *, remedy: str = "") -> None:
+        """Put the problems after the message, one of them in the place of a list of one."""
+        self.problems = tuple(printable(problem) for problem in problems)
+        self.headline = printable(message)
+        shown = "; ".join(self.problems[: self.SHOWN])
+        more = len(self.problems) - self.SHOWN
+        tail = f"; and {more} more" if more > 0 else ""
+        super().__init__(f"{message}: {shown}{tail}" if shown else message, remedy=remedy)
 
 
 class ClosedError(GGUFError, ValueError):
