@@ -1,0 +1,277 @@
+"""File names by GGUF's naming convention, and what the names of models say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+# The convention's own expression, unrolled so that no name makes it try exponentially many ways.
+_CONVENTION: Final = re.compile(
+    r"(?:(?P<sidecar>mmproj|mtp)-)?"
+    r"(?P<basename>[A-Za-z0-9\s]*(?:-(?:[A-Za-z\s][A-Za-z0-9\s]*|[0-9][0-9\s]*)?)*)-"
+    r"(?:(?P<size_label>(?:\d+x)?(?:\d+\.)?\d+[A-Za-z](?:-[A-Za-z]+(?:\d+\.)?\d+[A-Za-z]+)?)"
+    r"(?:-(?P<finetune>[A-Za-z0-9\s-]+))?)?"
+    r"-(?P<version>v\d+(?:\.\d+)*)"
+    r"(?:-(?P<encoding>(?!LoRA|vocab)\w+))?"
+    r"(?:-(?P<type>LoRA|vocab))?"
+    r"(?:-(?P<shard>\d{5}-of-\d{5}))?\.gguf",
+    re.ASCII,
+)
+_SHARD: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})", re.ASCII | re.DOTALL)
+_TYPE: Final = re.compile(r"(.+)[-.](LoRA|vocab)", re.IGNORECASE | re.DOTALL)
+_SIDECAR: Final = re.compile(r"(mmproj|mtp)(?:-model)?[-_.](.+)", re.IGNORECASE | re.DOTALL)
+_ENCODING: Final = re.compile(
+    r"(.*?)(?:^|[-._])((?:UD-)?(?:I?Q\d+(?:_\w+)?|TQ\d_\w+|(?:MX|NV)FP\d\w*|BF16|FP?(?:16|32|64)))",
+    re.IGNORECASE | re.DOTALL,
+)
+_TYPES: Final = {"lora": "LoRA", "vocab": "vocab"}
+
+_VERSION_PART: Final = re.compile(r"(v|iter)?\d+([.]\d+)*", re.IGNORECASE)
+_TYPE_PART: Final = re.compile(r"i?q\d(_\w)*|b?fp?(16|32)", re.IGNORECASE)
+_SIZE_PART: Final = re.compile(
+    r"(([A]|\d+[x])?\d+([._]\d+)?[KMBT][\d]?|small|mini|medium|large|x?xl)", re.IGNORECASE
+)
+_TUNE_PART: Final = re.compile(r"chat|instruct|vision|lora", re.IGNORECASE)
+_NO_TITLE: Final = re.compile(r"(v\d+(?:\.\d+)*|\d.*)$")
+_SCALES: Final = ((1e12, 1e-12, "T"), (1e9, 1e-9, "B"), (1e6, 1e-6, "M"), (-1, 1e-3, "K"))
+
+Role = Literal["version", "type", "size_label", "finetune"]
+
+
+@dataclass(frozen=True)
+class FileName:
+    """The parts of a file's name; what it does not say is empty (`shard`: None).
+
+    `conventional` tells whether the name follows the convention to the letter, version included.
+    """
+
+    basename: str
+    size_label: str = ""
+    finetune: str = ""
+    version: str = ""
+    encoding: str = ""
+    type: str = ""
+    sidecar: str = ""
+    shard: tuple[int, int] | None = None
+    conventional: bool = False
+
+
+@dataclass(frozen=True)
+class ModelId:
+    """What the name of a model says of it; None where it says nothing."""
+
+    name: str | None = None
+    organization: str | None = None
+    basename: str | None = None
+    finetune: str | None = None
+    version: str | None = None
+    size_label: str | None = None
+
+
+def parse_name(file_name: str) -> FileName:
+    """Return the parts of a GGUF file's name: by the convention, else as names are in the wild.
+
+    Names in the wild leave parts out ("Qwen2.5-7B-Instruct-Q4_K_M.gguf"), write the encoding
+    small or after a dot ("phi-2.q4_k_m.gguf") or mark it ("UD-Q4_K_XL"). Nothing is refused: what
+    is recognized as no other part is the base name.
+    """
+    found = _CONVENTION.fullmatch(file_name)
+    if not found:
+        return _wild_name(file_name)
+    parts = {key: text or "" for key, text in found.groupdict().items()}
+    shard = parts.pop("shard")
+    return FileName(**parts, shard=_shard_numbers(shard), conventional=True)
+
+
+def build_name(parts: FileName) -> str:
+    """Return the file name that the convention gives to `parts`.
+
+    Spaces and slashes become dashes and the encoding is written in capitals.
+    """
+    shard = f"{parts.shard[0]:05}-of-{parts.shard[1]:05}" if parts.shard else ""
+    texts = (
+        parts.sidecar,
+        parts.basename or "ggml-model",
+        parts.size_label,
+        parts.finetune,
+        parts.version,
+        parts.encoding.upper(),
+        parts.type,
+        shard,
+    )
+    return "-".join(_dashed(text) for text in texts if text) + ".gguf"
+
+
+def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:
+    """Return what `model_id` ("organization/name" or a name) says, as llama.cpp's converter does.
+
+    `parameters` is the number of the model's parameters, 0 where unknown and negative for an
+    adapter. A size far from it is taken for the length of a context.
+    """
+    if " " in model_id:
+        return ModelId(name=model_id)
+    organization, slash, rest = model_id.partition("/")
+    name = rest if slash else organization
+    parts = _annotated([part for part in name.split("-") if part], parameters)
+    found = ModelId(
+        name=name,
+        organization=organization if slash and organization[:1] != "." else None,
+        basename="-".join(part.text for part in parts if part.is_base) or None,
+        finetune=_joined(parts, "finetune"),
+        version=_joined(parts, "version"),
+        size_label=_joined(dict.fromkeys(parts), "size_label"),
+    )
+    if found.size_label is None and found.finetune is None and found.version is None:
+        return replace(found, basename=None)
+    return found
+
+
+def title(name: str) -> str:
+    """Return a model's name as words: "smollm2-360m-v1" becomes "Smollm2 360m v1"."""
+    words = name.strip().replace("-", " ").split()
+    return " ".join(w.title() if w.islower() and not _NO_TITLE.match(w) else w for w in words)
+
+
+def size_label(parameters: int, *, shared: int = 0, expert: int = 0, experts: int = 0) -> str:
+    """Return the size as the convention writes it: "360M", "8x7B".
+
+    `shared` are the parameters outside experts, `expert` those of one and `experts` their number.
+    """
+    if experts > 0:
+        return f"{experts}x{_rounded(abs(shared) + abs(expert))}"
+    return _rounded(abs(parameters))
+
+
+def _rounded(count: int) -> str:
+    """Return a count with two significant digits where it has no more before the point."""
+    scale, unit = next((scale, unit) for least, scale, unit in _SCALES if count > least)
+    scaled = count * scale
+    digits = max(2 - len(str(round(scaled)).lstrip("0")), 0)
+    return f"{scaled:.{digits}f}{unit}"
+
+
+def _dashed(text: str) -> str:
+    return re.sub(r"[ /\\]", "-", text.strip())
+
+
+def _shard_numbers(text: str) -> tuple[int, int] | None:
+    return (int(text[:5]), int(text[-5:])) if text else None
+
+
+# Names in the wild.
+
+
+def _wild_name(file_name: str) -> FileName:
+    stem = file_name[:-5] if file_name.lower().endswith(".gguf") else file_name
+    shard, kind, sidecar, encoding = None, "", "", ""
+    if found := _SHARD.fullmatch(stem):
+        stem, shard = found[1], (int(found[2]), int(found[3]))
+    if found := _TYPE.fullmatch(stem):
+        stem, kind = found[1], _TYPES[found[2].lower()]
+    if found := _SIDECAR.fullmatch(stem):
+        sidecar, stem = found[1].lower(), found[2]
+    if found := _ENCODING.fullmatch(stem):
+        stem, encoding = found[1], found[2]
+    said = parse_model_id(stem)
+    if said.basename is None:
+        said = ModelId(basename=stem)
+    return FileName(
+        basename=str(said.basename),
+        size_label=said.size_label or "",
+        finetune=said.finetune or "",
+        version=said.version or "",
+        encoding=encoding,
+        type=kind,
+        sidecar=sidecar,
+        shard=shard,
+    )
+
+
+# The parts of a model's name.
+
+
+@dataclass(frozen=True)
+class _Part:
+    text: str
+    role: Role | None = None
+    is_base: bool = False
+
+
+def _joined(parts: Iterable[_Part], role: Role) -> str | None:
+    return "-".join(part.text for part in parts if part.role == role and not part.is_base) or None
+
+
+def _annotated(texts: list[str], parameters: int) -> list[_Part]:
+    parts = [_part(text, is_first=i == 0, parameters=parameters) for i, text in enumerate(texts)]
+    sizes = [part.text for part in parts if part.role == "size_label"]
+    if any(char.isdecimal() for text in sizes for char in text):
+        parts = [_without_worded_size(part) for part in parts]
+    return _with_base(parts)
+
+
+def _without_worded_size(part: _Part) -> _Part:
+    """Return the part, no size where it is only a word ("mini") beside a numbered one."""
+    if part.role == "size_label" and all(char.isalpha() for char in part.text):
+        return replace(part, role=None)
+    return part
+
+
+def _with_base(parts: list[_Part]) -> list[_Part]:
+    """Mark the parts of the base name: the leading words and the versions between them."""
+    start = 0
+    while start < len(parts) and _may_begin(parts[start]):
+        start += 1
+    base = start
+    while base and parts[base - 1].role == "version" and start == len(parts):
+        base -= 1
+    marked = [replace(part, is_base=True) for part in parts[:base]]
+    tuned = [replace(part, role=part.role or "finetune") for part in parts[start:]]
+    return marked + parts[base:start] + tuned
+
+
+def _may_begin(part: _Part) -> bool:
+    return part.role == "version" or (part.role is None and part.text[0].isalpha())
+
+
+def _part(text: str, *, is_first: bool, parameters: int) -> _Part:
+    if _VERSION_PART.fullmatch(text):
+        return _Part(text, "version")
+    if _TYPE_PART.fullmatch(text):
+        return _Part(text.upper(), "type")
+    if is_first:
+        return _Part(text)
+    if _SIZE_PART.fullmatch(text):
+        return _size_part(_normal_size(text), parameters)
+    if not _TUNE_PART.fullmatch(text):
+        return _Part(text)
+    is_redundant = parameters < 0 and text.lower() == "lora"
+    return _Part(text, "type" if is_redundant else "finetune")
+
+
+def _normal_size(text: str) -> str:
+    """Return a size with a point and a capital unit: "1_6b" is 1.6B, and so is Bloom's "1b6"."""
+    text = text.replace("_", ".")
+    if text[-1].isdecimal():
+        text = f"{text[:-2]}.{text[-1]}{text[-2]}"
+    if len(text) > 1 and text[-2].isdecimal() and text[-1] in "kmbt":
+        return text[:-1] + text[-1].upper()
+    return text
+
+
+def _size_part(text: str, parameters: int) -> _Part:
+    try:
+        said = float(text[:-1]) * pow(1000, " KMBT".find(text[-1]))
+    except ValueError:
+        return _Part(text, "size_label")
+    if _is_context_length(said, parameters):
+        return _Part(text[:-1] + text[-1].lower(), "finetune")
+    return _Part(text, "size_label")
+
+
+def _is_context_length(said: float, parameters: int) -> bool:
+    """Whether a size is too far from the parameters to be theirs; an adapter's may be larger."""
+    if parameters < 0:
+        return said < -parameters // 8
+    return parameters > 0 and abs(said - parameters) > 7 * parameters // 8
