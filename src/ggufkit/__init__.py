@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ggufkit._version import __version__
 
 if TYPE_CHECKING:
-    from ggufkit import errors, quants
+    from ggufkit import errors, imatrix, quants
     from ggufkit.checking import check
     from ggufkit.coerce import typed
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
+    from ggufkit.imatrix import Imatrix
     from ggufkit.metadata import Metadata
     from ggufkit.model import Model, Tensor
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
@@ -27,6 +28,7 @@ _HOMES = {
     "FormatError": "errors",
     "GGUFError": "errors",
     "Finding": "findings",
+    "Imatrix": "imatrix",
     "Metadata": "metadata",
     "Model": "model",
     "Tensor": "model",
@@ -39,12 +41,13 @@ _HOMES = {
     "typed": "coerce",
     "write": "writing",
 }
-_MODULES = ("errors", "quants")
+_MODULES = ("errors", "imatrix", "quants")
 
 __all__ = [
     "Finding",
     "FormatError",
     "GGUFError",
+    "Imatrix",
     "Metadata",
     "Model",
     "Tensor",
@@ -53,6 +56,7 @@ __all__ = [
     "__version__",
     "check",
     "errors",
+    "imatrix",
     "open",
     "quantize",
     "quants",
