@@ -27,7 +27,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import oracle
-from ggufkit import _native, quants
+from ggufkit import _native, pieces, quants
 from ggufkit.types import TensorType, tensor_type
 
 WIDTH = 4096
@@ -52,7 +52,7 @@ class Buffers:
 def buffers(kind: TensorType, rows: int, *, weighted: bool) -> Buffers:
     """Return touched buffers that begin on a cache line; packed holds valid blocks."""
     random = np.random.default_rng(0)
-    floats = quants._aligned((rows, WIDTH), np.dtype(np.float32))  # noqa: SLF001
+    floats = pieces.aligned((rows, WIDTH), np.dtype(np.float32))
     floats[:] = random.standard_normal((rows, WIDTH), dtype=np.float32)
     packed = np.zeros((rows, kind.row_bytes(WIDTH)), np.uint8)
     packed[:] = random.integers(0, 120, packed.shape, np.uint8)  # half scales stay finite

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oracle
-from ggufkit import _native, quants
+from ggufkit import _native, pieces, quants
 from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.types import TENSOR_TYPES, tensor_type
 
@@ -130,10 +130,10 @@ def test_any_number_of_blocks_encodes_each_as_alone(isa, rows):
 def test_threads_and_pieces_change_nothing(name, threads, monkeypatch):
     x = oracle.array("normal", 33, 1024)
     once = quants.encode_rows(x, name)
-    monkeypatch.setattr(quants, "TASK", 3000)
+    monkeypatch.setattr(pieces, "TASK", 3000)
     np.testing.assert_array_equal(quants.quantize(x, name, threads=threads), once)
     np.testing.assert_array_equal(quants.quantize(x[0], name, threads=threads), once[0])
-    monkeypatch.setattr(quants, "TASK", 100)
+    monkeypatch.setattr(pieces, "TASK", 100)
     np.testing.assert_array_equal(quants.quantize(x, name, threads=threads), once)
     back = quants.dequantize(once, name, threads=threads)
     np.testing.assert_array_equal(back, quants.decode_rows(once, name))
@@ -142,7 +142,7 @@ def test_threads_and_pieces_change_nothing(name, threads, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64, ">f4", ">f8"])
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "F32", "F16", "BF16"])
 def test_other_floats_convert_as_they_go(name, dtype, monkeypatch):
-    monkeypatch.setattr(quants, "TASK", 64)
+    monkeypatch.setattr(pieces, "TASK", 64)
     x = oracle.array("heavy tails", 5, 96).astype(dtype)
     expected = quants.encode_rows(x.astype(np.float32), name)
     np.testing.assert_array_equal(quants.quantize(x, name), expected)
@@ -150,7 +150,7 @@ def test_other_floats_convert_as_they_go(name, dtype, monkeypatch):
 
 def test_strided_arrays_need_no_copy_of_the_whole(monkeypatch):
     x = oracle.array("normal", 8 * 6, 64).reshape(8, 6, 64)
-    monkeypatch.setattr(quants, "TASK", 128)
+    monkeypatch.setattr(pieces, "TASK", 128)
     monkeypatch.setattr(np, "copy", None)
     for view in (x[::2], x[:, ::-1], x[:, 1:4, 32:], x.transpose(1, 0, 2), x[:, :, ::2]):
         expected = quants.encode_rows(view.copy().reshape(-1, view.shape[-1]), "Q4_0")
@@ -224,6 +224,22 @@ def test_integers_that_do_not_fit_are_named_with_their_place(dtype, name):
         ValueTypeError, match=rf"{name} does not hold {limits.max} .row 3, column 2"
     ):
         quants.quantize(x, name)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "<f8", ">i8", ">f2"])
+def test_a_types_own_dtype_keeps_its_bits_in_any_byte_order(dtype):
+    own = next(t for t in TENSOR_TYPES.values() if t.dtype == dtype[1:])
+    x = np.random.default_rng(0).integers(0, 256, 64, np.uint8).view(dtype)
+    np.testing.assert_array_equal(quants.quantize(x, own).view(dtype[1:]), x)
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "F32", "F16", "F64"])
+def test_uint16_holds_the_bits_of_bfloat16(name):
+    x = oracle.array("normal", 3, 64).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(quants.quantize(x.view("u2"), name), quants.quantize(x, name))
+    swapped = x.view("u2").astype(">u2")
+    np.testing.assert_array_equal(quants.quantize(swapped, name), quants.quantize(x, name))
+    np.testing.assert_array_equal(quants.quantize(x.view("u2"), "BF16"), x.view(np.uint8))
 
 
 @pytest.mark.parametrize("dtype", [np.int32, bool, complex, "S4", object])
@@ -308,9 +324,46 @@ def test_outputs_of_the_caller_are_filled_or_refused():
     floats = np.zeros((4, 64), np.float32)
     assert quants.decode_rows(out, "Q8_0", floats) is floats
     np.testing.assert_array_equal(floats, quants.dequantize(out, "Q8_0"))
-    for wrong in (out[:3], out[::2], np.zeros((4, 68), np.int8)):
-        with pytest.raises(ShapeError):
-            quants.encode_rows(x, "Q8_0", wrong)
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "F32", "F16"])
+def test_every_function_fills_the_callers_output(name):
+    x = oracle.array("normal", 4, 64)
+    packed = np.zeros((4, tensor_type(name).row_bytes(64)), np.uint8)
+    assert quants.quantize(x, name, out=packed) is packed
+    np.testing.assert_array_equal(packed, quants.quantize(x, name))
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+        floats = np.zeros((4, 64), dtype)
+        assert quants.dequantize(packed, name, dtype=dtype, out=floats) is floats
+        np.testing.assert_array_equal(floats, quants.dequantize(packed, name, dtype=dtype))
+    for target in ("Q4_0", name):
+        other = np.zeros((4, tensor_type(target).row_bytes(64)), np.uint8)
+        assert quants.requantize(packed, name, target, out=other) is other
+        np.testing.assert_array_equal(other, quants.requantize(packed, name, target))
+
+
+def wrong_outputs():
+    x = np.zeros((4, 64), np.float32)
+    good = np.zeros((4, 68), np.uint8)
+    sealed = good.copy()
+    sealed.flags.writeable = False
+    inside = x.view(np.uint8).reshape(-1)[: good.size].reshape(good.shape)
+    yield x, good[:3], r"of shape \(3, 68\).*Pass uint8 of shape \(4, 68\)"
+    yield x, good.view(np.int8), "int8"
+    yield x, bytearray(4 * 68), "Pass uint8"
+    yield x, np.zeros((8, 68), np.uint8)[::2], "contiguous"
+    yield x, sealed, "writable"
+    yield x, inside, "overlaps"
+
+
+@pytest.mark.parametrize(("x", "out", "message"), list(wrong_outputs()))
+def test_outputs_that_do_not_fit_are_refused_with_what_does(x, out, message):
+    with pytest.raises(ShapeError, match=message):
+        quants.quantize(x, "Q8_0", out=out)
+    with pytest.raises(ShapeError, match=message):
+        quants.encode_rows(x, "Q8_0", out)
+    with pytest.raises(ShapeError, match=message):
+        quants.requantize(x.view(np.uint8), "F32", "Q8_0", out=out)
 
 
 def test_an_unknown_instruction_set_is_an_error_that_names_those_there_are(monkeypatch):
@@ -326,7 +379,7 @@ def test_the_fastest_instruction_set_is_the_default(monkeypatch):
 
 
 def test_an_error_in_one_thread_stops_the_others(monkeypatch):
-    monkeypatch.setattr(quants, "TASK", 32)
+    monkeypatch.setattr(pieces, "TASK", 32)
     x = np.zeros((4000, 32), np.float32)
     x[1] = 0.5
     with pytest.raises(ValueTypeError, match="row 1, column 0"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import oracle
-from ggufkit import _native, quants
+from ggufkit import _native, pieces, quants
 from ggufkit.types import tensor_type
 
 ALL = {row[1]: row[5] for row in _native.codecs("portable")}
@@ -105,12 +105,12 @@ def test_threads_and_pieces_weigh_as_one(name, threads, monkeypatch):
     x = rows_of("normal", name, (24, 2))
     weights = columns("even", x.shape[1])
     once = quants.encode_rows(x, name, imatrix=weights)
-    monkeypatch.setattr(quants, "TASK", 3 * x.shape[1])
-    pieces = quants.quantize(x, name, imatrix=weights, threads=threads)
-    np.testing.assert_array_equal(pieces, once)
-    monkeypatch.setattr(quants, "TASK", x.shape[1] // 2)
-    pieces = quants.quantize(x, name, imatrix=weights, threads=threads)
-    np.testing.assert_array_equal(pieces, once)
+    monkeypatch.setattr(pieces, "TASK", 3 * x.shape[1])
+    parts = quants.quantize(x, name, imatrix=weights, threads=threads)
+    np.testing.assert_array_equal(parts, once)
+    monkeypatch.setattr(pieces, "TASK", x.shape[1] // 2)
+    parts = quants.quantize(x, name, imatrix=weights, threads=threads)
+    np.testing.assert_array_equal(parts, once)
 
 
 @pytest.mark.parametrize("name", WEIGHTED)

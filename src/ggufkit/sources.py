@@ -110,8 +110,7 @@ class Retyped:
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and pack rows `start` to `stop`."""
         packed = in_order(self.tensor, "little").read(start, stop)
-        rows = quants.dequantize(packed, self.tensor.type, threads=1)
-        return quants.quantize(rows, self.type, threads=1)
+        return quants.requantize(packed, self.tensor.type, self.type, threads=1)
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from ggufkit.errors import (
     ValueTypeError,
 )
 from ggufkit.layout import Extent, LayoutOptions, Plan, PlannedFile, layout
+from ggufkit.machine import usable_cores
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
-from ggufkit.quants import usable_cores
 from ggufkit.sources import from_array
 from ggufkit.store import AnyPath, Staging, as_path, sweep, sync_folder, write_at
 from ggufkit.types import TensorType

@@ -95,7 +95,7 @@ public:
 
     template <int Count>
     void sum_up(GridTrials<Shape, Count> &trials) const {
-        constexpr int vectors = trials.places / lanes;
+        constexpr int vectors = GridTrials<Shape, Count>::places / lanes;
         Floats products[vectors] = {}, squares[vectors] = {};
         for (int group = 0; group < Shape::groups; ++group) {
             Ints codes[vectors];
