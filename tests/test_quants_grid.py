@@ -108,10 +108,15 @@ def test_types_that_require_weights_say_so(name):
         quants.quantize(np.ones((1, 256), np.float32), name)
 
 
-def test_what_cannot_be_encoded_is_named_with_its_place():
+def test_blocks_that_ggml_aborts_on_are_named_with_what_is_wrong_in_them():
     x = oracle.array("normal", 3, 512)
     x[2, 300] = np.nan
-    with pytest.raises(ValueTypeError, match=r"IQ3_S does not hold nan .row 2, column 300"):
+    with pytest.raises(ValueTypeError, match=r"IQ3_S does not hold nan, .*row 2, columns from 256"):
+        quants.quantize(x, "IQ3_S")
+    with pytest.raises(ValueTypeError, match=r"hold nan, .*row 2, columns from 256"):
+        quants.requantize(x.view(np.uint8), "F32", "IQ3_S")
+    x[1, 5] = 1e38
+    with pytest.raises(ValueTypeError, match=r"hold numbers this large .*row 1, columns from 0 on"):
         quants.encode_rows(x, "IQ3_S")
 
 

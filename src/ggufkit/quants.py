@@ -255,12 +255,24 @@ def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
 
 
 def _refusal(view: Array, bad: int, target: TensorType, row: int, column: int) -> ValueTypeError:
-    """Return the error for an element of a piece that begins at that row and column."""
+    """Return the error for a block of a piece that begins at that row and column."""
     down, right = divmod(bad, view.shape[-1])
-    value = view.reshape(-1, view.shape[-1])[down, right]
+    right -= right % target.block_size
+    block = view.reshape(-1, view.shape[-1])[down, right : right + target.block_size]
+    row, column = row + down, column + right
+    if target.block_size == 1:
+        return ValueTypeError(
+            f"{target} does not hold {block[0]!s} (row {row}, column {column})",
+            remedy="Round and clip the array first, or use a float type",
+        )
+    place = f"in a block that llama.cpp aborts on (row {row}, columns from {column} on)"
+    strange = block[~np.isfinite(block)]
+    if strange.size:
+        message = f"{target} does not hold {strange[0]!s}, {place}"
+        return ValueTypeError(message, remedy="Replace it before quantizing")
     return ValueTypeError(
-        f"{target} does not hold {value!s} (row {row + down}, column {column + right})",
-        remedy="Round and clip the array first, or use a float type",
+        f"{target} does not hold numbers this large or far apart, {place}",
+        remedy="Use a type that needs no grid, such as Q4_K or IQ4_XS",
     )
 
 
