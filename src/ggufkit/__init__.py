@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
     from ggufkit.imatrix import Imatrix
+    from ggufkit.measuring import bench
     from ggufkit.metadata import Metadata
     from ggufkit.model import Model, Tensor
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
@@ -34,6 +35,7 @@ _HOMES = {
     "Tensor": "model",
     "TensorType": "types",
     "ValueType": "types",
+    "bench": "measuring",
     "check": "checking",
     "open": "opening",
     "quantize": "quantizing",
@@ -54,6 +56,7 @@ __all__ = [
     "TensorType",
     "ValueType",
     "__version__",
+    "bench",
     "check",
     "errors",
     "imatrix",
