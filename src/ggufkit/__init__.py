@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
     from ggufkit.quantizing import quantize
     from ggufkit.types import TensorType, ValueType
-    from ggufkit.writing import save, write
+    from ggufkit.writing import save, write, write_many
 
 _HOMES = {
     "FormatError": "errors",
@@ -42,6 +42,7 @@ _HOMES = {
     "save": "writing",
     "typed": "coerce",
     "write": "writing",
+    "write_many": "writing",
 }
 _MODULES = ("errors", "imatrix", "quants")
 
@@ -66,6 +67,7 @@ __all__ = [
     "save",
     "typed",
     "write",
+    "write_many",
 ]
 
 

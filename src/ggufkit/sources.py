@@ -15,6 +15,8 @@ from ggufkit.swapping import is_bytewise, to_byte_order
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.values import ByteOrder
 
+Floats = quants.Floats
+
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 
 
@@ -109,8 +111,23 @@ class Retyped:
 
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and pack rows `start` to `stop`."""
-        packed = in_order(self.tensor, "little").read(start, stop)
+        packed = self.origin.read(start, stop)
         return quants.requantize(packed, self.tensor.type, self.type, threads=1)
+
+    @property
+    def origin(self) -> Source:
+        """The rows that are decoded, in the order of bytes that decoders take."""
+        return in_order(self.tensor, "little")
+
+    @property
+    def passes_floats(self) -> bool:
+        """Whether rows become float32 on the way: all do but whole numbers that stay so."""
+        return not (self.type.dtype or "").startswith("i")
+
+    def packed(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
+        """Pack decoded rows, of which the first is row `start`, into `out` if it is given."""
+        del start  # every row is packed alike
+        return quants.encode_rows(rows, self.type, out)
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,19 @@ Every call that only some platforms have stands here beside its fallback.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import hashlib
 import mmap
 import os
 import stat
 import threading
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +32,11 @@ AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
 ATTEMPTS: Final = 100  # others may sweep, or begin the same output, between any two calls
 MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
+HEAD_BYTES: Final = 1 << 20  # of a file tell it from others: the metadata, mostly
+REOPENED: Final = 64  # files that travelled here are kept open, for they come again
 _BINARY: Final = getattr(os, "O_BINARY", 0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
+_THERE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | _BINARY
 _HELD: Final = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _seek_lock = threading.Lock()  # for platforms without positional reads and writes
 
@@ -38,6 +44,12 @@ _seek_lock = threading.Lock()  # for platforms without positional reads and writ
 copy_file_range: Any = getattr(os, "copy_file_range", None)
 positional = hasattr(os, "pwrite")
 renames_open_files = os.name != "nt"
+_SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
+try:
+    sync_file_range: Any = ctypes.CDLL(None).sync_file_range
+    sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+except (AttributeError, OSError, TypeError):  # only Linux has it
+    sync_file_range = None
 try:
     import fcntl as _fcntl
 except ImportError:  # Windows
@@ -61,6 +73,14 @@ def as_path(path: AnyPath) -> Path:
 
 
 # Reading.
+
+
+class Identity(NamedTuple):
+    """Size, time of the last change, and a digest of how the file begins."""
+
+    nbytes: int
+    modified: int
+    head: str
 
 
 class MappedFile:
@@ -105,6 +125,18 @@ class MappedFile:
         with self._borrowed() as descriptor:
             copied = copy_at(descriptor, offset, target, target_offset, nbytes)
         self._require_same(is_same=copied == nbytes)
+
+    def __reduce__(self) -> tuple[Callable[..., MappedFile], tuple[str, Identity]]:
+        """Travel as a path and as what tells whether the file found there is the same."""
+        return _reopened, (os.fspath(self.path.absolute()), self.identity)
+
+    @functools.cached_property
+    def identity(self) -> Identity:
+        """What tells this file from others and from its own later states, on any machine."""
+        head = self.read(0, min(self.nbytes, HEAD_BYTES))
+        return Identity(
+            self.nbytes, self._opened.st_mtime_ns, hashlib.sha256(head.data).hexdigest()
+        )
 
     def same_file(self, path: Path) -> bool:
         """Whether `path` is this very file, by whatever name."""
@@ -151,6 +183,20 @@ class MappedFile:
             )
 
 
+@functools.lru_cache(maxsize=REOPENED)
+def _reopened(path: str, identity: Identity) -> MappedFile:
+    """Open a file that another process has open; FormatError if it is another one by now."""
+    remedy = "Give all processes the same file under the same path, and leave it alone meanwhile"
+    try:
+        file = MappedFile(Path(path))
+    except OSError as error:
+        message = f"cannot be opened where the work is done: {error.strerror}"
+        raise FormatError(message, remedy=remedy, path=path) from error
+    if file.identity == identity:
+        return file
+    raise FormatError("the file is another one than at the beginning", remedy=remedy, path=path)
+
+
 def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
     """Read `nbytes` at `offset`, or fewer where the file ends before."""
     parts: list[bytes] = []
@@ -189,6 +235,21 @@ def _write_some(descriptor: int, view: memoryview, offset: int) -> int:
         return os.write(descriptor, view)
 
 
+def checksum_at(descriptor: int, offset: int, nbytes: int) -> int:
+    """Return the checksum of `nbytes` at `offset`; of fewer where the file ends before."""
+    checksum = 0
+    for at in range(offset, offset + nbytes, COPY_BYTES):
+        data = read_at(descriptor, min(COPY_BYTES, offset + nbytes - at), at)
+        checksum = zlib.crc32(data, checksum)
+    return checksum
+
+
+def begin_writeback(descriptor: int, offset: int, nbytes: int) -> None:
+    """Have the kernel begin to write bytes to the disk, so that syncing at the end is short."""
+    if sync_file_range:
+        sync_file_range(descriptor, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
+
+
 def copy_at(source: int, source_offset: int, target: int, target_offset: int, nbytes: int) -> int:
     """Copy bytes between descriptors, in the kernel where the platform can.
 
@@ -222,6 +283,36 @@ def _copy_in_kernel(
     return done
 
 
+class Output:
+    """A file that grows: open in the process that made it, reopened by its path in any other."""
+
+    def __init__(self, path: Path, number: int, descriptor: int | None = None) -> None:
+        """Take a path, the file's number (inode) and, where it is open, its descriptor."""
+        self.path = path
+        self.number = number
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[..., Output], tuple[Path, int]]:
+        """Travel without the descriptor, which means nothing elsewhere."""
+        return Output, (self.path.absolute(), self.number)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """Lend a descriptor for writing; what is written is safe at the end, or once synced."""
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
+        descriptor = os.open(self.path, os.O_RDWR | _BINARY)
+        try:
+            # A late worker must not write into the output of the next attempt.
+            if os.fstat(descriptor).st_ino != self.number:
+                raise OSError(errno.ESTALE, "the output is another one by now", str(self.path))
+            yield descriptor
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 # Publishing.
 
 
@@ -230,37 +321,55 @@ class Staging:
 
     Its name follows from the output's, and it is locked while in use: whoever comes next can
     tell a leftover of a killed process from one that is being written, and removes the former.
+    One that is `kept` is no leftover: it lies under another name, and the next one goes on in it.
     """
 
     SUFFIX: Final = ".ggufkit-part"
+    KEPT: Final = ".ggufkit-resume"
 
-    def __init__(self, target: Path) -> None:
-        """Create and lock the sibling of `target`; OutputError if another process writes it."""
+    def __init__(self, target: Path, *, kept: bool = False) -> None:
+        """Create or take over, and lock, the sibling of `target`.
+
+        Raises OutputError if another process writes it.
+        """
+        own, other = (self.KEPT, self.SUFFIX) if kept else (self.SUFFIX, self.KEPT)
         self.target = target
-        self.path = target.with_name(self._name(target.name))
-        self.descriptor = self._created()
+        self.path = sibling(target, own)
+        self.is_kept = kept
+        self.is_new = True
+        if not remove_leftover(sibling(target, other)):
+            raise self._refusal(sibling(target, other))
+        self.descriptor = self._locked()
+        self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
 
-    @classmethod
-    def _name(cls, name: str) -> str:
-        hidden = f".{name}{cls.SUFFIX}"
-        if len(os.fsencode(hidden)) <= MAX_FILE_NAME:
-            return hidden
-        return f".{hashlib.sha256(os.fsencode(name)).hexdigest()}{cls.SUFFIX}"
-
-    def _created(self) -> int:
+    def _locked(self) -> int:
         for _ in range(ATTEMPTS):
-            try:
-                descriptor = os.open(self.path, _NEW, 0o666)
-            except FileExistsError:
-                if remove_leftover(self.path):
-                    continue
-                break
+            descriptor = self._opened()
+            if descriptor is None:
+                continue
             if lock(descriptor) is not False and _is_at(self.path, descriptor):
                 return descriptor
             os.close(descriptor)
-        raise OutputError(
+            if self.is_kept:
+                break
+        raise self._refusal(self.path)
+
+    def _opened(self) -> int | None:
+        """Open the file; None if another was in the way and is gone."""
+        try:
+            return os.open(self.path, _NEW, 0o666)
+        except FileExistsError:
+            if self.is_kept:
+                self.is_new = False
+                return os.open(self.path, _THERE)
+        if remove_leftover(self.path):
+            return None
+        raise self._refusal(self.path)
+
+    def _refusal(self, path: Path) -> OutputError:
+        return OutputError(
             f"{self.target} is being written by another process",
-            remedy=f"Wait for it or choose another name; if none runs, remove {self.path}",
+            remedy=f"Wait for it or choose another name; if none runs, remove {path}",
         )
 
     def resize(self, nbytes: int) -> None:
@@ -274,6 +383,12 @@ class Staging:
     def publish(self) -> None:
         """Put the file in the place of the target, at once."""
         self._finish(lambda: self.path.replace(self.target))
+
+    def leave(self) -> None:
+        """Keep the file for the next run, or remove it; nothing happens if it was published."""
+        if self.is_kept:
+            self._close()
+        self.discard()
 
     def discard(self) -> None:
         """Remove the file; nothing happens if it was published."""
@@ -295,6 +410,21 @@ class Staging:
             self.descriptor = -1
 
 
+def sibling(target: Path, suffix: str) -> Path:
+    """Return the hidden file beside `target` that `suffix` tells from others."""
+    hidden = f".{target.name}{suffix}"
+    if len(os.fsencode(hidden)) > MAX_FILE_NAME:
+        hidden = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{suffix}"
+    return target.with_name(hidden)
+
+
+def kept_bytes(target: Path) -> int:
+    """Return how much of its disk the kept staging file of `target` takes already."""
+    with contextlib.suppress(OSError, AttributeError):  # Windows counts no blocks
+        return sibling(target, Staging.KEPT).lstat().st_blocks * 512
+    return 0
+
+
 def sweep(folder: Path) -> None:
     """Remove what killed processes left behind in `folder`: staging files that nobody locks."""
     for path in folder.glob(f".*{Staging.SUFFIX}"):
@@ -304,7 +434,7 @@ def sweep(folder: Path) -> None:
 def remove_leftover(path: Path) -> bool:
     """Remove a staging file unless a process holds it, and say whether it is gone."""
     try:
-        descriptor = os.open(path, os.O_RDWR | _BINARY | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = os.open(path, _THERE)
     except FileNotFoundError:
         return True
     except OSError:

@@ -1,70 +1,60 @@
-"""Execute a plan: chunks in parallel at their final offsets, published whole or not at all."""
+"""Write models: to files, published whole or not at all, or to a stream in order."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import itertools
 import os
-import shutil
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    as_completed,
-    wait,
-)
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 
-from ggufkit.errors import (
-    DiskSpaceError,
-    GGUFError,
-    OutputError,
-    TensorTypeError,
-    ValueTypeError,
-)
-from ggufkit.layout import Extent, LayoutOptions, Plan, PlannedFile, layout
-from ggufkit.machine import usable_cores
+from ggufkit.chunking import PIECE, Part, whole
+from ggufkit.errors import OutputError, TensorTypeError
+from ggufkit.executing import Order, Progress, execute, pool_of, workers, zeros
+from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.metadata import Metadata
-from ggufkit.model import Model, Tensor, Tensors
+from ggufkit.model import Bytes, Model, Tensor, Tensors
 from ggufkit.sources import from_array
-from ggufkit.store import AnyPath, Staging, as_path, sweep, sync_folder, write_at
+from ggufkit.store import AnyPath, Output, as_path
 from ggufkit.types import TensorType
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Progress = Callable[[int, int], None]
-
-COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies in one task
-MADE_CHUNK: Final = 1 << 20  # output bytes made in one task; its float32 rows are a few times that
-IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop quickly
-_DISK_FULL: Final = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+AHEAD: Final = 2  # pieces per thread that are made before a stream takes them
+_NOWHERE: Final = Output(Path(os.devnull), 0)  # what a stream takes, nobody else opens
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """A run of rows of one extent, and the bytes of the file it becomes."""
+class WriteOptions(LayoutOptions, total=False):
+    """What may be said of how files are laid out and written; see `write`."""
 
-    extent: Extent
-    offset: int
-    nbytes: int
-    start: int
-    stop: int
+    threads: int | None
+    progress: Progress | None
+    executor: Executor | None
+    resume: bool
 
 
-def write(
+class _WorkOptions(TypedDict):
+    """What `execute` takes."""
+
+    threads: int | None
+    progress: Progress | None
+    executor: Executor | None
+    resume: bool
+
+
+def write(  # noqa: PLR0913 (who does it and how)
     model: Model,
     path: AnyPath | IO[bytes],
     *,
     threads: int | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
+    resume: bool = False,
     **options: Unpack[LayoutOptions],
 ) -> list[Path]:
     """Write `model` to `path` and return the paths of the files written.
@@ -73,31 +63,81 @@ def write(
     `layout`: `version`, `byte_order`, `alignment`, `shard_size` (bytes), `shard_tensors`; what
     is not given stays as the model has it. `progress(done, total)` is called with bytes.
 
+    An `executor` of `concurrent.futures` works instead of threads: other processes, or a cluster
+    (`ggufkit.clusters`), which must see inputs and outputs under the same paths. What cannot be
+    sent to it is made here. `resume` keeps what is done when the job ends early, and goes on from
+    there when it is called again.
+
     The output appears whole or not at all, an existing file (or link) is replaced only by a whole
     one, and memory stays at a few MiB per thread. Raises OutputError (an OSError), DiskSpaceError
     before anything is written where it can be known, and FormatError if an input changed since it
     was opened.
     """
-    if not isinstance(path, str | bytes | os.PathLike):
-        stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
-        return []
-    target = as_path(path)
-    plan = layout(model, target.name, **options)
-    _refuse_inputs(model, plan, target.parent)
-    return execute(plan, target.parent, threads=threads, progress=progress)
+    if isinstance(path, str | bytes | os.PathLike):
+        work = _WorkOptions(threads=threads, progress=progress, executor=executor, resume=resume)
+        return write_many([(model, path)], **work, **options)[0]
+    if executor or resume:
+        raise OutputError(
+            "a stream is written in order and by one process, and cannot be resumed",
+            remedy="Write to a file instead",
+        )
+    stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
+    return []
+
+
+def write_many(
+    outputs: Sequence[tuple[Model, AnyPath]],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    resume: bool = False,
+    **options: Unpack[LayoutOptions],
+) -> list[list[Path]]:
+    """Write several models at once; return the paths of the files of each.
+
+    Where tensors of several models are made of the same tensor, its rows are read and decoded
+    once for all of them. All outputs appear when all are whole. Else as `write`.
+    """
+    orders: list[Order] = []
+    for model, path in outputs:
+        target = as_path(path)
+        orders.append(Order(layout(model, target.name, **options), target.parent))
+    _refuse_repeats(orders)
+    for (model, _), (plan, folder) in itertools.product(outputs, orders):
+        _refuse_inputs(model, plan, folder)
+    return execute(orders, threads=threads, progress=progress, executor=executor, resume=resume)
+
+
+def _refuse_repeats(orders: Sequence[Order]) -> None:
+    targets = [target for order in orders for target in order.targets]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise OutputError(f"two outputs are called {target}", remedy="Give each its own name")
+
+
+def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:
+    spans = [tensor.source.span for tensor in model.tensors.values()]
+    inputs = {*model.inputs, *(span.file for span in spans if span)}
+    for name in (file.name for file in plan.files):
+        if any(file.same_file(folder / name) for file in inputs):
+            raise OutputError(
+                f"{folder / name} is also an input",
+                remedy="Write to another name, and rename afterwards if you want to replace it",
+            )
 
 
 def save(
     path: AnyPath | IO[bytes],
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
-    **options: Unpack[LayoutOptions],
+    **options: Unpack[WriteOptions],
 ) -> list[Path]:
     """Write NumPy arrays and plain metadata as a GGUF file; return the paths written.
 
     Each tensor is an array (stored in its dtype), a pair of an array and a tensor type
     (quantized to it; uint8 means bytes already packed), or a Tensor. Values of `metadata` are
-    typed as `ggufkit.coerce.typed_value` documents. `options` are those of `layout`. Raises
+    typed as `ggufkit.coerce.typed_value` documents. `options` are those of `write`. Raises
     TensorTypeError, ShapeError and ValueTypeError for what has no place in a file, and else as
     `write` does.
     """
@@ -128,168 +168,6 @@ def _as_array(name: str, value: object) -> np.ndarray[Any, Any]:
         ) from error
 
 
-def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:
-    spans = [extent.source.span for file in plan.files for extent in file.extents]
-    inputs = {*model.inputs, *(span.file for span in spans if span)}
-    for name in (file.name for file in plan.files):
-        if any(file.same_file(folder / name) for file in inputs):
-            raise OutputError(
-                f"{folder / name} is also an input",
-                remedy="Write to another name, and rename afterwards if you want to replace it",
-            )
-
-
-# To files.
-
-
-def execute(
-    plan: Plan,
-    folder: Path,
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> list[Path]:
-    """Write the plan's files into `folder` and return their paths, in shard order."""
-    targets = [folder / file.name for file in plan.files]
-    stages: list[Staging] = []
-    try:
-        sweep(folder)
-        _preflight(plan, folder, targets)
-        for target in targets:
-            stages.append(Staging(target))  # noqa: PERF401 (those made before an error count)
-        _write_files(plan, stages, _workers(threads), progress)
-        for stage in stages:
-            stage.sync()
-        _publish(stages)
-    except OSError as error:
-        if isinstance(error, GGUFError):
-            raise
-        raise _output_error(error, targets[0]) from error
-    finally:
-        for stage in stages:
-            stage.discard()
-    sync_folder(folder)
-    return targets
-
-
-def _workers(threads: int | None) -> int:
-    if threads is None:
-        return usable_cores()
-    if threads < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
-    return threads
-
-
-def _preflight(plan: Plan, folder: Path, targets: list[Path]) -> None:
-    if not folder.is_dir():
-        raise OutputError(f"the folder {folder} does not exist", remedy="Create it first")
-    for target in targets:
-        if target.exists() and not target.is_file():
-            raise OutputError(
-                f"{target} is there and no regular file",
-                remedy="Name a file; a pipe or device takes what is written to standard output",
-            )
-    free = shutil.disk_usage(folder).free
-    if free < plan.nbytes:
-        raise DiskSpaceError(
-            f"{folder} has {free:,} bytes free, and {plan.nbytes:,} are needed",
-            remedy="Free some space or write elsewhere; nothing was written",
-        )
-
-
-def _output_error(error: OSError, target: Path) -> OutputError:
-    reason = error.strerror or str(error)
-    kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
-    return kind(f"writing {target}: {reason}", remedy="Nothing was left behind")
-
-
-def _write_files(
-    plan: Plan, stages: list[Staging], workers: int, progress: Progress | None
-) -> None:
-    done = 0
-    with _pool(workers) as pool:
-        for file, stage in zip(plan.files, stages, strict=True):
-            stage.resize(file.nbytes)
-            write_at(stage.descriptor, file.head, 0)
-            written = len(file.head)
-            for nbytes in _all_written(pool, file, stage.descriptor, workers * IN_FLIGHT):
-                written += nbytes
-                if progress:
-                    progress(done + written, plan.nbytes)
-            done += file.nbytes
-            if progress:
-                progress(done, plan.nbytes)
-
-
-@contextlib.contextmanager
-def _pool(workers: int) -> Iterator[Executor]:
-    """Lend a pool that, on any error, drops what has not begun."""
-    pool = ThreadPoolExecutor(workers)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def chunks(file: PlannedFile, copied: int) -> Iterator[Chunk]:
-    """Cut the extents of a file into chunks of whole rows, or of `copied` bytes as they lie."""
-    for extent in file.extents:
-        if extent.source.span is not None:
-            for at in range(0, extent.nbytes, copied):
-                yield Chunk(extent, at, min(copied, extent.nbytes - at), 0, 0)
-            continue
-        step = max(1, MADE_CHUNK // max(extent.row_bytes, 1))
-        for start in range(0, extent.rows if extent.nbytes else 0, step):
-            stop = min(start + step, extent.rows)
-            size = (stop - start) * extent.row_bytes
-            yield Chunk(extent, start * extent.row_bytes, size, start, stop)
-
-
-def _all_written(
-    pool: Executor, file: PlannedFile, descriptor: int, in_flight: int
-) -> Iterator[int]:
-    """Write all chunks of a file in any order, and yield the bytes of each that is done."""
-    pending: set[Future[int]] = set()
-    for chunk in chunks(file, COPY_CHUNK):
-        pending.add(pool.submit(_write_chunk, chunk, descriptor))
-        if len(pending) >= in_flight:
-            finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in finished)
-    yield from (future.result() for future in as_completed(pending))
-
-
-def _write_chunk(chunk: Chunk, descriptor: int) -> int:
-    """Make or copy one chunk at its place in the output; return its bytes."""
-    offset = chunk.extent.offset + chunk.offset
-    span = chunk.extent.source.span
-    if span is None:
-        write_at(descriptor, _made(chunk), offset)
-    else:
-        span.file.copy(span.offset + chunk.offset, chunk.nbytes, descriptor, offset)
-    return chunk.nbytes
-
-
-def _made(chunk: Chunk) -> memoryview:
-    data = np.ascontiguousarray(chunk.extent.source.read(chunk.start, chunk.stop))
-    return data.reshape(-1).data
-
-
-def _publish(stages: list[Staging]) -> None:
-    """Put all files in place, the first shard last: who sees it sees the whole set."""
-    published: list[Path] = []
-    if len(stages) > 1:
-        stages[0].target.unlink(missing_ok=True)  # never an old first shard before new others
-    try:
-        for stage in reversed(stages):
-            stage.publish()
-            published.append(stage.target)
-    except BaseException:
-        for path in published:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        raise
-
-
 # To a pipe.
 
 
@@ -303,11 +181,10 @@ def stream(
     """Write a plan of one file to a binary stream, in order."""
     if len(plan.files) > 1:
         raise OutputError("a stream cannot hold several shards", remedy="Write to files instead")
-    file = plan.files[0]
     done = 0
-    workers = _workers(threads)
-    with _pool(workers) as pool:
-        for data in _ordered(pool, file, workers * 2):
+    count = workers(threads)
+    with pool_of(count) as pool:
+        for data in _ordered(pool, plan.files[0], count * AHEAD):
             _write_all(output, data)
             done += len(data)
             if progress:
@@ -328,38 +205,26 @@ def _write_all(output: IO[bytes], data: bytes | memoryview) -> None:
 
 
 def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[bytes | memoryview]:
-    """Yield the whole file's bytes in order, chunks being made ahead by the pool."""
+    """Yield the whole file's bytes in order, pieces being made ahead by the pool."""
     yield file.head
     at = len(file.head)
-    ahead: deque[tuple[int, Future[memoryview]]] = deque()
-    for chunk in chunks(file, MADE_CHUNK):
-        offset = chunk.extent.offset + chunk.offset
-        ahead.append((offset, pool.submit(_read_chunk, chunk)))
-        while len(ahead) >= in_flight:
-            at = yield from _next(ahead, at)
+    ahead: deque[tuple[int, Future[list[Bytes]]]] = deque()
+    for extent in file.extents:
+        part = Part(0, 0, _NOWHERE, extent)
+        for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
+            ahead.append((piece.place(part)[0], pool.submit(piece.contents)))
+            while len(ahead) >= in_flight:
+                at = yield from _next(ahead, at)
     while ahead:
         at = yield from _next(ahead, at)
-    yield from _zeros(file.nbytes - at)
-
-
-def _zeros(count: int) -> Iterator[bytes]:
-    """Yield the zeros of a gap, which an alignment may make large."""
-    for at in range(0, count, MADE_CHUNK):
-        yield bytes(min(MADE_CHUNK, count - at))
+    yield from zeros(file.nbytes - at)
 
 
 def _next(
-    ahead: deque[tuple[int, Future[memoryview]]], at: int
+    ahead: deque[tuple[int, Future[list[Bytes]]]], at: int
 ) -> Generator[bytes | memoryview, None, int]:
     offset, future = ahead.popleft()
-    yield from _zeros(offset - at)
-    data = future.result()
-    yield data
-    return offset + len(data)
-
-
-def _read_chunk(chunk: Chunk) -> memoryview:
-    span = chunk.extent.source.span
-    if span is None:
-        return _made(chunk)
-    return span.file.read(span.offset + chunk.offset, chunk.nbytes).data
+    yield from zeros(offset - at)
+    (data,) = future.result()
+    yield data.reshape(-1).data
+    return offset + data.nbytes
