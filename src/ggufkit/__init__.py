@@ -12,6 +12,7 @@ from ggufkit._version import __version__
 
 if TYPE_CHECKING:
     from ggufkit import errors, imatrix, quants
+    from ggufkit.activations import compute_imatrix
     from ggufkit.checking import check
     from ggufkit.coerce import typed
     from ggufkit.errors import FormatError, GGUFError
@@ -37,6 +38,7 @@ _HOMES = {
     "ValueType": "types",
     "bench": "measuring",
     "check": "checking",
+    "compute_imatrix": "activations",
     "open": "opening",
     "quantize": "quantizing",
     "save": "writing",
@@ -59,6 +61,7 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "compute_imatrix",
     "errors",
     "imatrix",
     "open",

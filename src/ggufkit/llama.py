@@ -1,0 +1,337 @@
+"""llama.cpp through its Python binding: run a model, and look at what its graph computes.
+
+The binding xllamacpp ships all of llama.cpp as one library with its C functions as symbols. The
+structures below are those of `llama.h` and `ggml.h` of that very version.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from ctypes import (
+    POINTER,
+    c_bool,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int8,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import GGUFError, MissingExtraError
+
+BINDING: Final = "xllamacpp"
+VERSION: Final = "2026.10.11549"  # the extra in pyproject.toml names the same
+MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
+LOG_ERROR: Final = 4  # ggml_log_level
+SHOWN_ERRORS: Final = 3  # lines of llama.cpp's log in a message
+F32: Final = 0  # ggml_type
+ADDS_BEGINNING: Final = True
+DATA_TOO: Final = True
+MODEL_PARAMETERS_BYTES: Final = 256  # more than any version has had; passed on as they come
+CONTEXT_RESERVE_BYTES: Final = 96
+
+
+class GraphTensor(ctypes.Structure):
+    """`ggml_tensor`: a node of the graph that is being computed."""
+
+
+GraphTensor._fields_ = (
+    ("type", c_int),
+    ("buffer", c_void_p),
+    ("ne", c_int64 * 4),
+    ("nb", c_size_t * 4),
+    ("op", c_int),
+    ("op_params", c_int32 * 16),
+    ("flags", c_int32),
+    ("src", POINTER(GraphTensor) * 10),
+    ("view_src", c_void_p),
+    ("view_offs", c_size_t),
+    ("data", c_void_p),
+    ("name", c_char * 64),
+)
+
+
+class _ModelParameters(ctypes.Structure):
+    """`llama_model_params`, of which nothing is changed."""
+
+    _fields_ = (("fields", c_int64 * (MODEL_PARAMETERS_BYTES // 8)),)
+
+
+class _ContextParameters(ctypes.Structure):
+    """`llama_context_params`."""
+
+    _fields_ = (
+        ("n_ctx", c_uint32),
+        ("n_batch", c_uint32),
+        ("n_ubatch", c_uint32),
+        ("n_seq_max", c_uint32),
+        ("n_rs_seq", c_uint32),
+        ("n_outputs_max", c_uint32),
+        ("n_outputs_max_per_seq", c_uint32),
+        ("n_threads", c_int32),
+        ("n_threads_batch", c_int32),
+        ("types", c_int * 5),
+        ("rope_and_yarn", c_float * 6),
+        ("yarn_orig_ctx", c_uint32),
+        ("defrag_thold", c_float),
+        ("cb_eval", c_void_p),
+        ("cb_eval_user_data", c_void_p),
+        ("type_k", c_int),
+        ("type_v", c_int),
+        ("abort_callback", c_void_p),
+        ("abort_callback_data", c_void_p),
+        ("embeddings", c_bool),
+        ("offload_kqv", c_bool),
+        ("no_perf", c_bool),
+        ("op_offload", c_bool),
+        ("swa_full", c_bool),
+        ("kv_unified", c_bool),
+        ("samplers_and_more", c_void_p * 3),
+        ("reserve", c_int8 * CONTEXT_RESERVE_BYTES),
+    )
+
+
+class _Batch(ctypes.Structure):
+    """`llama_batch`."""
+
+    _fields_ = (
+        ("n_tokens", c_int32),
+        ("token", POINTER(c_int32)),
+        ("embd", c_void_p),
+        ("pos", POINTER(c_int32)),
+        ("n_seq_id", POINTER(c_int32)),
+        ("seq_id", POINTER(POINTER(c_int32))),
+        ("logits", POINTER(c_int8)),
+    )
+
+
+# Asked with True whether a node is wanted, told with False when it is computed.
+Watcher = Callable[[GraphTensor, bool], bool]
+_Eval = ctypes.CFUNCTYPE(c_bool, POINTER(GraphTensor), c_bool, c_void_p)
+_Log = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+
+_SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "ggml_backend_buffer_is_host": (c_bool, (c_void_p,)),
+    "ggml_backend_tensor_get": (None, (POINTER(GraphTensor), c_void_p, c_size_t, c_size_t)),
+    "ggml_nbytes": (c_size_t, (POINTER(GraphTensor),)),
+    "ggml_op_name": (c_char_p, (c_int,)),
+    "llama_backend_init": (None, ()),
+    "llama_context_default_params": (_ContextParameters, ()),
+    "llama_decode": (c_int32, (c_void_p, _Batch)),
+    "llama_free": (None, (c_void_p,)),
+    "llama_get_logits": (POINTER(c_float), (c_void_p,)),
+    "llama_get_memory": (c_void_p, (c_void_p,)),
+    "llama_init_from_model": (c_void_p, (c_void_p, _ContextParameters)),
+    "llama_log_set": (None, (_Log, c_void_p)),
+    "llama_memory_clear": (None, (c_void_p, c_bool)),
+    "llama_model_default_params": (_ModelParameters, ()),
+    "llama_model_free": (None, (c_void_p,)),
+    "llama_model_get_vocab": (c_void_p, (c_void_p,)),
+    "llama_model_load_from_file": (c_void_p, (c_char_p, _ModelParameters)),
+    "llama_synchronize": (None, (c_void_p,)),
+    "llama_tokenize": (
+        c_int32,
+        (c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool),
+    ),
+    "llama_vocab_bos": (c_int32, (c_void_p,)),
+    "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
+    "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
+}
+
+
+class Library:
+    """The functions of llama.cpp, and the last errors that it logged."""
+
+    def __init__(self, path: Path) -> None:
+        """Load the library; OSError where that cannot be."""
+        self.functions = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(self.functions, name)
+            function.restype, function.argtypes = result, arguments
+        self.errors: list[str] = []
+        self._log = _Log(self._keep)  # lives as long as llama.cpp may call it
+        self.functions.llama_log_set(self._log, None)
+        self.functions.llama_backend_init()
+
+    def _keep(self, level: int, text: bytes, _data: object) -> None:
+        if level == LOG_ERROR:
+            self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
+
+    def failure(self, what: str) -> GGUFError:
+        """Return the error that llama.cpp could not do `what`, with what it said."""
+        said = "; ".join(self.errors) or "it does not say why"
+        self.errors = []
+        return GGUFError(f"llama.cpp {what}: {said}")
+
+
+@functools.cache
+def library() -> Library:
+    """Return llama.cpp from the binding; MissingExtraError unless its known version is there."""
+    spec = importlib.util.find_spec(BINDING)
+    version = importlib.metadata.version(BINDING) if spec else None
+    if spec is None or spec.origin is None or version != VERSION:
+        found = f"{BINDING} {version} is of another layout" if version else f"{BINDING} is missing"
+        raise MissingExtraError(
+            f"this runs llama.cpp, and {found}",
+            remedy=f"pip install 'ggufkit[llama]', which takes {BINDING} {VERSION}",
+        )
+    files = sorted(Path(spec.origin).parent.glob(f"{BINDING}*.so"))
+    files += sorted(Path(spec.origin).parent.glob(f"{BINDING}*.pyd"))
+    if not files:
+        raise MissingExtraError(f"the package {BINDING} holds no library")
+    return Library(files[0])
+
+
+class Session:
+    """A model in llama.cpp and a context of `sequences` texts of `length` tokens each.
+
+    It is a context manager. `watcher` sees the nodes of the graph; what it raises comes out of
+    `decode`.
+    """
+
+    def __init__(  # noqa: PLR0913 (what a context is)
+        self,
+        path: Path,
+        *,
+        length: int,
+        batch: int,
+        sequences: int = 1,
+        threads: int,
+        watcher: Watcher | None = None,
+        llama: Library | None = None,
+    ) -> None:
+        """Load the model; GGUFError with llama.cpp's own words where it cannot."""
+        self.llama = llama or library()
+        self._model = self._context = None
+        self._watcher = watcher
+        self._raised: BaseException | None = None
+        self._eval = _Eval(self._watch)
+        call = self.llama.functions
+        self._model = call.llama_model_load_from_file(
+            os.fsencode(path), call.llama_model_default_params()
+        )
+        if not self._model:
+            raise self.llama.failure(f"cannot load {path}")
+        self._vocabulary = call.llama_model_get_vocab(self._model)
+        self.vocabulary_size: int = call.llama_vocab_n_tokens(self._vocabulary)
+        self._context = call.llama_init_from_model(
+            self._model, self._parameters(length, batch, sequences, threads)
+        )
+        if not self._context:
+            self.close()
+            raise self.llama.failure(f"cannot make a context for {path}")
+
+    def _parameters(
+        self, length: int, batch: int, sequences: int, threads: int
+    ) -> _ContextParameters:
+        chosen: _ContextParameters = self.llama.functions.llama_context_default_params()
+        chosen.n_ctx = length * sequences
+        chosen.n_batch = batch
+        chosen.n_ubatch = MICRO_BATCH
+        chosen.n_seq_max = sequences
+        chosen.n_threads = chosen.n_threads_batch = threads
+        chosen.swa_full = False  # as llama.cpp's tools have it
+        if self._watcher:
+            chosen.cb_eval = ctypes.cast(self._eval, c_void_p)
+        return chosen
+
+    def _watch(self, node: Any, asks: bool, _data: object) -> bool:  # noqa: ANN401, FBT001 (ctypes' own)
+        """Pass a node on; no exception may leave through C, so it waits for `decode`."""
+        if self._raised or not self._watcher:
+            return False
+        try:
+            return self._watcher(node.contents, asks)
+        except BaseException as error:  # noqa: BLE001 (raised again in decode)
+            self._raised = error
+            return False
+
+    @property
+    def beginning(self) -> int | None:
+        """The token that a text begins with, None where the model wants none."""
+        if not self.llama.functions.llama_vocab_get_add_bos(self._vocabulary):
+            return None
+        token: int = self.llama.functions.llama_vocab_bos(self._vocabulary)
+        return token
+
+    def tokenize(self, text: bytes, *, special: bool = False) -> list[int]:
+        """Return the tokens of a text; `special` takes the names of special tokens as such."""
+        room = len(text) + 2
+        tokens = (c_int32 * room)()
+        count = self.llama.functions.llama_tokenize(
+            self._vocabulary, text, len(text), tokens, room, ADDS_BEGINNING, special
+        )
+        if count < 0:
+            raise self.llama.failure("cannot tokenize the text")
+        return tokens[:count]
+
+    def clear(self) -> None:
+        """Forget what was decoded."""
+        memory = self.llama.functions.llama_get_memory(self._context)
+        self.llama.functions.llama_memory_clear(memory, DATA_TOO)
+
+    def decode(self, sequences: Sequence[Sequence[int]], start: int = 0) -> None:
+        """Compute all positions of each sequence, the first of them being position `start`."""
+        tokens = [token for sequence in sequences for token in sequence]
+        places = [start + place for sequence in sequences for place in range(len(sequence))]
+        owners = [number for number, sequence in enumerate(sequences) for _ in sequence]
+        count = len(tokens)
+        ids = [(c_int32 * 1)(owner) for owner in owners]
+        batch = _Batch(
+            count,
+            (c_int32 * count)(*tokens),
+            None,
+            (c_int32 * count)(*places),
+            (c_int32 * count)(*[1] * count),
+            (POINTER(c_int32) * count)(*[ctypes.cast(one, POINTER(c_int32)) for one in ids]),
+            (c_int8 * count)(*[1] * count),
+        )
+        failed = self.llama.functions.llama_decode(self._context, batch)
+        self.llama.functions.llama_synchronize(self._context)
+        if self._raised:
+            raise self._raised
+        if failed:
+            raise self.llama.failure(f"failed to compute (code {failed})")
+        self._decoded = count
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """Return a copy of the logits of all positions last decoded: (positions, vocabulary)."""
+        address = self.llama.functions.llama_get_logits(self._context)
+        shape = (self._decoded, self.vocabulary_size)
+        return np.array(np.ctypeslib.as_array(address, shape), np.float32)
+
+    def close(self) -> None:
+        """Free the model."""
+        if self._context:
+            self.llama.functions.llama_free(self._context)
+        if self._model:
+            self.llama.functions.llama_model_free(self._model)
+        self._context = self._model = None
+
+    def __enter__(self) -> Session:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Free the model."""
+        self.close()
