@@ -419,7 +419,7 @@ def test_input_that_changes_is_noticed(model, tmp_path, monkeypatch, change, opt
     plan = writing.layout(model, "out.gguf", **options)
     CHANGES[change](model.files[0].path)
     for write in (
-        lambda: executing.execute([executing.Order(plan, tmp_path)]),
+        lambda: executing.execute(plan, tmp_path),
         lambda: writing.stream(plan, io.BytesIO()),
     ):
         with pytest.raises(FormatError, match="changed while in use"):

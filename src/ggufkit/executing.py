@@ -116,7 +116,12 @@ def zeros(count: int) -> Iterator[bytes]:
         yield bytes(min(ZEROS, count - at))
 
 
-def execute(
+def execute(plan: Plan, folder: Path, *, threads: int | None = None) -> list[Path]:
+    """Write the files of one plan, and return their paths in shard order."""
+    return execute_all([Order(plan, folder)], threads=threads)[0]
+
+
+def execute_all(
     orders: Sequence[Order],
     *,
     threads: int | None = None,

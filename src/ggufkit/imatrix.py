@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from ggufkit.coerce import typed
 from ggufkit.errors import FormatError, ShapeError, TruncatedError, ValueTypeError
+from ggufkit.executing import execute
 from ggufkit.layout import Plan, PlannedFile
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, rows_and_width
@@ -28,7 +29,7 @@ from ggufkit.opening import open as open_model
 from ggufkit.store import AnyPath, MappedFile, as_path
 from ggufkit.types import DEFAULT_ALIGNMENT, MAGIC
 from ggufkit.values import Data, Strings, require_uint32
-from ggufkit.writing import execute, save
+from ggufkit.writing import save
 
 Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.int64]

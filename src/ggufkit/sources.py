@@ -10,12 +10,11 @@ import numpy as np
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
+from ggufkit.packing import Floats
 from ggufkit.store import MappedFile
 from ggufkit.swapping import is_bytewise, to_byte_order
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.values import ByteOrder
-
-Floats = quants.Floats
 
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 

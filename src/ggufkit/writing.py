@@ -14,7 +14,7 @@ import numpy as np
 
 from ggufkit.chunking import PIECE, Part, whole
 from ggufkit.errors import OutputError, TensorTypeError
-from ggufkit.executing import Order, Progress, execute, pool_of, workers, zeros
+from ggufkit.executing import Order, Progress, execute_all, pool_of, workers, zeros
 from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.metadata import Metadata
 from ggufkit.model import Bytes, Model, Tensor, Tensors
@@ -106,7 +106,7 @@ def write_many(
     _refuse_repeats(orders)
     for (model, _), (plan, folder) in itertools.product(outputs, orders):
         _refuse_inputs(model, plan, folder)
-    return execute(orders, threads=threads, progress=progress, executor=executor, resume=resume)
+    return execute_all(orders, threads=threads, progress=progress, executor=executor, resume=resume)
 
 
 def _refuse_repeats(orders: Sequence[Order]) -> None:
