@@ -17,8 +17,8 @@ import numpy.typing as npt
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.imatrix import CHUNK_SIZE, Counts, Entry, Floats, Imatrix
 from ggufkit.llama import F32, GraphTensor, Library, Session, library
+from ggufkit.machine import usable_cores
 from ggufkit.opening import open as open_model
-from ggufkit.quants import usable_cores
 from ggufkit.store import AnyPath, as_path
 
 BATCH: Final = 2048  # tokens that llama-imatrix computes in one pass
