@@ -1,0 +1,149 @@
+"""SentencePiece models: the pieces and rules inside a `tokenizer.model`, read without protobuf."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from ggufkit.errors import CheckpointError
+
+SPACE: Final = "▁"  # how pieces spell a space
+MAX_PIECES: Final = 1 << 24  # the largest vocabularies have a quarter of a million
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
+_SHORT_VARINT: Final = 0x80  # a byte below is a number of its own
+_MAX_VARINT_BITS: Final = 70  # ten groups of seven
+
+# Field numbers of sentencepiece_model.proto.
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_PIECE, _SCORE, _TYPE = 1, 2, 3
+_MODEL_TYPE: Final = 3
+_CHARSMAP, _ADD_PREFIX, _REMOVE_SPACES = 2, 3, 4
+
+Value = int | bytes
+
+
+class PieceType(IntEnum):
+    """What a piece is; llama.cpp's token types have the same numbers."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class ModelType(IntEnum):
+    """How a SentencePiece model was trained."""
+
+    UNIGRAM = 1
+    BPE = 2
+    WORD = 3
+    CHAR = 4
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece: its text, its score and what it is."""
+
+    text: str
+    score: float
+    type: PieceType
+
+
+@dataclass(frozen=True)
+class PieceModel:
+    """A SentencePiece model as far as a vocabulary needs it."""
+
+    pieces: tuple[Piece, ...]
+    type: ModelType = ModelType.UNIGRAM
+    precompiled_charsmap: bytes = b""
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+
+
+def parse_pieces(data: bytes, name: str) -> PieceModel:
+    """Return the model that the bytes of the file `name` hold, or raise CheckpointError."""
+    try:
+        return _model(data)
+    except (ValueError, struct.error) as error:
+        raise CheckpointError(
+            f"{name} is no SentencePiece model: {error}", remedy="Fetch the file again"
+        ) from None
+
+
+def _model(data: bytes) -> PieceModel:
+    pieces: list[Piece] = []
+    rules: dict[tuple[int, int], Value] = {}
+    for number, value in _fields(data):
+        if not isinstance(value, bytes):
+            continue
+        if number == _PIECES:
+            pieces.append(_piece(value))
+        elif number in {_TRAINER, _NORMALIZER}:
+            rules.update({(number, field): held for field, held in _fields(value)})
+        if len(pieces) > MAX_PIECES:
+            raise ValueError(f"more than {MAX_PIECES:,} pieces")
+    if not pieces:
+        raise ValueError("there are no pieces")
+    charsmap = rules.get((_NORMALIZER, _CHARSMAP), b"")
+    return PieceModel(
+        tuple(pieces),
+        ModelType(int(rules.get((_TRAINER, _MODEL_TYPE), ModelType.UNIGRAM))),
+        charsmap if isinstance(charsmap, bytes) else b"",
+        rules.get((_NORMALIZER, _ADD_PREFIX), 1) != 0,
+        rules.get((_NORMALIZER, _REMOVE_SPACES), 1) != 0,
+    )
+
+
+def _piece(data: bytes) -> Piece:
+    text, score, kind = b"", 0.0, PieceType.NORMAL
+    for number, value in _fields(data):
+        if number == _PIECE and isinstance(value, bytes):
+            text = value
+        elif number == _SCORE and isinstance(value, bytes):
+            (score,) = struct.unpack("<f", value)
+        elif number == _TYPE:
+            kind = PieceType(value)  # type: ignore[arg-type]
+    if not text:
+        raise ValueError("a piece is empty")
+    return Piece(text.decode(), score, kind)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """Yield number and value of each field of a message; floats come as their four bytes."""
+    at, end = 0, len(data)
+    while at < end:
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == _BYTES:
+            size, at = _varint(data, at)
+        elif wire in {_FIXED32, _FIXED64}:
+            size = 4 if wire == _FIXED32 else 8
+        else:
+            raise ValueError(f"byte {at} begins a field of the unknown wire type {wire}")
+        if size > end - at:
+            raise ValueError(f"a field of {size} bytes at byte {at} is beyond the end")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at `at` and where it ends."""
+    if at < len(data) and data[at] < _SHORT_VARINT:
+        return data[at], at + 1
+    value = shift = 0
+    while at < len(data) and shift < _MAX_VARINT_BITS:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if data[at - 1] < _SHORT_VARINT:
+            return value, at
+    raise ValueError(f"the number before byte {at} does not end")
