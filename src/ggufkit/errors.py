@@ -15,6 +15,7 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── MissingTensorError (KeyError)     no such tensor
     ├── ClosedError (ValueError)          the model was closed
     ├── CheckpointError (ValueError)      a Hugging Face checkpoint that cannot be read or converted
+    ├── ClusterError (ConnectionError)    no cluster answers, or it lost too many machines
     ├── OutputError (OSError)             the output cannot be written
     │   └── DiskSpaceError                not enough free space, found out before writing
     └── MissingExtraError (ImportError)   an optional dependency is not installed
@@ -137,6 +138,10 @@ class OutputError(GGUFError, OSError):
 
 class DiskSpaceError(OutputError):
     """The output does not fit on its disk; nothing was written."""
+
+
+class ClusterError(GGUFError, ConnectionError):
+    """No cluster answers, or it lost too many of its machines."""
 
 
 class MissingExtraError(GGUFError, ImportError):

@@ -6,7 +6,14 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import examples
-from ggufkit.cli.writing import parse_size, report, threads_option, write_out
+from ggufkit.cli.writing import (
+    cluster_option,
+    parse_size,
+    report,
+    resume_option,
+    threads_option,
+    write_out,
+)
 
 
 @click.command(
@@ -32,6 +39,8 @@ from ggufkit.cli.writing import parse_size, report, threads_option, write_out
 )
 @click.option("--shard-tensors", type=int, metavar="N", help="Tensors in a shard at most.")
 @threads_option
+@resume_option
+@cluster_option
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
@@ -42,6 +51,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     shard_size: int | None,
     shard_tensors: int | None,
     threads: int | None,
+    resume: bool,
+    cluster: str | None,
 ) -> None:
     """Write the model IN to OUT; what no option changes stays as it is.
 
@@ -55,6 +66,8 @@ def command(  # noqa: PLR0913 (click passes each option)
             model,
             out,
             threads=threads,
+            resume=resume,
+            cluster=cluster,
             alignment=alignment,
             byte_order=endian,
             version=None if version is None else int(version),

@@ -34,8 +34,8 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     """Run a command, on the process's own arguments if none are given; return its exit code."""
     try:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
-    except click.Abort:
-        click.echo("interrupted; nothing was left behind", err=True)
+    except click.Abort as abort:
+        click.echo(f"interrupted; {str(abort) or 'nothing was left behind'}", err=True)
         return SIGNALLED + signal.SIGINT
     except click.ClickException as error:
         error.show()

@@ -10,7 +10,14 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import counted, emit, examples, note, size, table
-from ggufkit.cli.writing import PIPE, report, threads_option, write_out
+from ggufkit.cli.writing import (
+    PIPE,
+    cluster_option,
+    report,
+    resume_option,
+    threads_option,
+    write_out,
+)
 from ggufkit.errors import printable
 from ggufkit.inspecting import bits_per_weight
 from ggufkit.model import Tensor
@@ -44,13 +51,13 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.argument("out", metavar="OUT")
 @click.argument("type", metavar="TYPE", type=parse_type, shell_complete=_complete)
 @threads_option
+@resume_option
+@cluster_option
 @click.option(
     "--dry-run", is_flag=True, help="Show what would become of each tensor; write nothing."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what becomes of each tensor as JSON.")
-def command(  # noqa: PLR0913 (click passes each option)
-    source: str, out: str, type: str, *, threads: int | None, dry_run: bool, as_json: bool
-) -> None:
+def command(source: str, out: str, type: str, *, dry_run: bool, as_json: bool, **work: Any) -> None:
     """Write the model IN to OUT with its tensors quantized to TYPE, exactly as llama.cpp does.
 
     TYPE is one of Q8_0, Q5_1, Q5_0, Q4_1, Q4_0, BF16, F16 and F32. Every eligible tensor gets
@@ -63,7 +70,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         quantized = ggufkit.quantize(model, type)
         pairs = list(zip(model.tensors.values(), quantized.tensors.values(), strict=True))
         _warn(pairs, type)
-        paths = [] if dry_run else write_out(quantized, out, threads=threads)
+        paths = [] if dry_run else write_out(quantized, out, **work)
         if as_json:
             emit(_plain(pairs, paths))
         elif dry_run:

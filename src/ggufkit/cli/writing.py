@@ -13,6 +13,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import size
+from ggufkit.clusters import executor_of
 from ggufkit.errors import printable
 from ggufkit.model import Model
 
@@ -29,6 +30,18 @@ threads_option = click.option(
 )
 
 
+resume_option = click.option(
+    "--resume",
+    is_flag=True,
+    help="Keep what is done if this ends early, and go on from what an earlier --resume kept.",
+)
+cluster_option = click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Have the workers of this Dask scheduler do the work, such as tcp://host:8786.",
+)
+
+
 def parse_size(text: str) -> int:
     """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024)."""
     found = _SIZE.fullmatch(text.strip())
@@ -39,15 +52,32 @@ def parse_size(text: str) -> int:
     return int(float(found["number"]) * base**power)
 
 
-def write_out(model: Model, out: str, *, threads: int | None, **layout: Any) -> list[Path]:
+def write_out(model: Model, out: str, **options: Any) -> list[Path]:
     """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal.
 
-    Returns the paths of the files written, none for a stream.
+    `options` are those of `ggufkit.write` and `cluster`, an address. Returns the paths of the
+    files written, none for a stream.
     """
     with contextlib.ExitStack() as opened:
-        target = _stream(out, opened) or out
-        progress = opened.enter_context(_progress())
-        return ggufkit.write(model, target, threads=threads, progress=progress, **layout)
+        target = _stream(out, opened)
+        if target and (options.get("resume") or options.get("cluster")):
+            raise click.UsageError("--resume and --cluster need a file to write to")
+        work = opened.enter_context(working(**options))
+        return ggufkit.write(model, target or out, **work)
+
+
+@contextlib.contextmanager
+def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str, Any]]:
+    """Turn options of a command into those of `ggufkit.write`: a bar, and a cluster's executor."""
+    with contextlib.ExitStack() as opened:
+        if cluster:
+            options["executor"] = opened.enter_context(executor_of(cluster))
+        try:
+            yield options | {"progress": opened.enter_context(_progress())}
+        except KeyboardInterrupt:
+            if not options.get("resume"):
+                raise
+            raise click.Abort("run it again to go on from here") from None
 
 
 def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:

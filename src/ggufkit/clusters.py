@@ -1,0 +1,72 @@
+"""A cluster as an executor: the machines of a Dask scheduler.
+
+Dask and not Ray: its client is an executor of `concurrent.futures` already, it is small and pure
+Python, runs over SSH, batch systems and Kubernetes alike, and gives the work of a lost machine to
+another of its own accord.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from typing import Final
+
+from ggufkit._version import __version__
+from ggufkit.errors import ClusterError, MissingExtraError
+
+TIMEOUT: Final = 10  # seconds to reach a scheduler, which answers at once if it is there
+RETRIES: Final = 3  # of a chunk that failed, for one machine may be at fault
+_ADDRESS: Final = re.compile(r"(?:(?:tcp|tls|wss?)://)?[^\s:/]+:\d+/?")
+
+
+@contextlib.contextmanager
+def executor_of(address: str) -> Iterator[Executor]:
+    """Lend the executor of the Dask scheduler at `address`, such as "tcp://host:8786".
+
+    Its workers need this version of ggufkit, and inputs and output under the same paths as here.
+    Raises MissingExtraError without Dask, and ClusterError where no scheduler answers, where it
+    has no workers, or where it lost too many.
+    """
+    try:
+        from distributed import Client, KilledWorker  # noqa: PLC0415 (an extra)
+    except ImportError as error:
+        raise MissingExtraError(
+            "a cluster needs Dask", remedy="pip install 'ggufkit[cluster]'"
+        ) from error
+    if not _ADDRESS.fullmatch(address):
+        raise ClusterError(
+            f"{address!r} is no address of a scheduler", remedy="Write it as tcp://host:8786"
+        )
+    with contextlib.ExitStack() as opened:
+        try:
+            client = opened.enter_context(Client(address, timeout=TIMEOUT, set_as_default=False))
+            client.wait_for_workers(1, timeout=TIMEOUT)
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"no Dask scheduler with workers answers at {address}",
+                remedy="Start `dask scheduler`, and `dask worker ADDRESS` on every machine",
+            ) from error
+        _require_same(client.run(_version))
+        try:
+            yield client.get_executor(retries=RETRIES, pure=False)
+        except KilledWorker as error:
+            raise ClusterError(
+                f"several workers died of the same chunk: {error}",
+                remedy="Read the workers' logs; a chunk needs a few MiB for each thread",
+            ) from error
+
+
+def _version() -> str:
+    return __version__
+
+
+def _require_same(versions: dict[str, str]) -> None:
+    others = {where: version for where, version in versions.items() if version != __version__}
+    if others:
+        where, version = next(iter(others.items()))
+        raise ClusterError(
+            f"the worker at {where} has ggufkit {version}, and here is {__version__}",
+            remedy="Install the same version everywhere: its files are then the same, too",
+        )
