@@ -1,0 +1,119 @@
+"""The small language of architecture files: arithmetic over a checkpoint's configuration.
+
+`hidden_size // num_attention_heads` computes; `n_embd or hidden_size` is the first that is there;
+`attn_config.clip_qkv` looks into an object; `name(...)` calls one of a closed set of functions.
+What is absent (or null) makes the whole expression None, so that its entry is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ggufkit.errors import CheckpointError
+from ggufkit.values import brief
+
+Lookup = Callable[[str], Any]
+Functions = Mapping[str, Callable[..., Any]]
+
+_OPERATORS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: float(base) ** float(exponent),  # never a huge integer
+}
+MAX_NUMBER: Final = 2.0**64  # beyond what any field of a model means; it bounds arithmetic, too
+
+
+@functools.cache
+def parse(text: str) -> ast.expr:
+    """Parse an expression; ValueError for what is not of the language."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{text!r} is no expression: {error}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise ValueError(f"{text!r}: {type(node).__name__} has no place in an expression")  # noqa: TRY004 (of text)
+    return tree
+
+
+def evaluate(text: str, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return the value of an expression, None where something it needs is absent.
+
+    Raises CheckpointError where the configuration holds no number that arithmetic needs.
+    """
+    try:
+        return _value(parse(text), lookup, functions)
+    except (ArithmeticError, TypeError) as error:
+        raise CheckpointError(f"{text!r} cannot be computed: {error}") from None
+
+
+def names(text: str) -> set[str]:
+    """Return the names of the configuration that an expression reads."""
+    tree = parse(text)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called}
+
+
+_ALLOWED: Final = (
+    ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.BinOp, ast.BoolOp, ast.Or, ast.UnaryOp,
+    ast.USub, ast.Load, ast.List, *_OPERATORS,
+)  # fmt: skip
+
+
+def _value(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401, PLR0911
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return lookup(node.id)
+    if isinstance(node, ast.Attribute):
+        whole = _value(node.value, lookup, functions)
+        return whole.get(node.attr) if isinstance(whole, Mapping) else None
+    if isinstance(node, ast.BoolOp):
+        values = (_value(each, lookup, functions) for each in node.values)
+        return next((value for value in values if value is not None), None)
+    if isinstance(node, ast.Call):
+        return _called(node, lookup, functions)
+    if isinstance(node, ast.List):
+        items = [_value(each, lookup, functions) for each in node.elts]
+        return None if None in items else items
+    return _computed(node, lookup, functions)
+
+
+def _called(node: ast.Call, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
+    if not isinstance(node.func, ast.Name) or node.func.id not in functions:
+        known = ", ".join(sorted(functions))
+        raise CheckpointError(
+            f"there is no function {ast.unparse(node.func)!r}", remedy=f"There are {known}"
+        )
+    arguments = [_value(each, lookup, functions) for each in node.args]
+    if any(argument is None for argument in arguments):
+        return None
+    return functions[node.func.id](*arguments)
+
+
+def _computed(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
+    if isinstance(node, ast.UnaryOp):
+        inner = _value(node.operand, lookup, functions)
+        return None if inner is None else -_number(inner)
+    assert isinstance(node, ast.BinOp)  # noqa: S101 (parse let nothing else through)
+    left = _value(node.left, lookup, functions)
+    right = _value(node.right, lookup, functions)
+    if left is None or right is None:
+        return None
+    return _OPERATORS[type(node.op)](_number(left), _number(right))
+
+
+def _number(value: Any) -> int | float:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{brief(value)} is no number")
+    if not abs(value) <= MAX_NUMBER:
+        raise ArithmeticError(f"{brief(value)} is too large")
+    return value

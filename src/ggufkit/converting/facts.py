@@ -1,0 +1,183 @@
+"""What is known of a checkpoint when its architecture is: fields, class defaults, functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.converting import expressions, rope
+from ggufkit.converting.architecture import Architecture
+from ggufkit.converting.checkpoint import Checkpoint
+from ggufkit.errors import CheckpointError, GGUFError
+from ggufkit.values import brief
+
+# Fields that change what a model computes wherever they occur. An architecture reads such a field
+# or says what it expects of it; where it does neither, a value is an error and not lost in silence.
+CHANGING: Final = (
+    "alibi", "alibi_bias_max", "attention_multiplier", "attn_logit_softcapping", "clip_qkv",
+    "embedding_multiplier", "final_logit_softcapping", "hidden_act", "hidden_activation",
+    "kv_lora_rank", "layer_types", "logit_scale", "logits_scaling", "moe_intermediate_size",
+    "n_routed_experts", "no_rope_layers", "num_experts", "num_local_experts",
+    "partial_rotary_factor", "query_pre_attn_scalar", "residual_multiplier", "rope_scaling",
+    "rope_theta", "rotary_pct", "scale_depth", "scale_emb", "sliding_window", "use_qk_norm",
+    "use_parallel_residual",
+)  # fmt: skip
+IGNORED: Final = "ignored"  # how `expects` says that llama.cpp computes without a field
+_GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
+_POOLING_FIELDS: Final = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_POOLING: Final = {"mean": 1, "cls": 2, "lasttoken": 3}  # llama.h's llama_pooling_type
+
+
+class Facts:
+    """The fields of a configuration, defaults of its class included, and the functions on them."""
+
+    def __init__(self, checkpoint: Checkpoint, architecture: Architecture) -> None:
+        """Lay defaults under the configuration; CheckpointError where it contradicts itself."""
+        self.checkpoint = checkpoint
+        self.architecture = architecture
+        self.fields = merged(checkpoint.config, architecture.config)
+        self.read: set[str] = {"rope_parameters"}
+        self.functions: dict[str, Callable[..., Any]] = {
+            "bool": bool,
+            "ceil_div": lambda number, by: -(-number // by),
+            "equals": lambda value, other: [False, True][value == other],
+            "float": _as_float,
+            "gating": _gating,
+            "int": int,
+            "max": max,
+            "min": min,
+            "long_rope_attention": rope.long_rope_attention,
+            "nonzero": lambda number: number or None,
+            "only_false": lambda value: None if value else False,
+            "pooling": self._pooling,
+            "pattern": lambda layers, period: [(i + 1) % period != 0 for i in range(layers)],
+            "sliding": lambda types: [kind == "sliding_attention" for kind in types],
+            "unless": lambda value, other, then: None if value == other else then,
+            "vocabulary_size": self._vocabulary_size,
+            "with_": lambda _, value: value,
+        }
+        self._rope: dict[str, Any] | None = None
+        self._lay_defaults()
+
+    def _lay_defaults(self) -> None:
+        model_type = str(self.fields.get("model_type", ""))
+        table = {
+            **self.architecture.defaults,
+            **self.architecture.defaults_of.get(model_type, {}),
+        }
+        for name, value in table.items():
+            if not isinstance(value, str):
+                self.fields.setdefault(name, value)
+            elif self.fields.get(name) is None:
+                self.fields[name] = self.value(value)
+
+    def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
+        """Return a field of the configuration, None where it is absent or null."""
+        if name == "rope":
+            if self._rope is None:
+                self._rope = rope.facts(self.fields)
+                self.read.update(rope.FIELDS)
+            return self._rope
+        self.read.add(name)
+        return self.fields.get(name)
+
+    def value(self, expression: Any) -> Any:  # noqa: ANN401 (as TOML is)
+        """Return the value of an expression, or of a constant of an architecture file."""
+        if not isinstance(expression, str):
+            return expression
+        return expressions.evaluate(expression, self.lookup, self.functions)
+
+    def problems(self) -> Iterator[str]:
+        """Yield what the configuration lacks, and what llama.cpp would not compute as it says."""
+        for text in self.architecture.required:
+            if self._quietly(text) is None:
+                yield f"config.json lacks {text}"
+        for name, allowed in self.architecture.expects.items():
+            value = self._quietly(name)
+            if value is not None and not _allows(allowed, value):
+                told = " or ".join(map(repr, allowed)) or "nothing"
+                yield f"{name} is {brief(value)}, and llama.cpp computes with {told}"
+        for name in self._unread():
+            yield (
+                f"{name} is {brief(self.fields[name])}, which the architecture "
+                f"{self.architecture.name} has no place for"
+            )
+
+    def _quietly(self, text: str) -> Any:  # noqa: ANN401
+        """Return a value, None where it cannot be computed: that is told where it is used."""
+        try:
+            return self.value(text)
+        except GGUFError:
+            return None
+
+    def _unread(self) -> list[str]:
+        told = self.read | self.architecture.expects.keys()
+        return [n for n in CHANGING if n not in told and self.fields.get(n) not in (None, False)]
+
+    def _vocabulary_size(self) -> int | None:
+        """Return how many tokens the tokenizer has, which may be fewer than the embedding."""
+        if self.checkpoint.path("tokenizer.model"):
+            size: int | None = self.lookup("vocab_size")
+            return size
+        tokenizer = self.checkpoint.json("tokenizer.json") or {}
+        vocabulary = _at(tokenizer, "model", "vocab")
+        return len(vocabulary) + len(tokenizer.get("added_tokens") or ()) if vocabulary else None
+
+    def _pooling(self) -> int | None:
+        """Return how sentence-transformers pools, None where no module says it."""
+        text = self.checkpoint.text("modules.json")
+        modules = [] if text is None else _parsed(text)
+        homes = [_at(m, "path") for m in modules if str(_at(m, "type")).endswith("Pooling")]
+        if not homes:
+            return None
+        pooling = self.checkpoint.json(f"{homes[0]}/config.json") or {}
+        said = [mode for field, mode in _POOLING_FIELDS.items() if pooling.get(field)]
+        mode = said[0] if said else pooling.get("pooling_mode")
+        if mode not in _POOLING:
+            raise CheckpointError("pooling is none of mean, cls and last token")
+        return _POOLING[mode]
+
+
+def _at(value: Any, *path: str) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return what lies at a path of objects, None where there is nothing."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _parsed(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"modules.json is no JSON: {error}") from None
+    return found if isinstance(found, list) else []
+
+
+def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
+    """Return a configuration with the one of its text model laid over it."""
+    text = config.get(inner)
+    return {**config, **text} if isinstance(text, Mapping) else dict(config)
+
+
+def _allows(allowed: list[Any] | str, value: Any) -> bool:  # noqa: ANN401
+    return allowed == IGNORED or value in allowed
+
+
+def _as_float(value: Any) -> np.generic:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{brief(value)} is no number")
+    with np.errstate(over="ignore"):
+        return np.float32(value)
+
+
+def _gating(name: Any) -> int:  # noqa: ANN401
+    if name not in _GATING:
+        raise CheckpointError(f"experts are chosen by {brief(name)}, which llama.cpp cannot")
+    return _GATING[name]

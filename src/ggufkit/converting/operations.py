@@ -1,0 +1,342 @@
+"""Operations on lazy tensors: shape and type are known at once, rows are made when read.
+
+Each function takes a tensor and gives a tensor. What only moves rows reads only those rows, so
+that a stack of many experts is never in memory whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit import quants
+from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
+from ggufkit.sources import FileSource
+from ggufkit.types import TensorType, tensor_type
+from ggufkit.values import ByteOrder
+
+Floats = npt.NDArray[Any]
+Index = npt.NDArray[np.int64]
+
+NEAR: Final = 64  # rows between two wanted ones that are cheaper read than skipped
+
+
+class _Made:
+    """What the sources below have in common: little-endian rows that lie in no file."""
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Always little, as checkpoints are."""
+        return "little"
+
+    @property
+    def span(self) -> Span | None:
+        """In no file."""
+        return None
+
+
+# Rows moved.
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(_Made):
+    """Rows of another source in another order."""
+
+    inner: Source
+    index: Index
+    row_bytes: int
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the wanted rows, those that lie near each other together."""
+        wanted = self.index[start:stop]
+        out = np.empty((len(wanted), self.row_bytes), np.uint8)
+        order = np.argsort(wanted, kind="stable")
+        breaks = np.flatnonzero(np.diff(wanted[order]) > NEAR) + 1
+        for places in np.split(order, breaks):
+            if len(places):
+                first, last = int(wanted[places[0]]), int(wanted[places[-1]])
+                out[places] = self.inner.read(first, last + 1)[wanted[places] - first]
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(_Made):
+    """Sources one after the other, `rows` from each."""
+
+    parts: tuple[Source, ...]
+    ends: Index
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read from each part that has some of the rows."""
+        first = int(np.searchsorted(self.ends, start, "right"))
+        pieces: list[Bytes] = []
+        at = start
+        while at < stop:
+            begin = int(self.ends[first - 1]) if first else 0
+            end = min(stop, int(self.ends[first]))
+            pieces.append(self.parts[first].read(at - begin, end - begin))
+            at, first = end, first + 1
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+@dataclass(frozen=True, eq=False)
+class Recut(_Made):
+    """The bytes of another source cut into rows of another length."""
+
+    inner: Source
+    inner_row_bytes: int
+    row_bytes: int
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the rows that hold the bytes wanted."""
+        begin, end = start * self.row_bytes, stop * self.row_bytes
+        first, last = begin // self.inner_row_bytes, -(-end // self.inner_row_bytes)
+        data = np.ascontiguousarray(self.inner.read(first, last)).reshape(-1)
+        skipped = first * self.inner_row_bytes
+        return data[begin - skipped : end - skipped].reshape(stop - start, self.row_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(_Made):
+    """Rows of an array that can only be made whole: kept from the first read to the last."""
+
+    make: Callable[[], Bytes]
+    rows: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    kept: list[Any] = field(default_factory=list)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows; the array is let go when as many rows were read as there are."""
+        with self.lock:
+            if not self.kept:
+                self.kept[:] = [self.make(), 0]
+            made: Bytes = self.kept[0]
+            self.kept[1] += stop - start
+            if self.kept[1] >= self.rows:
+                self.kept.clear()
+        return made[start:stop]
+
+
+def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return the same elements in another shape; one axis may be -1."""
+    known = int(np.prod([n for n in shape if n != -1], dtype=np.int64))
+    sizes = [int(n) if n != -1 else tensor.elements // max(known, 1) for n in shape]
+    if int(np.prod(sizes, dtype=np.int64)) != tensor.elements or len(set(shape) & {-1}) > 1:
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no shape {tuple(shape)}")
+    row_bytes = tensor.type.row_bytes(rows_and_width(tuple(sizes))[1])
+    source = tensor.source
+    if row_bytes != tensor.row_bytes:
+        source = _recut(source, tensor.row_bytes, row_bytes)
+    return Tensor.over(tensor.name, tensor.type, tuple(sizes), source)
+
+
+def _recut(source: Source, inner_row_bytes: int, row_bytes: int) -> Source:
+    if isinstance(source, FileSource):
+        return source._replace(row_bytes=row_bytes)
+    return Recut(source, inner_row_bytes, row_bytes)
+
+
+def take(tensor: Tensor, index: Index, shape: tuple[int, ...]) -> Tensor:
+    """Return entries `index` along the first axis, in the final `shape`."""
+    if tensor.elements == 0 or not tensor.shape:
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no rows to take")
+    entries = reshape(tensor, (tensor.shape[0], -1))
+    source = Gathered(entries.source, index, entries.row_bytes)
+    chosen = (len(index), entries.shape[1])
+    return reshape(Tensor.over(tensor.name, tensor.type, chosen, source), shape)
+
+
+def stack(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors of one shape along a new first axis."""
+    return _joined(name, tensors, (len(tensors), *tensors[0].shape))
+
+
+def concat(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors one after the other along their first axis."""
+    if any(len(tensor.shape) != len(tensors[0].shape) for tensor in tensors):
+        raise ShapeError(f"{name!r} cannot join tensors of different axes")
+    length = sum(tensor.shape[0] for tensor in tensors)
+    return _joined(name, tensors, (length, *tensors[0].shape[1:]))
+
+
+def _joined(name: str, tensors: Sequence[Tensor], shape: tuple[int, ...]) -> Tensor:
+    first = tensors[0]
+    tails = {(t.shape[1:] if len(shape) == len(t.shape) else t.shape, t.type) for t in tensors}
+    if len(tails) > 1:
+        told = ", ".join(f"{t.type} {t.shape}" for t in tensors[:4])
+        raise ShapeError(f"{name!r} cannot join tensors of different shape or type: {told}")
+    if len(shape) == 1:
+        tensors = [reshape(tensor, (tensor.shape[0], 1)) for tensor in tensors]
+        shape = (*shape, 1)
+    ends = np.cumsum([tensor.rows for tensor in tensors], dtype=np.int64)
+    source = Joined(tuple(tensor.source for tensor in tensors), ends)
+    joined = Tensor.over(name, first.type, shape, source)
+    return reshape(joined, shape[:-1]) if len(first.shape) == 1 and shape[-1] == 1 else joined
+
+
+def transpose(tensor: Tensor) -> Tensor:
+    """Return the last two axes exchanged; a matrix is in memory whole, a stack one by one."""
+    if len(tensor.shape) < 2:  # noqa: PLR2004
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} cannot be transposed")
+    *outer, rows, width = tensor.shape
+    if not outer:
+        item = np.dtype((np.void, tensor.type.row_bytes(1)))
+
+        def make() -> Bytes:
+            whole = np.ascontiguousarray(tensor.source.read(0, rows)).view(item)
+            return np.ascontiguousarray(whole.T).view(np.uint8)
+
+        return Tensor.over(tensor.name, tensor.type, (width, rows), Whole(make, width))
+    each = [transpose(reshape(tensor[i : i + 1], tensor.shape[1:])) for i in range(outer[0])]
+    return stack(tensor.name, each)
+
+
+def permute(tensor: Tensor, heads: int) -> Tensor:
+    """Return rows of each head as llama.cpp's rotary embedding pairs them, not in two halves."""
+    return take(tensor, half_pairs(tensor, heads), tensor.shape)
+
+
+def half_pairs(tensor: Tensor, heads: int) -> Index:
+    """Return the order of rows in which those of a head's two halves alternate."""
+    rows = tensor.shape[0]
+    if heads < 1 or rows % (2 * heads):
+        raise ShapeError(f"{tensor.name!r} has {rows} rows, which are no pairs of {heads} heads")
+    index = np.arange(rows).reshape(heads, 2, rows // heads // 2)
+    return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
+
+
+def unpermute(tensor: Tensor, heads: int) -> Tensor:
+    """Undo `permute`."""
+    return take(tensor, np.argsort(half_pairs(tensor, heads)), tensor.shape)
+
+
+def rows(tensor: Tensor, start: int, stop: int) -> Tensor:
+    """Return rows `start` to `stop` of the first axis, all there are if there are fewer."""
+    return tensor[start:stop]
+
+
+def split(tensor: Tensor, part: int, parts: int) -> Tensor:
+    """Return part `part` (from 0) of `parts` equal ones along the second-last axis."""
+    axis = max(len(tensor.shape) - 2, 0)
+    length = tensor.shape[axis]
+    if parts < 1 or length % parts:
+        raise ShapeError(f"{tensor.name!r} has {length} rows, which are not {parts} equal parts")
+    size = length // parts
+    if axis == 0:
+        return tensor[part * size : (part + 1) * size]
+    outer = int(np.prod(tensor.shape[:axis]))
+    index = np.arange(outer * length).reshape(outer, length)[:, part * size : (part + 1) * size]
+    matrix = reshape(tensor, (outer * length, tensor.shape[-1]))
+    shape = (*tensor.shape[:axis], size, tensor.shape[-1])
+    return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
+
+
+def regroup(tensor: Tensor, heads: int, kinds: int) -> Tensor:
+    """Return rows kind by kind that came head by head: q k v q k v … becomes q q … k k … v v …."""
+    length = tensor.shape[0]
+    if heads < 1 or kinds < 1 or length % (heads * kinds):
+        raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {heads} heads")
+    index = np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1)
+    return take(tensor, np.ascontiguousarray(index).reshape(-1), tensor.shape)
+
+
+def regroup_shared(tensor: Tensor, heads: int, kv_heads: int) -> Tensor:
+    """Return q of all groups, then k, then v, where each group holds its q heads, a k and a v."""
+    length, per_group = tensor.shape[0], heads // max(kv_heads, 1) + 2
+    if kv_heads < 1 or heads % kv_heads or length % (kv_heads * per_group):
+        raise ShapeError(
+            f"{tensor.name!r} has {length} rows, no {kv_heads} groups of {heads} heads"
+        )
+    index = np.arange(length).reshape(kv_heads, per_group, -1)
+    parts = (index[:, :-2], index[:, -2:-1], index[:, -1:])
+    return take(tensor, np.concatenate([part.reshape(-1) for part in parts]), tensor.shape)
+
+
+def squeeze(tensor: Tensor) -> Tensor:
+    """Return the tensor without axes of length 1."""
+    return reshape(tensor, tuple(n for n in tensor.shape if n != 1) or (1,))
+
+
+# Elements computed.
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(_Made):
+    """Rows of another tensor after arithmetic in its own precision."""
+
+    tensor: Tensor
+    type: TensorType
+    apply: Callable[[Floats], Floats]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read, compute and return rows."""
+        numbers = self.apply(read_floats(self.tensor, self.type, start, stop))
+        return np.ascontiguousarray(numbers, self.type.dtype).view(np.uint8)
+
+
+def read_floats(tensor: Tensor, type: TensorType, start: int, stop: int) -> Floats:
+    """Return rows as float16 or float32, which `type` says."""
+    data = np.ascontiguousarray(tensor.source.read(start, stop))
+    if tensor.type.dtype is not None:
+        return data.view(tensor.type.dtype).astype(type.dtype)
+    return quants.dequantize(data, tensor.type, threads=1)
+
+
+def working_type(tensor: Tensor) -> TensorType:
+    """Return the type that llama.cpp's converter computes in: F16 for F16, else F32."""
+    return tensor_type("F16" if tensor.type.name == "F16" else "F32")
+
+
+def compute(tensor: Tensor, apply: Callable[[Floats], Floats]) -> Tensor:
+    """Return the tensor with `apply` done to each of its elements."""
+    kind = working_type(tensor)
+    return Tensor.over(tensor.name, kind, tensor.shape, Computed(tensor, kind, apply))
+
+
+def add(tensor: Tensor, number: float) -> Tensor:
+    """Return the elements plus a number."""
+    return compute(tensor, lambda array: array + array.dtype.type(number))
+
+
+def scale(tensor: Tensor, factor: float) -> Tensor:
+    """Return the elements times a number."""
+    return compute(tensor, lambda array: array * array.dtype.type(factor))
+
+
+def neg_exp(tensor: Tensor) -> Tensor:
+    """Return minus the exponential of the elements."""
+    return compute(tensor, lambda array: -np.exp(array.astype(np.float64)).astype(array.dtype))
+
+
+OPERATIONS: Final[dict[str, Callable[..., Tensor]]] = {
+    "add": add,
+    "neg_exp": neg_exp,
+    "permute": permute,
+    "regroup": regroup,
+    "regroup_shared": regroup_shared,
+    "reshape": lambda tensor, *shape: reshape(tensor, shape),
+    "rows": rows,
+    "scale": scale,
+    "split": split,
+    "squeeze": squeeze,
+    "transpose": transpose,
+    "unpermute": unpermute,
+}
+
+
+def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
+    """Return the tensor after the operation of that name."""
+    if any(not isinstance(n, int | float) or isinstance(n, bool) for n in arguments):
+        raise CheckpointError(f"{tensor.name!r}: {name} needs numbers, not {list(arguments)}")
+    return OPERATIONS[name](tensor, *arguments)
+
+
+def renamed(tensor: Tensor, name: str) -> Tensor:
+    """Return the tensor under another name."""
+    return replace(tensor, name=name)

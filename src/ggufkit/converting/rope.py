@@ -1,0 +1,127 @@
+"""Rotary embedding: what a configuration says of it in its many ways, in one form.
+
+Source: `TextModel.__init__` of llama.cpp's converter, and the rope functions of each class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import CheckpointError
+
+_BASES: Final = (
+    "global_rope_theta", "rope_global_theta", "rope_theta_global", "rope_theta", "rotary_emb_base",
+)  # fmt: skip
+_LOCAL_BASES: Final = (
+    "local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta",
+    "rope_local_base_freq",
+)  # fmt: skip
+_PARTIAL: Final = ("partial_rotary_factor", "rope_pct", "rope_percent")
+_ORIGINAL: Final = ("original_max_position_embeddings",)
+_MIRRORED: Final = {
+    "rope_theta": _BASES,
+    "rope_type": (),
+    "partial_rotary_factor": _PARTIAL,
+    "original_max_position_embeddings": _ORIGINAL,
+}
+# The kinds of scaling that llama.cpp names; llama3 is written as factors, dynamic not at all.
+_KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
+UNNAMED: Final = ("default", "llama3", "dynamic", "mrope")
+FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters", "rope_scaling")
+
+
+def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rope parameters, with what stands outside of them mirrored into them."""
+    held = config["rope_parameters"] if "rope_parameters" in config else config.get("rope_scaling")
+    if not isinstance(held, Mapping | None):
+        raise CheckpointError("rope_scaling is no object")
+    found = dict(held or {})
+    if "full_attention" in found or "sliding_attention" in found:
+        return found
+    local = _first(config, _LOCAL_BASES)
+    if local is not None:
+        found["sliding_attention"] = {"rope_theta": local}
+    if "rope_type" not in found and found.get("type") is not None:
+        found["rope_type"] = found["type"]
+    for name, sources in _MIRRORED.items():
+        value = _first(config, sources)
+        if name not in found and value is not None:
+            found[name] = value
+    return found
+
+
+def facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that architecture files call `rope`: absent ones are None or not there."""
+    found = parameters(config)
+    main = dict(found.get("full_attention", found))
+    kind = main.get("rope_type")
+    factor = main.get("factor")
+    named = _KINDS.get(str(kind))
+    scaling = named if named == "longrope" or factor is not None else None
+    if scaling == "yarn" and main.get("original_max_position_embeddings") is None:
+        raise CheckpointError("rope_scaling of type yarn lacks original_max_position_embeddings")
+    if kind is not None and named is None and str(kind).lower() not in UNNAMED:
+        raise CheckpointError(f"the rope type {kind!r} is unknown")
+    is_yarn = scaling == "yarn"
+    attention = main.get("attention_factor")
+    told = {
+        "scaling": scaling,
+        "scaling_factor": factor if scaling in ("linear", "yarn") else None,
+        "yarn": dict(main) if is_yarn else {},
+        "original": main.get("original_max_position_embeddings"),
+        "yarn_attention": (main.get("attn_factor") if attention is None else attention)
+        if is_yarn
+        else None,
+        "local_theta": dict(found.get("sliding_attention") or {}).get("rope_theta"),
+        "sections": _sections(found.get("mrope_section")),
+    }
+    return {**main, **told, "theta": main.get("rope_theta")}
+
+
+def _first(config: Mapping[str, Any], fields: tuple[str, ...]) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return the first field that stands in the configuration, be it null."""
+    return next((config[name] for name in fields if name in config), None)
+
+
+def _sections(sections: Any) -> list[int] | None:  # noqa: ANN401 (as JSON is)
+    if sections is None:
+        return None
+    return [*sections, 0, 0, 0, 0][:4]
+
+
+def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32] | None:
+    """Return what Llama 3 divides each frequency by, None for another kind of rope.
+
+    In float32 step by step, as PyTorch computes it for the reference.
+    """
+    if str(rope.get("rope_type", "")).lower() != "llama3":
+        return None
+    f32 = np.float32
+    base = float(rope.get("rope_theta", 10000.0))
+    factor = f32(rope.get("factor", 8.0))
+    low, high = float(rope.get("low_freq_factor", 1.0)), float(rope.get("high_freq_factor", 4.0))
+    old = float(rope.get("original_max_position_embeddings", 8192))
+    exponents = np.arange(0, dim, 2, dtype=f32) / f32(dim)
+    frequencies = f32(1.0) / np.power(base, exponents.astype(np.float64)).astype(f32)
+    waves = f32(2 * math.pi) / frequencies
+    smooth = (f32(old) / waves - f32(low)) / f32(high - low)
+    between = f32(1) / ((f32(1) - smooth) / factor + smooth)
+    slow = np.where(waves > f32(old / low), factor, between)
+    return np.asarray(np.where(waves < f32(old / high), f32(1), slow), f32)
+
+
+def long_rope_attention(_factors: Any, kind: str, length: int, original: int) -> float:  # noqa: ANN401
+    """Return what Phi-3 scales attention by, where its context is longer than it was trained."""
+    scale = length / original
+    if kind not in ("su", "longrope", "yarn"):
+        raise CheckpointError(f"long factors go with the rope type longrope, not {kind!r}")
+    if scale <= 1.0:
+        return 1.0
+    if kind == "yarn":
+        return 0.1 * math.log(scale) + 1.0
+    return math.sqrt(1 + math.log(scale) / math.log(original))

@@ -1,0 +1,43 @@
+"""Run llama.cpp's own converter on checkpoints, many in one process.
+
+    python reference.py LLAMA_CPP FOLDER OUT [TYPE ...]
+
+converts each checkpoint in FOLDER to OUT/NAME-TYPE.gguf. Runs in the environment of
+requirements.txt. The converter knows pre-tokenizers by hashes of real vocabularies, so that of a
+tiny one is said here: its rules are GPT-2's.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+
+PRE_TOKENIZER = "gpt-2"
+
+
+def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
+    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
+    import convert_hf_to_gguf as converter
+    from conversion.base import TextModel
+
+    TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
+    logging.disable(logging.WARNING)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    for checkpoint in sorted(path for path in Path(folder).iterdir() if path.is_dir()):
+        for kind in types or ("auto",):
+            target = Path(out) / f"{checkpoint.name}-{kind}.gguf"
+            if target.exists():
+                continue
+            sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
+            try:
+                converter.main()
+            except (Exception, SystemExit) as error:
+                target.unlink(missing_ok=True)
+                target.with_suffix(".error").write_text(traceback.format_exc())
+                print(f"{target.name}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
