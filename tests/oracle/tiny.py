@@ -68,7 +68,8 @@ CASES = {
         shared_expert_intermediate_size=64,
     ),
     "qwen3moe": case(
-        "Qwen3MoeConfig", num_experts=12, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=32,
+        "Qwen3MoeConfig", num_experts=12, num_experts_per_tok=2, moe_intermediate_size=32,
+        head_dim=32,
     ),
     "gemma": case("GemmaConfig", vocabulary="pieces", head_dim=32),
     "gemma-f16": case("GemmaConfig", vocabulary="pieces", head_dim=32, dtype="float16"),
@@ -82,7 +83,9 @@ CASES = {
             "short_factor": [1.0 + i / 7 for i in range(8)],
         },
     ),
-    "phi2": case("PhiConfig", intermediate_size=256, partial_rotary_factor=0.5, num_key_value_heads=4),
+    "phi2": case(
+        "PhiConfig", intermediate_size=256, partial_rotary_factor=0.5, num_key_value_heads=4,
+    ),
     "gpt2": case(
         "GPT2Config", n_embd=64, n_layer=3, n_head=4, n_positions=512, n_ctx=512,
     ),

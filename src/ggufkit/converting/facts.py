@@ -174,7 +174,8 @@ def _as_float(value: Any) -> np.generic:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{brief(value)} is no number")
     with np.errstate(over="ignore"):
-        return np.float32(value)
+        single: np.generic = np.float32(value)
+    return single
 
 
 def _gating(name: Any) -> int:  # noqa: ANN401
