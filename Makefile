@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
 	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp' -not -name __pycache__)
 
-.PHONY: help demo test test-matrix lint format bench fetch clean
+.PHONY: help demo test test-matrix test-clang test-neon lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -22,6 +22,30 @@ test: lint fetch  ## lint, type-check and test everything
 
 test-matrix: fetch  ## compare whole matrices of cases with ggml, as CI does
 	$(BIN)/python -m pytest -n auto -m matrix
+
+# Other compilers and processors are held to what this machine's kernels make, which the tests hold
+# to ggml.
+VECTORS := build/vectors
+CONFIGURE = PATH="$(abspath $(BIN)):$$PATH" cmake -S tests/native -G Ninja
+CROSS := aarch64-linux-gnu-g++
+
+test-clang: $(VECTORS)  ## compile the kernels with Clang and test those
+	@command -v clang++ >/dev/null || { echo "needs Clang: on Debian, apt install clang" >&2; exit 1; }
+	$(CONFIGURE) -B build/clang -DCMAKE_CXX_COMPILER=clang++
+	$(BIN)/cmake --build build/clang
+	build/clang/check_vectors $(VECTORS)
+
+test-neon: $(VECTORS)  ## compile the kernels for 64-bit Arm and test those in an emulator
+	@command -v $(CROSS) && command -v qemu-aarch64 || { echo "needs a cross compiler and an emulator:" \
+		"on Debian, apt install g++-aarch64-linux-gnu qemu-user" >&2; exit 1; }
+	$(CONFIGURE) -B build/neon -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=$(CROSS)
+	$(BIN)/cmake --build build/neon
+	qemu-aarch64 build/neon/check_vectors $(VECTORS)
+
+$(VECTORS): $(VENV)/installed tests/native/write_vectors.py tests/oracle.py
+	@mkdir -p $(@D)
+	$(BIN)/python tests/native/write_vectors.py $@
 
 lint: $(VENV)/installed  ## ruff and mypy alone
 	$(BIN)/ruff check
