@@ -1,9 +1,11 @@
 """Codec throughput beside ggml and gguf-py, in one run: medians, one core, then two.
 
     python benchmarks/codec.py [--types Q8_0 Q4_K ...] [--isa v3 v2 ...] [--weighted]
-                               [--elements N] [--repeats N]
+                               [--only encode] [--elements N] [--repeats N]
 
-Figures are millions of elements per second, and how many times ggml's rate on one core that is.
+Figures are millions of elements per second, and how many times ggml's rate on one core that is. One
+thread is measured in its own CPU time, two in wall time; all take turns. At the end come geometric
+means over the types.
 `memory` works on buffers larger than the last-level cache, `cache` on small ones; outputs are
 allocated and touched beforehand for all. Decoding in memory uses streaming stores.
 """
@@ -15,7 +17,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +34,13 @@ from ggufkit.types import TensorType, tensor_type
 
 WIDTH = 4096
 CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's second-level cache
-PATIENCE = 0.25  # seconds that one call may take: slow types get fewer rows
+PATIENCE = 0.1  # seconds that one call may take: slow types get fewer rows
 SMALLEST = 16  # rows
 
 Work = Callable[[int], object]  # works on the first so many rows
+Clock = Callable[[], float]
+ALONE: Clock = time.thread_time  # what else runs on the machine does not count
+TOGETHER: Clock = time.perf_counter
 Maker = Callable[["Buffers", bool], Work]
 
 
@@ -116,49 +121,69 @@ def in_threads(part: Callable[[int, int], object], pool: ThreadPoolExecutor | No
     return alone if pool is None else halves
 
 
-def rate(work: Work, rows: int, repeats: int) -> float:
-    """Return the median rate in millions of elements per second."""
-    took = seconds(lambda: work(min(rows, SMALLEST)))
-    rows = max(min(rows, SMALLEST), min(rows, int(PATIENCE / took * SMALLEST)))
+def calls(work: Work, rows: int, clock: Clock) -> Callable[[], float]:
+    """Return what works for about PATIENCE and tells its rate, in millions of elements a second."""
+    least = min(rows, SMALLEST)
+    took = seconds(lambda: work(least), clock)
+    rows = max(least, min(rows, int(PATIENCE / took * least)))
     loops = max(1, CACHED // (rows * WIDTH))
-    times = [seconds(lambda: [work(rows) for _ in range(loops)]) for _ in range(repeats)]
-    return loops * rows * WIDTH / statistics.median(times) / 1e6
+
+    def once() -> float:
+        took = seconds(lambda: [work(rows) for _ in range(loops)], clock)
+        return loops * rows * WIDTH / took / 1e6
+
+    return once
 
 
-def seconds(function: Callable[[], object]) -> float:
+def seconds(function: Callable[[], object], clock: Clock) -> float:
     """Return how long a call takes."""
-    begin = time.perf_counter()
+    begin = clock()
     function()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
-def attempt(make: Callable[[Buffers], Work], b: Buffers, repeats: int) -> float | None:
-    """Return the rate of a peer, None where it lacks the type."""
+def peer(make: Callable[[Buffers], Work], b: Buffers) -> Callable[[], float] | None:
+    """Return the calls of a peer, None where it lacks the type."""
     try:
-        return rate(make(b), len(b.floats), repeats)
+        return calls(make(b), len(b.floats), ALONE)
     except (NotImplementedError, AttributeError, ValueError):
         return None
 
 
-def lines(kind: TensorType, encodes: bool, arguments: argparse.Namespace) -> Iterator[str]:  # noqa: FBT001
-    """Yield one line per size of buffer: the peers, then each instruction set."""
-    big = max(1, arguments.elements // WIDTH)
-    for place, rows in (("memory", big), ("cache", CACHED // WIDTH)):
-        b = buffers(kind, rows, weighted=arguments.weighted and encodes)
-        ggml = attempt(ggml_encoder if encodes else ggml_decoder, b, arguments.repeats)
-        python = attempt(gguf_py_encoder if encodes else gguf_py_decoder, b, arguments.repeats)
-        cells = [cell(ggml, None), cell(python, ggml)]
+def rates(works: list[Callable[[], float] | None], repeats: int) -> list[float | None]:
+    """Return median rates, the works taking turns, so that all meet the same disturbances."""
+    rounds = [[work and work() for work in works] for _ in range(repeats)]
+    columns = zip(*rounds, strict=True)
+    return [None if None in column else statistics.median(column) for column in columns]
+
+
+def line(
+    kind: TensorType, use: int, place: str, arguments: argparse.Namespace, *, encodes: bool
+) -> tuple[str, list[float]]:
+    """Return a line for one size of buffer, and each instruction set's ratio to ggml."""
+    in_memory = place == "memory"
+    rows = max(1, (arguments.elements if in_memory else CACHED) // WIDTH)
+    b = buffers(kind, rows, weighted=encodes and use > 0 and (arguments.weighted or use > 1))
+    works = [peer(ggml_encoder if encodes else ggml_decoder, b)]
+    works += [peer(gguf_py_encoder if encodes else gguf_py_decoder, b)]
+    with ThreadPoolExecutor(2) as pool:
         for isa in arguments.isa:
-            part = (
-                own_encoder(b, isa) if encodes else own_decoder(b, isa, streaming=place == "memory")
-            )
-            cells.append(cell(rate(in_threads(part, None), rows, arguments.repeats), ggml))
-            if place == "memory" and quants.usable_cores() > 1:
-                with ThreadPoolExecutor(2) as pool:
-                    both = rate(in_threads(part, pool), rows, arguments.repeats)
-                cells.append(cell(both, ggml))
-        what = "encode" if encodes else "decode"
-        yield f"{kind.name:8} {what} {place:6} {' '.join(cells)}"
+            part = own_encoder(b, isa) if encodes else own_decoder(b, isa, streaming=in_memory)
+            works.append(calls(in_threads(part, None), rows, ALONE))
+            if two_cores():
+                both = calls(in_threads(part, pool), rows, TOGETHER) if in_memory else None
+                works.append(both)
+        ggml, python, *own = rates(works, arguments.repeats)
+    cells = " ".join([cell(ggml, None), cell(python, ggml), *(cell(value, ggml) for value in own)])
+    alone = own[:: 1 + two_cores()]
+    name = kind.name + " weighted" * (b.weights is not None)
+    what = "encode" if encodes else "decode"
+    return f"{name:16} {what} {place:6} {cells}", [value / ggml for value in alone if ggml]
+
+
+def two_cores() -> bool:
+    """Whether two threads can be measured."""
+    return quants.usable_cores() > 1
 
 
 def cell(value: float | None, ggml: float | None) -> str:
@@ -175,22 +200,36 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", metavar="TYPE")
     parser.add_argument("--isa", nargs="+", default=quants.instruction_sets()[:1])
     parser.add_argument("--weighted", action="store_true", help="encode with importance weights")
+    parser.add_argument("--only", choices=["encode", "decode"], help="leave the other out")
     parser.add_argument("--elements", type=int, default=1 << 24)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    rows = {row[0]: row for row in _native.codecs("portable")}
+    codecs = {row[0]: row for row in _native.codecs("portable")}
     plain = {"F32", "F64", "I8", "I16", "I32", "I64"}
-    names = arguments.types or [row[1] for row in rows.values() if row[1] not in plain]
+    names = arguments.types or [row[1] for row in codecs.values() if row[1] not in plain]
     columns = [c for isa in arguments.isa for c in (isa, f"{isa} 2 threads")]
-    heads = ["ggml", "gguf-py", *(columns if quants.usable_cores() > 1 else arguments.isa)]
+    heads = ["ggml", "gguf-py", *(columns if two_cores() else arguments.isa)]
     print(f"M elements/s and ratio to ggml; {os.cpu_count()} cores, width {WIDTH}")
-    print(f"{'':22}", " ".join(f"{head:>14}" for head in heads))
-    for name in names:
-        kind = tensor_type(name)
-        for encodes in (True, False):
-            if rows[kind.id][4] or not encodes:
-                for line in lines(kind, encodes, arguments):
-                    print(line, flush=True)
+    print(f"{'':30}", " ".join(f"{head:>14}" for head in heads))
+    ratios: dict[str, list[list[float]]] = {"encode": [], "decode": []}
+    for what in (arguments.only,) if arguments.only else ("encode", "decode"):
+        for kind in map(tensor_type, names):
+            for place in ("memory", "cache"):
+                use = codecs[kind.id][5]
+                text, own = line(kind, use, place, arguments, encodes=what == "encode")
+                print(text, flush=True)
+                ratios[what] += [own] if own and place == "memory" else []
+    for what, rows in ratios.items():
+        means = [f"{isa} {statistics.geometric_mean(r):.3g}x" for isa, r in by_isa(arguments, rows)]
+        if rows:
+            print(f"geometric mean of {len(rows)} types, {what} in memory:", ", ".join(means))
+
+
+def by_isa(
+    arguments: argparse.Namespace, rows: list[list[float]]
+) -> list[tuple[str, tuple[float, ...]]]:
+    """Return the ratios of each instruction set."""
+    return list(zip(arguments.isa, zip(*rows, strict=True), strict=False))
 
 
 if __name__ == "__main__":
