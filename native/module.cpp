@@ -5,9 +5,11 @@ namespace nb = nanobind;
 
 void bind_scan(nb::module_ &module);
 void bind_quants(nb::module_ &module);
+void bind_xxh64(nb::module_ &module);
 
 NB_MODULE(_native, module) {
-    module.doc() = "Native core of ggufkit: the header scanner and the quantization kernels.";
+    module.doc() = "Native core of ggufkit: the header scanner, the quantization kernels, and a hash.";
     bind_scan(module);
     bind_quants(module);
+    bind_xxh64(module);
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import ggufkit
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
-from ggufkit.model import Model
+from ggufkit.model import Model, Tensors
 from ggufkit.pruning import parse_layers, prune_layers
 from ggufkit.writing import as_tensor
 
@@ -20,7 +20,7 @@ def model(metadata=(), layers=LAYERS, names=("blk.{}.attn_q.weight",)):
     held = {n.format(i): np.full(4, i, np.float32) for i in range(layers) for n in names}
     held["output.weight"] = np.full(4, -1, np.float32)
     tensors = [as_tensor(name, array) for name, array in held.items()]
-    return Model(ggufkit.Metadata({**given, **dict(metadata)}), ggufkit.model.Tensors(tensors))
+    return Model(ggufkit.Metadata({**given, **dict(metadata)}), Tensors(tensors))
 
 
 def numbers(pruned, pattern="blk.{}.attn_q.weight"):

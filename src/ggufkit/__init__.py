@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ggufkit.coerce import typed
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
+    from ggufkit.hashing import hash  # noqa: A004 (the name users expect)
     from ggufkit.imatrix import Imatrix
     from ggufkit.measuring import bench
     from ggufkit.metadata import Metadata
@@ -39,6 +40,7 @@ _HOMES = {
     "bench": "measuring",
     "check": "checking",
     "compute_imatrix": "activations",
+    "hash": "hashing",
     "open": "opening",
     "quantize": "quantizing",
     "save": "writing",
@@ -63,6 +65,7 @@ __all__ = [
     "check",
     "compute_imatrix",
     "errors",
+    "hash",
     "imatrix",
     "open",
     "quantize",

@@ -125,6 +125,12 @@ class Metadata(Mapping[str, Value]):
         changed._entries = {k: v for k, v in self._entries.items() if k not in keys}
         return changed
 
+    def arranged(self, keys: Iterable[str]) -> Metadata:
+        """Return metadata with just `keys`, in their order; MissingKeyError for unknown ones."""
+        changed = Metadata()
+        changed._entries = {key: self.entry(key) for key in keys}
+        return changed
+
     def encode(self, layout: Layout) -> bytes:
         """Return all key-value pairs as they stand in a file."""
         parts: list[bytes] = []

@@ -78,6 +78,9 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
             if not options.get("resume"):
                 raise
             raise click.Abort("run it again to go on from here") from None
+        target = _stream(out, opened) or out
+        progress = opened.enter_context(progress_bar("writing"))
+        return ggufkit.write(model, target, threads=threads, progress=progress, **layout)
 
 
 def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
@@ -99,7 +102,7 @@ def report(paths: list[Path]) -> None:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(doing: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar with rate and time left on stderr, or nothing where that is no terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -117,5 +120,5 @@ def _progress() -> Iterator[Callable[[int, int], None] | None]:
         transient=True,
     )
     with bar:
-        task = bar.add_task("writing", total=None)
+        task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,106 @@
+"""Manifests of llama-gguf-hash: a line for each digest, and what a model's digests say to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import FormatError, printable
+
+# As llama-gguf-hash announces them, and prefers them where none is asked for; ours comes last.
+STRONGEST_FIRST: Final = ("sha256", "sha1", "xxh64", "uuid", "content")
+_LINE: Final = re.compile(
+    r"\s*(?P<algorithm>\S+)\s+(?P<digest>\S+)\s+(?P<name>.*?\S)"
+    r"(?:\s+-\s+(?:Ok|Mismatch|Not Found))?\s*"  # the output of a check is a manifest too
+)
+
+
+class Result(Enum):
+    """What a manifest says of one digest."""
+
+    OK = "Ok"
+    MISMATCH = "Mismatch"
+    NOT_FOUND = "Not Found"
+
+
+class Verdict(Enum):
+    """What a manifest says of a model: llama-gguf-hash's exit code and words."""
+
+    SUCCESS = (0, "Success")
+    FAILURE = (1, "Failure")
+    MISSING_ENTRY = (3, "Manifest Missing Entry")
+    UNKNOWN_HASH = (4, "Manifest Unknown Hash")
+    FILE_ERROR = (5, "Manifest File Error")
+
+    def __init__(self, code: int, words: str) -> None:
+        """Spread the row over two attributes."""
+        self.code = code
+        self.words = words
+
+
+@dataclass(frozen=True)
+class Line:
+    """One digest: of a model called `name`, or of its tensor if `tensor` is not None."""
+
+    algorithm: str
+    digest: str
+    name: str
+    tensor: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The name in a manifest."""
+        return printable(self.name if self.tensor is None else f"{self.name}:{self.tensor}")
+
+    def __str__(self) -> str:
+        """Return the line as llama-gguf-hash prints it."""
+        return f"{self.algorithm:<8}  {self.digest}  {self.place}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The digests of a manifest by algorithm and name, and its algorithms, strongest first."""
+
+    digests: Mapping[tuple[str, str], str]
+    algorithms: tuple[str, ...]
+
+    def result(self, line: Line) -> Result:
+        """Return what the manifest says of a digest."""
+        known = self.digests.get((line.algorithm, line.place))
+        if known is None:
+            return Result.NOT_FOUND
+        return Result.OK if known == line.digest else Result.MISMATCH
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; of two lines for one name the first counts, and strange lines do not.
+
+    Raises OSError as `open` does, FormatError for a file without any known hash.
+    """
+    digests: dict[tuple[str, str], str] = {}
+    met: set[str] = set()
+    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        for text in file:
+            met.update(text.split(None, 1)[:1])
+            if found := _LINE.fullmatch(text):
+                digests.setdefault((found["algorithm"], found["name"]), found["digest"])
+    algorithms = tuple(name for name in STRONGEST_FIRST if name in met)
+    if not algorithms:
+        raise FormatError(
+            "the manifest has no known hash",
+            remedy=f"Its lines begin with one of {', '.join(STRONGEST_FIRST)}",
+            path=str(path),
+        )
+    return Manifest(digests, algorithms)
+
+
+def verdict(results: Iterable[tuple[Line, Result]]) -> Verdict:
+    """Return llama-gguf-hash's verdict: one entry must be there, and no entry may differ."""
+    found = [result for _, result in results if result is not Result.NOT_FOUND]
+    if not found:
+        return Verdict.MISSING_ENTRY
+    return Verdict.FAILURE if Result.MISMATCH in found else Verdict.SUCCESS

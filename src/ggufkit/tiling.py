@@ -1,0 +1,37 @@
+"""A tensor's packed bytes in their order, tile by tile: little endian, in bounded memory.
+
+Rows lie one behind the other and each is whole blocks, so a tensor can be cut between any two
+blocks, however long its rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ggufkit.model import Bytes, Tensor
+from ggufkit.sources import in_order
+from ggufkit.swapping import to_byte_order
+
+
+def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of tiles of about `nbytes` bytes, in order; each is whole blocks."""
+    block = max(tensor.type.block_bytes, 1)
+    step = max(nbytes // block, 1) * block
+    for start in range(0, tensor.nbytes, step):
+        yield start, min(start + step, tensor.nbytes)
+
+
+def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
+    """Return the packed bytes from `start` to `stop`, between blocks, as little endian has them.
+
+    Of an opaque type, whose fields are not known, they come as they lie.
+    """
+    span = tensor.source.span
+    if span:
+        data = span.file.read(span.offset + start, stop - start)
+        return to_byte_order(data, tensor.type, tensor.source.byte_order, "little")
+    first = start // tensor.row_bytes
+    last = -(-stop // tensor.row_bytes)
+    rows = in_order(tensor, "little").read(first, last).reshape(-1)
+    begin = first * tensor.row_bytes
+    return rows[start - begin : stop - begin]

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from shell import done, ggufkit
+
+# SHA-256 of all that `llama-gguf-hash --all --uuid model.gguf` (October 2026) prints for SmolLM2.
+PRINTED = "387b4bf9fb802de65774c7a77ca0ac654fab928fc1ca89641fb62d4b9eea40ff"
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arrays = {"x.weight": np.arange(64, dtype="f4").reshape(2, 32), "y": np.zeros(3, "i1")}
+    api.save("model.gguf", arrays, {"general.name": "small"})
+    return tmp_path / "model.gguf"
+
+
+def test_lines_are_those_of_llama_gguf_hash(smollm2):
+    printed = done("hash", smollm2, "--all", "--uuid", "--name", "model.gguf").raw
+    assert printed.startswith(b"xxh64     ")
+    assert hashlib.sha256(printed).hexdigest() == PRINTED
+
+
+def test_columns_and_order_are_those_of_a_manifest(model):
+    lines = done("hash", "model.gguf", "--all", "--uuid", "--content").lines
+    assert [(line[:10], line.split("  ")[-1]) for line in lines] == [
+        (f"{kind:<10}", name)
+        for name in ("model.gguf:x.weight", "model.gguf:y")
+        for kind in ("xxh64", "sha1", "sha256")
+    ] + [(f"{kind:<10}", "model.gguf") for kind in ("xxh64", "sha1", "sha256", "uuid", "content")]
+    assert f"sha256    {hashlib.sha256(bytes(3)).hexdigest()}  model.gguf:y" in lines
+
+
+def test_xxh64_is_printed_where_nothing_is_chosen(model):
+    lines = done("hash", "model.gguf").lines
+    assert [line.split()[0] for line in lines] == ["xxh64"] * 3
+    assert done("hash", "model.gguf", "--no-layer").lines == lines[-1:]
+
+
+def test_set_of_shards_has_the_digests_of_one_file(model):
+    done("copy", "model.gguf", "parts.gguf", "--shard-tensors", 1)
+    whole = done("hash", "model.gguf", "--all", "--content")
+    parts = done("hash", "parts-00002-of-00002.gguf", "--all", "--content", "--name", "model.gguf")
+    assert parts.out == whole.out
+
+
+def test_json_holds_every_digest(model):
+    document = done("hash", "model.gguf", "--sha1", "--uuid", "--json").json()
+    lines = done("hash", "model.gguf", "--sha1", "--uuid").lines
+    assert document["name"] == "model.gguf"
+    assert [
+        f"{d['algorithm']:<8}  {d['digest']}  model.gguf" + (f":{d['tensor']}" * bool(d["tensor"]))
+        for d in document["digests"]
+    ] == lines
+
+
+# Checks.
+
+
+@pytest.fixture
+def manifest(model):
+    path = model.with_name("model.manifest")
+    path.write_bytes(done("hash", "model.gguf", "--all", "--content").raw)
+    return path
+
+
+def test_model_that_agrees_with_its_manifest(model, manifest):
+    lines = done("hash", "model.gguf", "--check", manifest).lines
+    digest = hashlib.sha256(bytes(3)).hexdigest()
+    assert lines[0] == f"manifest  {manifest}  sha256  sha1  xxh64  content"
+    assert lines[2] == f"sha256    {digest}  model.gguf:y  -  Ok"
+    assert lines[-2:] == ["", f"Verification results for {manifest} - Success"]
+    assert len(lines) == 6
+
+
+def test_hashes_chosen_are_those_checked(model, manifest):
+    lines = done("hash", "model.gguf", "--xxh64", "--content", "-c", manifest).lines
+    assert [line.split()[0] for line in lines[1:-2]] == ["xxh64", "xxh64", "xxh64", "content"]
+    assert all(line.endswith("  -  Ok") for line in lines[1:-2])
+
+
+def test_changed_tensor_is_told_and_fails(model, manifest):
+    data = bytearray(model.read_bytes())
+    data[api.open(model).tensors["y"].offset] = 1
+    model.write_bytes(data)
+    result = ggufkit("hash", "model.gguf", "--check", manifest)
+    assert result.code == 1
+    assert [line.rpartition("  ")[2] for line in result.lines[1:4]] == [
+        "Ok",
+        "Mismatch",
+        "Mismatch",
+    ]
+    assert result.lines[-1].endswith("- Failure")
+
+
+def test_changed_tensor_alone_fails_too(model, manifest):
+    changed = manifest.read_text().replace(hashlib.sha256(bytes(3)).hexdigest(), "00")
+    manifest.write_text(changed)
+    assert ggufkit("hash", "model.gguf", "--check", manifest).code == 1
+    assert ggufkit("hash", "model.gguf", "--no-layer", "--check", manifest).code == 0
+
+
+def test_manifest_of_another_model_knows_no_entry(model, manifest):
+    result = ggufkit("hash", "./model.gguf", "--check", manifest)
+    assert result.code == 3
+    assert result.lines[1].endswith("./model.gguf:x.weight  -  Not Found")
+    assert result.lines[-1].endswith("- Manifest Missing Entry")
+    assert done("hash", "./model.gguf", "--name", "model.gguf", "--check", manifest)
+
+
+def test_manifest_without_known_hashes(model, manifest):
+    manifest.write_text("md5  00  model.gguf\n")
+    result = ggufkit("hash", "model.gguf", "--check", manifest)
+    assert result.code == 4
+    assert "no known hash" in result.err
+
+
+def test_manifest_that_is_missing(model):
+    result = ggufkit("hash", "model.gguf", "--check", "none")
+    assert result.code == 5
+    assert "none: No such file" in result.err
+
+
+def test_model_that_is_missing_fails_plainly(model, manifest):
+    assert ggufkit("hash", "none.gguf", "--check", manifest).code == 1
+
+
+def test_identifier_is_checked_against_its_own_entry(model):
+    model.with_name("m").write_bytes(done("hash", "model.gguf", "--uuid", "--sha256").raw)
+    lines = done("hash", "model.gguf", "--uuid", "--check", "m").lines
+    assert lines[1].endswith("  -  Ok")
+
+
+def test_names_with_spaces_and_output_of_a_check_are_understood(model):
+    model.rename(model.with_name("my model.gguf"))
+    made = model.with_name("m")
+    made.write_bytes(done("hash", "my model.gguf", "--sha1").raw)
+    made.write_bytes(done("hash", "my model.gguf", "--check", made).raw)
+    assert done("hash", "my model.gguf", "--check", made).lines[1].endswith("  -  Ok")
+
+
+def test_json_of_a_check_tells_results_and_verdict(model, manifest):
+    manifest.write_text(manifest.read_text().replace("model.gguf:y", "model.gguf:z"))
+    document = done("hash", "model.gguf", "--check", manifest, "--json").json()
+    assert [d["result"] for d in document["digests"]] == ["Ok", "Not Found", "Ok"]
+    assert document["verdict"] == "Success"
