@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ggufkit.model import Model, Tensor
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
     from ggufkit.quantizing import quantize
+    from ggufkit.selecting import select
     from ggufkit.types import TensorType, ValueType
     from ggufkit.writing import save, write, write_many
 
@@ -44,6 +45,7 @@ _HOMES = {
     "open": "opening",
     "quantize": "quantizing",
     "save": "writing",
+    "select": "selecting",
     "typed": "coerce",
     "write": "writing",
     "write_many": "writing",
@@ -71,6 +73,7 @@ __all__ = [
     "quantize",
     "quants",
     "save",
+    "select",
     "typed",
     "write",
     "write_many",

@@ -24,8 +24,16 @@ LAYER_NAME: Final = re.compile(r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d+
 _LAYERS: Final = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
 MAX_LAYERS: Final = 1 << 16  # llama.cpp loads 512 (LLAMA_MAX_LAYERS); more is no model, but a lie
 
-# Keys after "<architecture>." that count the first so many layers.
-FIRST_LAYERS: Final = ("leading_dense_block_count", "hash_layer_count")
+# Keys after "<architecture>." that count layers: from the first on, or the last ones.
+FIRST_LAYERS: Final = (
+    "block_count",
+    "decoder_block_count",
+    "leading_dense_block_count",
+    "hash_layer_count",
+)
+LAST_LAYERS: Final = "nextn_predict_layers"
+LAST_OF_TRUNK: Final = "attention.shared_kv_layers"
+COUNTING_LAYERS: Final = (*FIRST_LAYERS, LAST_LAYERS, LAST_OF_TRUNK)
 # Arrays that may be as long as there are layers, and hold something else.
 NOT_BY_LAYER: Final = ("rope.dimension_sections", "ple.", "adapter.", "target_layers")
 
@@ -109,19 +117,44 @@ def _renumbered(tensor: Tensor, numbers: Mapping[int, int]) -> Tensor | None:
 # The keys.
 
 
-def _pruned(metadata: Metadata, prefix: str, gone: frozenset[int], count: int) -> Metadata:
-    ahead = metadata.get(f"{prefix}nextn_predict_layers")
-    trunk = count - int(ahead) if isinstance(ahead, np.integer) else count
+def keys_by_layer(metadata: Metadata) -> dict[str, Value]:
+    """Return the keys that count layers, or hold an item for each, and their values.
+
+    Raises MissingKeyError for metadata without a block count.
+    """
+    key, count = block_count(metadata)
+    prefix = key.removesuffix("block_count")
+    counting = tuple(prefix + name for name in COUNTING_LAYERS)
     others = tuple(prefix + name for name in NOT_BY_LAYER)
-    changes: dict[str, object] = {}
+    lengths = (count, _trunk(metadata, prefix, count))
+    found: dict[str, Value] = {}
     for key in metadata:
         if not key.startswith(prefix) or key.startswith(others):
             continue
         value = metadata[key]
+        if isinstance(value, np.ndarray | Strings | Arrays):
+            is_by_layer = len(value) in lengths
+        else:
+            is_by_layer = key in counting
+        if is_by_layer:
+            found[key] = value
+    return found
+
+
+def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
+    """Return the number of layers without those that predict further tokens."""
+    ahead = metadata.get(prefix + LAST_LAYERS)
+    return count - int(ahead) if isinstance(ahead, np.integer) else count
+
+
+def _pruned(metadata: Metadata, prefix: str, gone: frozenset[int], count: int) -> Metadata:
+    trunk = _trunk(metadata, prefix, count)
+    changes: dict[str, object] = {}
+    for key, value in keys_by_layer(metadata).items():
         if isinstance(value, np.integer):
             lost = _uncounted(key.removeprefix(prefix), int(value), gone, (count, trunk))
             changes[key] = value.dtype.type(int(value) - lost)
-        elif isinstance(value, np.ndarray | Strings | Arrays) and len(value) in (count, trunk):
+        elif isinstance(value, np.ndarray | Strings | Arrays):
             changes[key] = _shortened(value, gone)
     return metadata.updated(changes)
 
@@ -129,13 +162,11 @@ def _pruned(metadata: Metadata, prefix: str, gone: frozenset[int], count: int) -
 def _uncounted(name: str, number: int, gone: frozenset[int], counts: tuple[int, int]) -> int:
     """Return how many of the layers that a key counts are gone; `counts`: all, and the trunk."""
     count, trunk = counts
-    if name in ("block_count", "decoder_block_count") or name in FIRST_LAYERS:
+    if name in FIRST_LAYERS:
         return sum(layer < number for layer in gone)
-    if name == "nextn_predict_layers":
+    if name == LAST_LAYERS:
         return sum(layer >= count - number for layer in gone)
-    if name == "attention.shared_kv_layers":
-        return sum(trunk - number <= layer < trunk for layer in gone)
-    return 0
+    return sum(trunk - number <= layer < trunk for layer in gone)
 
 
 def _shortened(array: Array, gone: frozenset[int]) -> Value:

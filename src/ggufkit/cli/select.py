@@ -1,0 +1,172 @@
+"""`ggufkit select`: choose, rename, add and leave out tensors, layers and keys."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+import ggufkit
+from ggufkit.cli.output import counted, emit, examples
+from ggufkit.cli.writing import PIPE, report, threads_option, write_out
+from ggufkit.errors import ValueTypeError, printable
+from ggufkit.model import Model
+from ggufkit.patterns import pattern, rename
+from ggufkit.pruning import parse_layers
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Pair = tuple[str, str]
+
+
+def checked(parse: Callable[[str], object], text: str) -> str:
+    """Return `text` if `parse` takes it; else it is wrong usage."""
+    try:
+        parse(text)
+    except ValueTypeError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+def parse_pattern(text: str) -> str:
+    """Return a pattern of names."""
+    return checked(pattern, text)
+
+
+def parse_rename(text: str) -> str:
+    """Return a rename, PATTERN=NAME."""
+    return checked(rename, text)
+
+
+def parse_layer_list(text: str) -> tuple[int, ...]:
+    """Return the layers of a list such as 3,5-7."""
+    return parse_layers(checked(parse_layers, text))
+
+
+def parse_graft(text: str) -> Pair:
+    """Return file and pattern of FROM.gguf:PATTERN, both of which may hold more colons."""
+    at = text.lower().find(".gguf:")
+    cut = at + len(".gguf") if at >= 0 else text.find(":")
+    file, wanted = text[:cut], text[cut + 1 :]
+    if cut < 0 or not file:
+        raise click.BadParameter(f"{text!r} is no graft; write it as FROM.gguf:PATTERN")
+    return file, parse_pattern(wanted)
+
+
+def _each(
+    name: str, *, type: Callable[[str], object], metavar: str, help: str
+) -> Callable[[Function], Function]:
+    """Return the decorator of an option that may be given several times."""
+    return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
+
+
+@click.command(
+    "select",
+    short_help="Keep, drop, rename and graft tensors, layers and keys.",
+    epilog=examples(
+        "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
+        "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
+        "ggufkit select base.gguf mixed.gguf --graft 'tuned.gguf:blk.1?.*'",
+        "ggufkit select model.gguf vocabulary.gguf --vocab-only",
+    ),
+)
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT")
+@_each("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
+@_each("--drop", type=parse_pattern, metavar="PATTERN", help="Leave out tensors that match.")
+@click.option(
+    "--prune-layers", type=parse_layer_list, metavar="LIST", help="Take layers out: 3,5-7."
+)
+@_each("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
+@_each("--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors of another model.")
+@_each("--keep-keys", type=parse_pattern, metavar="PATTERN", help="Keep only keys that match.")
+@_each("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Leave out keys that match.")
+@_each("--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys of another model.")
+@click.option("--vocab-only", is_flag=True, help="Keep what the vocabulary needs, and no tensor.")
+@click.option("--no-tensors", is_flag=True, help="Keep all keys and no tensor.")
+@threads_option
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what changes as JSON.")
+def command(  # noqa: PLR0913 (click passes each option)
+    source: str,
+    out: str,
+    *,
+    prune_layers: tuple[int, ...] | None,
+    rename: tuple[str, ...],
+    graft: tuple[Pair, ...],
+    graft_keys: tuple[Pair, ...],
+    no_tensors: bool,
+    threads: int | None,
+    dry_run: bool,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Write the model IN to OUT with a choice of its tensors, layers and keys.
+
+    PATTERN is a glob for whole names, such as 'blk.*.attn_q.weight', or re: and a regular
+    expression that is found anywhere in a name. One that matches nothing is an error. All options
+    of patterns may be given several times. First --keep, then --drop, --prune-layers, --rename and
+    --graft do their work, each of them on what the one before has left; then the options of keys.
+    In a rename, * and ? of the new name stand for what those of the old one matched.
+    """
+    if as_json and out == PIPE and not dry_run:
+        raise click.UsageError("--json and a model cannot share stdout")
+    with contextlib.ExitStack() as opened:
+        model = opened.enter_context(ggufkit.open(source))
+        selected = ggufkit.select(
+            model,
+            prune=prune_layers or (),
+            renames=rename,
+            graft=[(opened.enter_context(ggufkit.open(f)), text) for f, text in graft],
+            graft_keys=[(opened.enter_context(ggufkit.open(f)), text) for f, text in graft_keys],
+            tensors=not no_tensors,
+            **chosen,
+        )
+        changes = _changes(model, selected)
+        paths = [] if dry_run else write_out(selected, out, threads=threads)
+    if as_json:
+        files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
+        emit({"files": files, **changes})
+    elif dry_run:
+        _print(changes)
+    else:
+        report(paths)
+
+
+def _changes(before: Model, after: Model) -> dict[str, Any]:
+    """Return names of tensors and keys: gone, added, renamed, changed; a tensor is its source."""
+    was = {id(tensor.source): tensor.name for tensor in before.tensors.values()}
+    came = {tensor.name: was.get(id(tensor.source)) for tensor in after.tensors.values()}
+    left = set(came.values())
+    return {
+        "tensors": {
+            "dropped": [tensor for tensor in before.tensors if tensor not in left],
+            "renamed": {old: new for new, old in came.items() if old not in (None, new)},
+            "grafted": [new for new, old in came.items() if old is None],
+            "kept": len(left - {None}),
+        },
+        "keys": {
+            "dropped": [key for key in before.metadata if key not in after.metadata],
+            "added": [key for key in after.metadata if key not in before.metadata],
+            "changed": [key for key in after.metadata if _is_changed(key, before, after)],
+        },
+    }
+
+
+def _is_changed(key: str, before: Model, after: Model) -> bool:
+    pair = [model.metadata.arranged([key]) for model in (before, after) if key in model.metadata]
+    return len(pair) == 2 and pair[0] != pair[1]  # noqa: PLR2004 (a pair)
+
+
+def _print(changes: dict[str, Any]) -> None:
+    tensors, keys = changes["tensors"], changes["keys"]
+    for sign, names in (("-", tensors["dropped"]), ("+", tensors["grafted"])):
+        for name in names:
+            click.echo(f"{sign} {printable(name)}")
+    for old, new in tensors["renamed"].items():
+        click.echo(f"  {printable(old)} -> {printable(new)}")
+    for sign, names in (("-", keys["dropped"]), ("+", keys["added"]), ("~", keys["changed"])):
+        for name in names:
+            click.echo(f"{sign} {printable(name)} (key)")
+    click.echo(f"{counted(tensors['kept'], 'tensor')} kept")

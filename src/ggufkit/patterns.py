@@ -1,0 +1,137 @@
+"""Patterns of names: globs, or regular expressions after `re:`, and what renames make of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ggufkit.errors import MissingKeyError, MissingTensorError, ValueTypeError
+
+REGEX: Final = "re:"
+_WILD: Final = re.compile(r"\*|\?|\[!?\]?[^]]*\]")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What some names match: the whole name a glob, any part of it a regular expression."""
+
+    text: str
+    expression: re.Pattern[str]
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether it was written as a glob."""
+        return not self.text.startswith(REGEX)
+
+    def match(self, name: str) -> re.Match[str] | None:
+        """Return how a name matches, None if it does not."""
+        return self.expression.fullmatch(name) if self.is_glob else self.expression.search(name)
+
+
+@dataclass(frozen=True)
+class Rename:
+    """New names for those that match a pattern."""
+
+    pattern: Pattern
+    replacement: str
+
+    def apply(self, name: str) -> str | None:
+        """Return the new name, None for a name that does not match."""
+        found = self.pattern.match(name)
+        if found is None:
+            return None
+        return name[: found.start()] + found.expand(self.replacement) + name[found.end() :]
+
+
+def pattern(text: str) -> Pattern:
+    """Return the pattern that `text` means; ValueTypeError if it means none.
+
+    In a glob `*` is any run of characters, `?` any character and `[...]` one of some; upper and
+    lower case differ. After `re:` stands a regular expression, found anywhere in a name unless
+    anchored.
+    """
+    if not text.removeprefix(REGEX):
+        raise ValueTypeError("a pattern is empty", remedy="Write a name, a glob, or re:REGEX")
+    expression = text.removeprefix(REGEX) if text.startswith(REGEX) else _globbed(text)
+    try:
+        return Pattern(text, re.compile(expression, re.DOTALL))
+    except re.error as error:
+        raise ValueTypeError(
+            f"{text!r} is no pattern: {error}",
+            remedy="Write a name, a glob, or re: and a regular expression",
+        ) from None
+
+
+def rename(text: str) -> Rename:
+    r"""Return the rename that "PATTERN=NAME" means; ValueTypeError if it means none.
+
+    The wildcards of a glob stand in the new name, in order, for what they matched; after a regular
+    expression the new text replaces what matched, with its groups as \1, \2 and so on.
+    """
+    old, equals, new = text.rpartition("=")
+    if not equals or not new:
+        raise ValueTypeError(f"{text!r} is no rename", remedy="Write it as PATTERN=NAME")
+    found = pattern(old)
+    replacement = _placed(found, new) if found.is_glob else new
+    try:
+        re.compile(f"{found.expression.pattern}|").sub(replacement, "")
+    except (re.error, IndexError) as error:
+        raise ValueTypeError(
+            f"{new!r} is no replacement for {old!r}: {error}",
+            remedy="Use as many groups as the pattern has",
+        ) from None
+    return Rename(found, replacement)
+
+
+def _globbed(text: str) -> str:
+    """Return the regular expression of a glob, a group for each wildcard."""
+    made, at = "", 0
+    for wild in _WILD.finditer(text):
+        made += re.escape(text[at : wild.start()]) + _group(wild[0])
+        at = wild.end()
+    return made + re.escape(text[at:])
+
+
+def _group(wild: str) -> str:
+    if wild in ("*", "?"):
+        return "(.*)" if wild == "*" else "(.)"
+    inner = wild[1:-1].replace("\\", r"\\").replace("[", r"\[")
+    negated = inner.startswith("!")
+    inner = inner.removeprefix("!")
+    escaped = inner.replace("^", r"\^").replace("]", r"\]")
+    return f"([{'^' * negated}{escaped}])"
+
+
+def _placed(found: Pattern, new: str) -> str:
+    """Return the template of a glob's new name: its n-th wildcard is the n-th group."""
+    pieces = re.split(r"([*?])", new)
+    if len(pieces) // 2 > found.expression.groups:
+        raise ValueTypeError(
+            f"{new!r} has more wildcards than {found.text!r}", remedy="Use as many, or fewer"
+        )
+    return "".join(
+        f"\\g<{i // 2 + 1}>" if i % 2 else piece.replace("\\", r"\\")
+        for i, piece in enumerate(pieces)
+    )
+
+
+# Names that must be there.
+
+
+def matching(names: Iterable[str], wanted: Pattern, *, of_keys: bool = False) -> list[str]:
+    """Return the names that match, in order; an error tells the nearest where there is none.
+
+    Raises MissingTensorError, or MissingKeyError for the names of keys.
+    """
+    held = list(names)
+    found = [name for name in held if wanted.match(name)]
+    if found:
+        return found
+    near = difflib.get_close_matches(wanted.text, held, 1)
+    kind, error = ("key", MissingKeyError) if of_keys else ("tensor", MissingTensorError)
+    raise error(
+        f"no {kind} matches {wanted.text!r}", remedy=f"Did you mean {near[0]!r}?" if near else ""
+    )
