@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ggufkit.activations import compute_imatrix
     from ggufkit.checking import check
     from ggufkit.coerce import typed
+    from ggufkit.comparing import diff
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
     from ggufkit.hashing import hash  # noqa: A004 (the name users expect)
@@ -41,6 +42,7 @@ _HOMES = {
     "bench": "measuring",
     "check": "checking",
     "compute_imatrix": "activations",
+    "diff": "comparing",
     "hash": "hashing",
     "open": "opening",
     "quantize": "quantizing",
@@ -66,6 +68,7 @@ __all__ = [
     "bench",
     "check",
     "compute_imatrix",
+    "diff",
     "errors",
     "hash",
     "imatrix",

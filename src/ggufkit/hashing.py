@@ -17,13 +17,11 @@ from typing import Any, Final, Protocol
 
 from ggufkit import _native
 from ggufkit.errors import ValueTypeError
-from ggufkit.layout import SPLIT_KEYS
+from ggufkit.layout import LAYOUT_KEYS
 from ggufkit.model import Bytes, Model, Tensor
 from ggufkit.quants import usable_cores
-from ggufkit.tiling import packed, tiles
+from ggufkit.tiling import Progress, Tally, packed, tiles
 from ggufkit.values import CANONICAL
-
-Progress = Callable[[int, int], None]
 
 # In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")
@@ -32,10 +30,6 @@ CONTENT: Final = "content"
 ALGORITHMS: Final = (*BY_TENSOR, UUID, CONTENT)
 UUID_NAMESPACE: Final = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")  # llama.cpp's own
 CONTENT_FORM: Final = b"ggufkit content 1\0"
-LAYOUT_KEYS: Final = (
-    "general.alignment",
-    *SPLIT_KEYS,
-)  # how a model lies
 
 TILE_BYTES: Final = 4 << 20  # enough that handing a tile to a thread costs nothing beside hashing
 READ_AHEAD: Final = 4  # tiles
@@ -82,7 +76,8 @@ def hash(  # noqa: A001 (the name users expect)
     by_tensor: list[str] = [name for name in BY_TENSOR if name in wanted and tensors]
     inner = [*by_tensor, "sha256"] if CONTENT in wanted and "sha256" not in by_tensor else by_tensor
     whole = {name: _new(name) for name in wanted if name != CONTENT}
-    done = _Count(sum(tensor.nbytes for tensor in model.tensors.values()), progress)
+    done = Tally(progress)
+    done.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
     with ThreadPoolExecutor(workers) as pool:
         if whole:
             digests = _in_order(pool, model, inner, list(whole.values()), done)
@@ -138,23 +133,11 @@ def _new(algorithm: str) -> Hash:
     return hash_
 
 
-class _Count:
-    """Bytes hashed so far, told to whoever asked."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-
-    def add(self, nbytes: int) -> None:
-        self._done += nbytes
-        if self._progress:
-            self._progress(self._done, self._total)
-
-
 # A digest of all tensors in a row takes tile after tile: each goes to all hashes at once.
 
 
 def _in_order(
-    pool: Executor, model: Model, inner: list[str], whole: list[Hash], done: _Count
+    pool: Executor, model: Model, inner: list[str], whole: list[Hash], done: Tally
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests, and give all bytes to `whole`."""
     ahead = _read_ahead(pool, model)
@@ -186,7 +169,7 @@ def _read_ahead(pool: Executor, model: Model) -> Iterator[Bytes]:
 
 
 def _side_by_side(
-    pool: Executor, model: Model, inner: list[str], done: _Count
+    pool: Executor, model: Model, inner: list[str], done: Tally
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests."""
     digests: dict[str, dict[str, str]] = {}

@@ -26,6 +26,7 @@ WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
 MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
 SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
+LAYOUT_KEYS: Final = ("general.alignment", *SPLIT_KEYS)  # how a model lies, not what it is
 _SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 

@@ -6,11 +6,13 @@ blocks, however long its rows are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ggufkit.model import Bytes, Tensor
 from ggufkit.sources import in_order
 from ggufkit.swapping import to_byte_order
+
+Progress = Callable[[int, int], None]
 
 
 def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
@@ -35,3 +37,21 @@ def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
     rows = in_order(tensor, "little").read(first, last).reshape(-1)
     begin = first * tensor.row_bytes
     return rows[start - begin : stop - begin]
+
+
+class Tally:
+    """Bytes done of those expected, told to whoever asked."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        """Begin with nothing done and nothing expected."""
+        self._done, self._total, self._progress = 0, 0, progress
+
+    def expect(self, nbytes: int) -> None:
+        """Expect more bytes."""
+        self._total += nbytes
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes that are done."""
+        self._done += nbytes
+        if self._progress:
+            self._progress(self._done, self._total)

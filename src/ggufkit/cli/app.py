@@ -13,7 +13,7 @@ from ggufkit._version import __version__
 from ggufkit.cli.failing import FAILED, report
 from ggufkit.errors import GGUFError
 
-COMMANDS: Final = ("inspect", "check", "quantize", "imatrix", "copy", "archs", "bench", "hash", "select")
+COMMANDS: Final = ("inspect", "check", "quantize", "imatrix", "copy", "archs", "bench", "hash", "select", "diff")
 
 
 class Commands(click.Group):
