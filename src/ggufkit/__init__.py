@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ggufkit.findings import Finding
     from ggufkit.hashing import hash  # noqa: A004 (the name users expect)
     from ggufkit.imatrix import Imatrix
+    from ggufkit.labelling import name
     from ggufkit.measuring import bench
     from ggufkit.metadata import Metadata
     from ggufkit.model import Model, Tensor
@@ -44,6 +45,7 @@ _HOMES = {
     "compute_imatrix": "activations",
     "diff": "comparing",
     "hash": "hashing",
+    "name": "labelling",
     "open": "opening",
     "quantize": "quantizing",
     "save": "writing",
@@ -72,6 +74,7 @@ __all__ = [
     "errors",
     "hash",
     "imatrix",
+    "name",
     "open",
     "quantize",
     "quants",

@@ -13,7 +13,19 @@ from ggufkit._version import __version__
 from ggufkit.cli.failing import FAILED, report
 from ggufkit.errors import GGUFError
 
-COMMANDS: Final = ("inspect", "check", "quantize", "imatrix", "copy", "archs", "bench", "hash", "select", "diff")
+COMMANDS: Final = (
+    "inspect",
+    "check",
+    "quantize",
+    "imatrix",
+    "copy",
+    "archs",
+    "bench",
+    "hash",
+    "select",
+    "diff",
+    "name",
+)
 
 
 class Commands(click.Group):

@@ -73,14 +73,11 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
         if cluster:
             options["executor"] = opened.enter_context(executor_of(cluster))
         try:
-            yield options | {"progress": opened.enter_context(_progress())}
+            yield options | {"progress": opened.enter_context(progress_bar("writing"))}
         except KeyboardInterrupt:
             if not options.get("resume"):
                 raise
             raise click.Abort("run it again to go on from here") from None
-        target = _stream(out, opened) or out
-        progress = opened.enter_context(progress_bar("writing"))
-        return ggufkit.write(model, target, threads=threads, progress=progress, **layout)
 
 
 def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:

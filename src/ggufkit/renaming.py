@@ -1,0 +1,104 @@
+"""Give files new names: all of them or none, and never the name of another file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ggufkit.errors import OutputError
+
+Pairs = Sequence[tuple[Path, Path]]
+
+# What a file system without hard links answers.
+_NO_LINKS: Final = {
+    errno.EPERM,
+    errno.EMLINK,
+    errno.ENOSYS,
+    getattr(errno, "ENOTSUP", errno.ENOSYS),
+    getattr(errno, "EOPNOTSUPP", errno.ENOSYS),
+}
+
+
+def _no_link(*_: object) -> None:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+hard_link: Any = getattr(os, "link", _no_link)
+
+
+def rename_files(pairs: Pairs) -> None:
+    """Rename each first path of `pairs` to its second.
+
+    Every file has both names before any loses its old one, so that whenever the process ends, the
+    whole set is there under the old names or the new. Raises OutputError for a link and for a
+    name that is taken; then nothing is renamed.
+    """
+    todo = [(old, new) for old, new in pairs if old != new]
+    for old, new in todo:
+        _require_free(old, new)
+    try:
+        _rename(todo)
+    except OSError as error:
+        raise OutputError(
+            f"renaming {error.filename or todo[0][0]}: {error.strerror or error}",
+            remedy="Nothing was renamed",
+        ) from error
+
+
+def _require_free(old: Path, new: Path) -> None:
+    if old.is_symlink():
+        raise OutputError(
+            f"{old} is a link to {old.readlink()}, as caches of models have them",
+            remedy="Copy the model to a place of your own, and name it there",
+        )
+    if os.path.lexists(new) and not _is_same(old, new):
+        raise OutputError(
+            f"{new} is there already", remedy="Move it away first; nothing was renamed"
+        )
+
+
+def _is_same(old: Path, new: Path) -> bool:
+    """Whether two spellings name one entry, as on a disk that knows no case."""
+    return old.parent == new.parent and old.name.lower() == new.name.lower() and new.samefile(old)
+
+
+def _rename(pairs: Pairs) -> None:
+    spelled_anew = [pair for pair in pairs if os.path.lexists(pair[1])]
+    others = [pair for pair in pairs if pair not in spelled_anew]
+    try:
+        with _undone_on_failure() as undo:
+            for old, new in reversed(others):  # of a shard set the first comes last, as written
+                hard_link(old, new)
+                undo.append(new.unlink)
+        for old, _ in others:
+            old.unlink()
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _move(others)
+    _move(spelled_anew)
+
+
+def _move(pairs: Pairs) -> None:
+    with _undone_on_failure() as undo:
+        for old, new in reversed(pairs):
+            old.rename(new)
+            undo.append(functools.partial(new.rename, old))
+
+
+@contextlib.contextmanager
+def _undone_on_failure() -> Iterator[list[Callable[[], object]]]:
+    """Lend a list of what undoes the steps that were taken, done if a later one fails."""
+    undo: list[Callable[[], object]] = []
+    try:
+        yield undo
+    except BaseException:
+        for step in reversed(undo):
+            with contextlib.suppress(OSError):
+                step()
+        raise

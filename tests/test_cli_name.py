@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from shell import done, ggufkit
+
+KEYS = {"general.basename": "Llama-3", "general.size_label": "8B", "general.file_type": 15}
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    api.save("my.gguf", {"x": np.zeros(4, "f4"), "y": np.zeros(4, "f4")}, KEYS)
+    return tmp_path / "my.gguf"
+
+
+def test_name_of_no_file_is_parsed(tmp_path):
+    lines = done("name", "Mixtral-8x7B-v0.1-KQ2.gguf").lines
+    assert lines[2].split() == ["basename", "Mixtral", "Mixtral"]
+    assert "the file name follows the convention to the letter" in lines
+    wild = done("name", "/none/tinyllama-1.1b-chat.q4_k_m.gguf").lines
+    assert "the file name does not follow the convention to the letter" in wild
+    assert wild[-1] == "conventional name: tinyllama-1.1B-chat-v1.0-Q4_K_M.gguf"
+
+
+def test_header_comes_before_the_file_name(model):
+    lines = done("name", "my.gguf").lines
+    assert lines[2].split() == ["basename", "my", "Llama-3"]
+    assert lines[-1] == "conventional name: Llama-3-8B-v1.0-Q4_K_M.gguf"
+    assert list(model.parent.iterdir()) == [model]
+
+
+def test_options_come_before_all(model):
+    options = ("--basename", "A", "--size-label", "1B", "--finetune", "Chat", "--version", "v2")
+    options += ("--encoding", "q8_0", "--type", "LoRA", "--sidecar", "mtp")
+    expected = "conventional name: mtp-A-1B-Chat-v2-Q8_0-LoRA.gguf"
+    assert done("name", "my.gguf", *options).lines[-1] == expected
+    assert done("name", "none-1B.gguf", *options).lines[-1] == expected
+
+
+def test_file_is_renamed_but_not_by_a_dry_run(model):
+    expected = "my.gguf -> Llama-3-8B-v1.0-Q4_K_M.gguf\n"
+    assert done("name", "my.gguf", "--rename", "--dry-run").out == expected
+    assert model.exists()
+    assert done("name", "my.gguf", "--rename").out == expected
+    assert [path.name for path in model.parent.iterdir()] == ["Llama-3-8B-v1.0-Q4_K_M.gguf"]
+    stays = done("name", "Llama-3-8B-v1.0-Q4_K_M.gguf", "--rename").out
+    assert stays == "Llama-3-8B-v1.0-Q4_K_M.gguf stays\n"
+
+
+def test_shards_are_renamed_together(model):
+    done("copy", "my.gguf", "s.gguf", "--shard-tensors", 1)
+    done("name", "s-00002-of-00002.gguf", "--rename")
+    assert sorted(path.name for path in model.parent.iterdir()) == [
+        "Llama-3-8B-v1.0-Q4_K_M-00001-of-00002.gguf",
+        "Llama-3-8B-v1.0-Q4_K_M-00002-of-00002.gguf",
+        "my.gguf",
+    ]
+
+
+def test_taken_name_is_an_error(model):
+    model.with_name("Llama-3-8B-v1.0-Q4_K_M.gguf").touch()
+    result = ggufkit("name", "my.gguf", "--rename")
+    assert result.code == 1
+    assert "is there already" in result.err
+    assert model.exists()
+
+
+def test_json_holds_parts_and_names(model):
+    done("copy", "my.gguf", "s.gguf", "--shard-tensors", 1)
+    document = done("name", "s-00001-of-00002.gguf", "--json").json()
+    assert document["file_name"]["shard"] == [1, 2]
+    assert document["conventional"]["size_label"] == "8B"
+    assert document["conventional_name"] == "Llama-3-8B-v1.0-Q4_K_M-00001-of-00002.gguf"
+    assert [file["before"] for file in document["files"]] == [
+        "s-00001-of-00002.gguf",
+        "s-00002-of-00002.gguf",
+    ]
+    assert document["files"][1]["after"] == "Llama-3-8B-v1.0-Q4_K_M-00002-of-00002.gguf"
+
+
+def test_missing_file_cannot_be_renamed(model):
+    result = ggufkit("name", "none.gguf", "--rename")
+    assert result.code == 1
+    assert "No such file" in result.err
