@@ -8,7 +8,7 @@ void bind_quants(nb::module_ &module);
 void bind_xxh64(nb::module_ &module);
 
 NB_MODULE(_native, module) {
-    module.doc() = "Native core of ggufkit: the header scanner, the quantization kernels, and a hash.";
+    module.doc() = "Native core of ggufkit: the header scanner, kernels of quantization, a hash.";
     bind_scan(module);
     bind_quants(module);
     bind_xxh64(module);
