@@ -16,15 +16,18 @@ if TYPE_CHECKING:
     from ggufkit.checking import check
     from ggufkit.coerce import typed
     from ggufkit.comparing import diff
+    from ggufkit.editing import edit
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
     from ggufkit.hashing import hash  # noqa: A004 (the name users expect)
     from ggufkit.imatrix import Imatrix
+    from ggufkit.journal import recover
     from ggufkit.labelling import name
     from ggufkit.measuring import bench
     from ggufkit.metadata import Metadata
     from ggufkit.model import Model, Tensor
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
+    from ggufkit.patching import edit_in_place, undo
     from ggufkit.quantizing import quantize
     from ggufkit.selecting import select
     from ggufkit.types import TensorType, ValueType
@@ -46,11 +49,15 @@ _HOMES = {
     "diff": "comparing",
     "hash": "hashing",
     "name": "labelling",
+    "edit": "editing",
+    "edit_in_place": "patching",
     "open": "opening",
     "quantize": "quantizing",
+    "recover": "journal",
     "save": "writing",
     "select": "selecting",
     "typed": "coerce",
+    "undo": "patching",
     "write": "writing",
     "write_many": "writing",
 }
@@ -71,6 +78,8 @@ __all__ = [
     "check",
     "compute_imatrix",
     "diff",
+    "edit",
+    "edit_in_place",
     "errors",
     "hash",
     "imatrix",
@@ -78,9 +87,11 @@ __all__ = [
     "open",
     "quantize",
     "quants",
+    "recover",
     "save",
     "select",
     "typed",
+    "undo",
     "write",
     "write_many",
 ]

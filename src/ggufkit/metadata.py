@@ -131,6 +131,13 @@ class Metadata(Mapping[str, Value]):
         changed._entries = {key: self.entry(key) for key in keys}
         return changed
 
+    def renamed(self, names: Mapping[str, str]) -> Metadata:
+        """Return metadata with other names for some keys, which keep place and value."""
+        changed = Metadata()
+        for key, value in self._entries.items():
+            changed._entries[_checked_key(names[key]) if key in names else key] = value
+        return changed
+
     def encode(self, layout: Layout) -> bytes:
         """Return all key-value pairs as they stand in a file."""
         parts: list[bytes] = []

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from ggufkit import journal
 from ggufkit.errors import ShardError
 from ggufkit.findings import Finding, finding, first_error
 from ggufkit.layout import SPLIT_KEYS, parse_shard_name, shard_name
@@ -45,7 +46,7 @@ def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
             _raise_first(about_siblings(part))
             parts = [part if other == first else _opened(other, opened) for other in siblings(part)]
             _raise_first(about_set(parts))
-        model = _model(parts, is_set=len(parts) > 1)
+        model = model_of(parts)
         opened.pop_all()
     return model.reading(part.file for part in parts)
 
@@ -72,7 +73,11 @@ def _set_name(name: str) -> str:
 
 
 def map_part(path: Path) -> Part:
-    """Map and parse one file; the caller closes it. Raises only what opening a file can."""
+    """Map and parse one file; the caller closes it. Raises only what opening a file can.
+
+    A file whose edit was interrupted is brought to the state before or after it first.
+    """
+    journal.settle(journal.real(path))
     file = MappedFile(path)
     return Part(file, parse(file.data, file.nbytes))
 
@@ -163,9 +168,10 @@ def _about(part: Part, rule: str, key: str, **details: object) -> Finding:
 # The model.
 
 
-def _model(parts: list[Part], *, is_set: bool) -> Model:
+def model_of(parts: list[Part]) -> Model:
+    """Return the model of the files that hold it, of one shard alone or of a whole set."""
     head = parts[0].header
-    metadata = head.metadata.without(*SPLIT_KEYS) if is_set else head.metadata
+    metadata = head.metadata.without(*SPLIT_KEYS) if len(parts) > 1 else head.metadata
     files = tuple(
         ModelFile(p.file.path, p.header.nbytes, p.header.data_offset, p.header.data_nbytes)
         for p in parts

@@ -19,6 +19,8 @@ COMMANDS: Final = (
     "quantize",
     "imatrix",
     "copy",
+    "edit",
+    "recover",
     "archs",
     "bench",
     "hash",

@@ -1,0 +1,113 @@
+"""What file systems can do beyond reading and writing: move blocks, share them, tell who reads.
+
+Only some platforms and file systems can; each function says so instead of raising.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # Windows
+    fcntl: Any = None
+else:
+    fcntl = _fcntl
+
+USUAL_BLOCK: Final = 4096  # bytes of a block on nearly every file system
+MAX_BLOCK: Final = 1 << 16  # network file systems call their transfer size a block
+_COLLAPSE_RANGE: Final = 0x08
+_INSERT_RANGE: Final = 0x20
+_CLONE_RANGE: Final = 0x4020940D  # FICLONERANGE
+_SET_SIGNAL: Final = 10  # F_SETSIG
+
+
+def _find_fallocate() -> Callable[..., int] | None:
+    """Return the C library's fallocate, for Python has only posix_fallocate."""
+    is_wide = ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(ctypes.c_int64)
+    name = "fallocate" if is_wide else "fallocate64"  # which takes 64-bit offsets
+    with contextlib.suppress(OSError, TypeError, AttributeError):
+        function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
+        function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+        return lambda *arguments: int(function(*arguments))
+    return None
+
+
+# Tests set this to None to force the fallback.
+fallocate: Callable[..., int] | None = _find_fallocate()
+
+
+def block_bytes(descriptor: int) -> int:
+    """Return the size of a block of the file system that an open file lies in."""
+    if not hasattr(os, "fstatvfs"):
+        return USUAL_BLOCK
+    size = os.fstatvfs(descriptor).f_frsize
+    is_usable = size <= MAX_BLOCK and size & (size - 1) == 0
+    return max(size, 512) if is_usable else USUAL_BLOCK
+
+
+def shift(descriptor: int, nbytes: int) -> bool:
+    """Move all content of a file by whole blocks: onward for a positive number, back for others.
+
+    Moved onward it has zeros before it, moved back it loses its first bytes. Returns False where
+    the file system cannot, and then nothing was changed.
+    """
+    if nbytes == 0:
+        return True
+    if fallocate is None:
+        return False
+    size = os.fstat(descriptor).st_size
+    mode = _INSERT_RANGE if nbytes > 0 else _COLLAPSE_RANGE
+    if fallocate(descriptor, mode, 0, abs(nbytes)) == 0:
+        return True
+    if os.fstat(descriptor).st_size == size:
+        return False
+    number = ctypes.get_errno() or errno.EIO
+    raise OSError(number, os.strerror(number))
+
+
+def clone(source: int, source_offset: int, target: int, target_offset: int) -> bool:
+    """Let `target` share the blocks of `source` from an offset to its end; say if it could."""
+    if fcntl is None:
+        return False
+    request = struct.pack("qQQQ", source, source_offset, 0, target_offset)
+    try:
+        fcntl.ioctl(target, _CLONE_RANGE, request)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def sole_use(descriptor: int) -> Iterator[bool | None]:
+    """Tell whether nobody else has the file open or mapped; None where nobody can know.
+
+    If so, whoever opens it waits until the end of the context (the kernel gives up after
+    /proc/sys/fs/lease-break-time, 45 seconds by default).
+    """
+    taken = _lease(descriptor)
+    try:
+        yield taken
+    finally:
+        if taken:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def _lease(descriptor: int) -> bool | None:
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return None
+    try:
+        # Who wants the file makes the kernel send a signal: one that is ignored by default.
+        fcntl.fcntl(descriptor, _SET_SIGNAL, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as error:
+        return False if error.errno == errno.EAGAIN else None
+    return True

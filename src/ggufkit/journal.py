@@ -1,0 +1,260 @@
+"""The journal beside a file that is edited in place, and what is done after an interruption.
+
+A change in place goes through four steps, each safe on disk before the next: the journal appears
+whole under its name; the file is changed; the file is safe; the journal is renamed and from then
+on is what `undo` restores. Where the process ends in between, the journal tells how far it came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from ggufkit.errors import FormatError, OutputError
+from ggufkit.store import (
+    AnyPath,
+    Staging,
+    as_path,
+    lock,
+    read_at,
+    remove_leftover,
+    sibling,
+    sync_folder,
+    write_at,
+)
+
+PENDING: Final = ".ggufkit-edit"
+DONE: Final = ".ggufkit-undo"
+MAX_BYTES: Final = 1 << 30  # of a journal, which is read whole; real ones have a few MiB
+_MAGIC: Final = b"ggufkit journal 1\n"
+_SIZES: Final = struct.Struct("<QQQ")
+_DIGEST_BYTES: Final = hashlib.sha256().digest_size
+_BINARY: Final = getattr(os, "O_BINARY", 0)
+_READ_ONLY: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+Progress = Literal["before", "after", "between", "half moved", "foreign"]
+Outcome = Literal["nothing", "before", "after", "replaced"]
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A change of a file: its size and all bytes before the data, and these bytes afterwards.
+
+    The rest of the file is the same before and after, only its place differs.
+    """
+
+    nbytes: int
+    old: bytes
+    new: bytes
+
+    @property
+    def shift(self) -> int:
+        """How far the data moves."""
+        return len(self.new) - len(self.old)
+
+    @property
+    def reversed(self) -> Journal:
+        """The change that takes this one back."""
+        return Journal(self.nbytes + self.shift, self.new, self.old)
+
+    def encode(self) -> bytes:
+        """Return the content of the journal's file."""
+        sizes = _SIZES.pack(self.nbytes, len(self.old), len(self.new))
+        content = b"".join((_MAGIC, sizes, self.old, self.new))
+        return content + hashlib.sha256(content).digest()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Journal | None:
+        """Return the journal of a file's content; None if that is none, or not whole."""
+        content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+        begin = len(_MAGIC) + _SIZES.size
+        if len(content) < begin or not content.startswith(_MAGIC):
+            return None
+        nbytes, old, new = _SIZES.unpack_from(content, len(_MAGIC))
+        if len(content) != begin + old + new or hashlib.sha256(content).digest() != digest:
+            return None
+        return cls(nbytes, content[begin : begin + old], content[begin + old :])
+
+    def progress(self, descriptor: int) -> Progress:
+        """Tell how far the change of an open file came."""
+        nbytes = os.fstat(descriptor).st_size
+        if nbytes == self.nbytes and read_at(descriptor, len(self.old), 0) == self.old:
+            return "before"
+        if nbytes != self.nbytes + self.shift:
+            return "foreign"
+        found = read_at(descriptor, len(self.new), 0)
+        if found == self.new:
+            return "after"
+        if self._is_mixture(found):
+            return "between"
+        return "half moved" if self.shift else "foreign"
+
+    def _is_mixture(self, found: bytes) -> bool:
+        """Whether each byte is that of the new header, or of the old one where it moved to."""
+        if len(found) != len(self.new):
+            return False
+        moved = self.old[-self.shift :] if self.shift < 0 else bytes(self.shift) + self.old
+        now, new, old = (np.frombuffer(each, np.uint8) for each in (found, self.new, moved))
+        return bool(((now == new) | (now == old)).all())
+
+
+def real(path: AnyPath) -> Path:
+    """Return the file itself, to which links may lead: beside it lies its journal."""
+    return Path(os.path.realpath(as_path(path)))
+
+
+def publish(target: Path, journal: Journal) -> None:
+    """Put the journal beside its file, whole and safe on disk."""
+    content = journal.encode()
+    if len(content) > MAX_BYTES:
+        raise OutputError(
+            f"the header of {target} is too large to be edited in place",
+            remedy="Write a copy with --output",
+        )
+    stage = Staging(sibling(target, PENDING))
+    try:
+        write_at(stage.descriptor, content, 0)
+        stage.sync()
+        stage.publish()
+    finally:
+        stage.discard()
+    sync_folder(target.parent)
+
+
+def finish(target: Path) -> None:
+    """Keep the journal for `undo`, in the place of the one before."""
+    os.replace(sibling(target, PENDING), sibling(target, DONE))  # noqa: PTH105
+    sync_folder(target.parent)
+
+
+def withdraw(target: Path) -> None:
+    """Remove the journal of a change that was not made."""
+    sibling(target, PENDING).unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+def last(target: Path) -> Journal | None:
+    """Return the journal of the last change that was finished."""
+    return _load(sibling(target, DONE))
+
+
+def forget(target: Path) -> None:
+    """Remove the journal of the last change, which can no longer be undone."""
+    sibling(target, DONE).unlink(missing_ok=True)
+
+
+def _load(path: Path) -> Journal | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _BINARY | getattr(os, "O_NOFOLLOW", 0))
+    except FileNotFoundError:
+        return None
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        is_possible = nbytes <= MAX_BYTES
+        journal = Journal.decode(read_at(descriptor, nbytes, 0)) if is_possible else None
+    finally:
+        os.close(descriptor)
+    if journal is None:
+        raise FormatError(
+            "this is no journal of ggufkit, or it is damaged",
+            remedy="Remove it if you have replaced the file beside it since",
+            path=str(path),
+        )
+    return journal
+
+
+@contextlib.contextmanager
+def exclusively(target: Path) -> Iterator[int]:
+    """Lend a file open for reading and writing, and locked against other edits."""
+    descriptor = os.open(target, os.O_RDWR | _BINARY)
+    try:
+        if lock(descriptor) is False:
+            raise OutputError(
+                f"{target} is being edited by another process", remedy="Wait for it, and try again"
+            )
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def recover(path: AnyPath) -> Outcome:
+    """Bring a file whose edit was interrupted to the state before or after it.
+
+    Returns "before" or "after"; "nothing" where no edit was interrupted, and "replaced" where
+    another file has taken its place since. Raises FormatError for a damaged journal, OSError where
+    the file cannot be written and must be. Opening does the same by itself.
+    """
+    target = real(path)
+    remains = sibling(target, PENDING)
+    remove_leftover(sibling(remains, Staging.SUFFIX))
+    remove_leftover(sibling(target, Staging.SUFFIX))
+    return settle(target)
+
+
+def settle(target: Path) -> Outcome:
+    """Do what `recover` does for the file itself, at next to no cost where there is nothing."""
+    remains = sibling(target, PENDING)
+    if not os.path.lexists(remains):
+        return "nothing"
+    try:
+        with exclusively(target) as descriptor:
+            journal = _load(remains)
+            if journal is None:  # another process was faster
+                return "nothing"
+            return _settled(target, descriptor, journal)
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        return _as_it_is(target, remains, error)
+
+
+def _settled(target: Path, descriptor: int, journal: Journal) -> Outcome:
+    progress = _known(journal, descriptor, target)
+    if progress in ("before", "foreign"):
+        withdraw(target)
+        return "before" if progress == "before" else "replaced"
+    if progress == "between":
+        write_at(descriptor, journal.new, 0)
+    os.fsync(descriptor)
+    finish(target)
+    return "after"
+
+
+def _known(journal: Journal, descriptor: int, target: Path) -> Progress:
+    """Tell how far the change came; raise where the system failed while it moved blocks."""
+    progress = journal.progress(descriptor)
+    if progress == "half moved":
+        raise FormatError(
+            "an edit of this file was interrupted, and its data did not move as it should",
+            remedy=f"Get the file again, then remove {sibling(target, PENDING)}",
+            path=str(target),
+        )
+    return progress
+
+
+def _as_it_is(target: Path, remains: Path, error: OSError) -> Outcome:
+    """Tell what can be read without writing; raise where that would be a mixture."""
+    journal = _load(remains)
+    if journal is None:
+        return "nothing"
+    descriptor = os.open(target, os.O_RDONLY | _BINARY)
+    try:
+        progress = _known(journal, descriptor, target)
+    finally:
+        os.close(descriptor)
+    if progress == "between":
+        raise OutputError(
+            f"an edit of {target} was interrupted, and it cannot be finished: {error.strerror}",
+            remedy="Run `ggufkit recover` on it where it can be written",
+        ) from error
+    names: dict[Progress, Outcome] = {"before": "before", "after": "after"}
+    return names.get(progress, "replaced")

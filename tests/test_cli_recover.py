@@ -1,0 +1,49 @@
+"""The command `recover`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from shell import done, ggufkit
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.gguf"
+    api.save(path, {"a": np.zeros(50, np.float32)}, {"text": "x" * 100})
+    return path
+
+
+def interrupt(path, upto):
+    before = path.read_bytes()
+    api.edit_in_place(path, set={"text": "y" * 100})
+    after = path.read_bytes()
+    pending = path.with_name(".model.gguf.ggufkit-edit")
+    path.with_name(".model.gguf.ggufkit-undo").rename(pending)
+    path.write_bytes(after[:upto] + before[upto:])
+    return before, after
+
+
+def test_recover_says_what_the_file_is_now(path):
+    assert done("recover", path).lines == [f"{path}: no edit was interrupted"]
+    before, _ = interrupt(path, 0)
+    assert "is as before" in done("recover", path).out
+    assert path.read_bytes() == before
+    _, after = interrupt(path, 100)
+    assert done("recover", path, "--json").json() == [{"file": str(path), "outcome": "after"}]
+    assert path.read_bytes() == after
+
+
+def test_every_command_recovers_what_it_opens(path):
+    _, after = interrupt(path, 100)
+    assert "y" * 20 in done("inspect", path).out
+    assert path.read_bytes() == after
+
+
+def test_journal_that_does_not_fit_is_a_failure(path):
+    path.with_name(".model.gguf.ggufkit-edit").write_bytes(b"junk")
+    result = ggufkit("recover", path)
+    assert result.code == 1
+    assert ".ggufkit-edit" in result.err
