@@ -53,17 +53,16 @@ public:
 
     void build() {
         const int count = half_ * half_;
-        cells.reserve(count);
-        pruned.reserve(count);
+        cells.resize(2 * count);
         for (int cell = 0; cell < count; ++cell) {
             measure(cell);
             const std::vector<int> near = nearest();
-            cells.push_back(keep(near));
-            pruned.push_back(grid_.rounds ? keep(without_idle(levels_of(cell), near)) : cells[cell]);
+            const Cell whole = cells[count + cell] = keep(near);
+            cells[cell] = grid_.rounds ? keep(without_idle(levels_of(cell), near)) : whole;
         }
     }
 
-    std::vector<Cell> cells, pruned;
+    std::vector<Cell> cells;
     std::vector<uint32_t> codes;
     std::vector<uint16_t> indices;
 
@@ -143,8 +142,10 @@ private:
     Cell keep(const std::vector<int> &near) {
         const int count = static_cast<int>(near.size());
         const int chunks = (count + lanes_ - 1) / lanes_;
-        const Cell cell = {static_cast<uint32_t>(codes.size()), static_cast<uint16_t>(chunks),
-                           distances_[near[0]] == 0};
+        const bool on_grid = distances_[near[0]] == 0;
+        const uint64_t kind = on_grid ? 0 : std::min(chunks, 3);
+        const Cell cell = {static_cast<uint64_t>(codes.size()) << 32 |
+                           static_cast<uint64_t>(chunks) << 16 | 16 * kind << 10};
         for (int chunk = 0; chunk < chunks; ++chunk) {
             for (int lane = 0; lane < lanes_; ++lane) {
                 const int i = lane * chunks + chunk;
@@ -174,8 +175,8 @@ private:
 struct Made {
     Made(GridName grid, int lanes) : builder(grid_named(grid), lanes) {
         builder.build();
-        view = {builder.cells.data(), builder.pruned.data(), builder.codes.data(),
-                builder.indices.data()};
+        view = {builder.cells.data(), static_cast<int32_t>(builder.cells.size() / 2),
+                builder.codes.data(), builder.indices.data()};
     }
     Builder builder;
     Neighbours view;

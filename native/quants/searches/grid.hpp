@@ -30,7 +30,7 @@ public:
     // Tries inverse scales around `highest_value / range`. Returns false where ggml aborts.
     bool run(float range, float scale, GridFit<Shape> &fit) {
         scale_ = scale;
-        for (int i = 0; i < Shape::groups; ++i) entries_[i] = grid_.cells[0].first;
+        for (int i = 0; i < Shape::groups; ++i) entries_[i] = grid_.whole_cell(0).first();
         on_grid_ = Rule::again == Again::where_off_grid ? every_group : 0;
         if (!choose(range)) return false;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
@@ -47,7 +47,7 @@ private:
     bool choose(float range) {
         constexpr int count = Rule::candidates;
         GridTrials<Shape, count> trials;
-        for (int i = 0; i < count; ++i) {
+        for (int i = 0; i < trials.used; ++i) {
             trials.inverses[i] = (highest_value + (i - count / 2) * Rule::step) / range;
             trials.scales[i] = 1.0f / trials.inverses[i];
         }
@@ -71,9 +71,11 @@ private:
         const bool some = Rule::again == Again::where_off_grid;
         const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
         GridTrials<Shape, 1> trial;
-        for (int i = 0; i < Shape::groups; ++i) trial.entries[i][0] = entries_[i];
-        trial.inverses[0] = 1.0f / scale_;
-        trial.scales[0] = scale_;
+        for (int i = 0; i < Shape::groups; ++i) trial.entry(i, 0) = entries_[i];
+        for (int i = 0; i < trial.used; ++i) {
+            trial.inverses[i] = 1.0f / scale_;
+            trial.scales[i] = scale_;
+        }
         if (!search_.find(trial, wanted)) return false;
         search_.sum_up(trial);
         take(trial, 0, wanted);
@@ -82,11 +84,11 @@ private:
     }
 
     template <int Count>
-    void take(const GridTrials<Shape, Count> &trials, int which, uint32_t wanted) {
-        for (int i = 0; i < Shape::groups; ++i) {
-            if (wanted >> i & 1) entries_[i] = trials.entries[i][which];
-        }
+    void take(GridTrials<Shape, Count> &trials, int which, uint32_t wanted) {
         on_grid_ = trials.on_grid[which];
+        for (int i = 0; i < Shape::groups; ++i) {
+            if (wanted >> i & 1) entries_[i] = trials.entry(i, which);
+        }
     }
 
     Search search_;

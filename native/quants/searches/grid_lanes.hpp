@@ -60,30 +60,35 @@ public:
 
     LanesGridSearch(const GridPart<Shape> &part, const Neighbours &grid)
         : part_(part), grid_(grid) {
-        UNROLL
-        for (int i = 0; i < Shape::size; ++i) {
+        Floats greatest = splat(0.0f);
+        for (int i = 0; i < Shape::size; i += lanes) {
+            const Floats x = load(part.x + i), roots = load(part.roots + i);
+            greatest = maximum(greatest, absolute(x));
+            UNROLL
             for (int j = 0; j < spread; ++j) {
-                spread_x_[i * spread + j] = part.x[i];
-                spread_roots_[i * spread + j] = part.roots[i];
+                const Ints which = element_of_table(j);
+                store(spread_x_ + i * spread + j * lanes, pick(x, which));
+                store(spread_roots_ + i * spread + j * lanes, pick(roots, which));
             }
         }
-        Floats size = splat(0.0f);
-        UNROLL
-        for (int i = 0; i < Shape::size; i += lanes) size = maximum(size, absolute(load(part.x + i)));
-        float sizes[lanes];
-        store(sizes, size);
-        for (float one : sizes) greatest_ = maximum(greatest_, one);
+        greatest_ = highest_lane(greatest);
     }
 
-    // Finds the points of all groups; false where rounding leaves what lanes can do.
+    // Finds the points of all wanted groups; false where rounding leaves what lanes can do.
     template <int Count>
     bool find(GridTrials<Shape, Count> &trials, uint32_t wanted) const {
-        for (float inverse : trials.inverses) {
-            if (!(inverse * greatest_ < 2 * nearest_bound)) return false;
+        for (int i = 0; i < trials.used; i += lanes) {
+            const Floats reach = load(trials.inverses + i) * greatest_;
+            if (lanes_in(less(reach, splat(2 * nearest_bound))) != all_lanes) return false;
         }
         Worklist<Count> work;
         for (int group = 0; group < Shape::groups; ++group) {
             if (wanted >> group & 1) round_group(trials, group, work);
+        }
+        for (const Item *item = work.begin(0); item < work.end(0); ++item) {
+            const int place = item->place(), group = place / trials.places;
+            trials.entries[place] = item->first();
+            trials.on_grid[place % trials.places] |= static_cast<uint8_t>(1 << group);
         }
         Distances<Count> distances;
         measure<1>(trials, work, distances);
@@ -95,11 +100,15 @@ public:
 
     template <int Count>
     void sum_up(GridTrials<Shape, Count> &trials) const {
-        constexpr int vectors = GridTrials<Shape, Count>::places / lanes;
+        constexpr int used = GridTrials<Shape, Count>::used, vectors = used / lanes;
+        uint32_t codes[Shape::groups][used];
+        for (int group = 0; group < Shape::groups; ++group) {
+            for (int i = 0; i < used; ++i) {
+                codes[group][i] = grid_.codes[trials.entry(group, i < Count ? i : 0)];
+            }
+        }
         Floats products[vectors] = {}, squares[vectors] = {};
         for (int group = 0; group < Shape::groups; ++group) {
-            Ints codes[vectors];
-            codes_of(trials.entries[group], codes);
             UNROLL
             for (int i = 0; i < Shape::dimensions; ++i) {
                 const int at = group * Shape::dimensions + i;
@@ -107,7 +116,7 @@ public:
                 const Floats weighted = splat(part_.weights[at] * part_.x[at]);
                 UNROLL
                 for (int v = 0; v < vectors; ++v) {
-                    const Floats value = values_in(codes[v], i);
+                    const Floats value = values_in(load_ints(codes[group] + v * lanes), i);
                     products[v] = products[v] + weighted * value;
                     squares[v] = squares[v] + weight * value * value;
                 }
@@ -118,19 +127,29 @@ public:
     }
 
 private:
-    struct Item {
-        uint32_t first;
-        uint16_t chunks;
-        uint8_t group, trial;
+    // A cell, and in the bits it leaves free the place where its group and trial have their entry.
+    struct Item : Cell {
+        int place() const { return static_cast<int>(word & 0x3FF); }
     };
 
-    // What is to be measured, by number of chunks, so that no loop's end is hard to foresee. The
-    // points of the first kind are on the grid: nothing is to be done.
+    // Items by kind of cell, so that no loop's end is hard to foresee. With the first kind, the
+    // points on the grid, nothing is to be done.
     template <int Count>
     struct Worklist {
-        static constexpr int most = Count * Shape::groups;
-        Item items[4][most];
-        int counts[4] = {};
+        static constexpr uint64_t most = Count * Shape::groups;
+        static_assert(GridTrials<Shape, Count>::places * Shape::groups <= 1 << 10, "places fit");
+        Item items[4 * most];
+        // Where each kind ends, in sixteen bits each: in memory they would wait for each other.
+        uint64_t ends = most << 16 | 2 * most << 32 | 3 * most << 48;
+
+        const Item *begin(int kind) const { return items + kind * most; }
+        const Item *end(int kind) const { return items + (ends >> 16 * kind & 0xFFFF); }
+
+        KERNEL_INLINE void add(Cell cell, int place) {
+            const int shift = cell.shift();
+            items[ends >> shift & 0xFFFF] = {{cell.word + static_cast<uint64_t>(place)}};
+            ends += uint64_t{1} << shift;
+        }
     };
 
     template <int Count>
@@ -142,12 +161,25 @@ private:
         int count = 0;
     };
 
-    template <int Vectors>
-    KERNEL_INLINE void codes_of(const uint32_t (&entries)[Vectors * lanes],
-                                Ints (&codes)[Vectors]) const {
-        uint32_t found[Vectors * lanes];
-        for (int i = 0; i < Vectors * lanes; ++i) found[i] = grid_.codes[entries[i]];
-        memcpy(codes, found, sizeof found);
+    static KERNEL_INLINE Ints load_ints(const uint32_t *from) {
+        Ints ints;
+        memcpy(&ints, from, sizeof ints);
+        return ints;
+    }
+
+    // Whose levels stand in which lanes, of table j of as many elements as there are lanes.
+    static KERNEL_INLINE Ints element_of_table(int j) {
+        Ints which;
+        UNROLL
+        for (int i = 0; i < lanes; ++i) which[i] = (j * lanes + i) / spread;
+        return which;
+    }
+
+    static KERNEL_INLINE float highest_lane(Floats value) {
+        float highest = value[0];
+        UNROLL
+        for (int i = 1; i < lanes; ++i) highest = maximum(highest, value[i]);
+        return highest;
     }
 
     static KERNEL_INLINE Floats values(int part) {
@@ -167,59 +199,56 @@ private:
     template <int Count>
     KERNEL_INLINE void round_group(GridTrials<Shape, Count> &trials, int group,
                                    Worklist<Count> &work) const {
+        UNROLL
         for (int first = 0; first < Count; first += lanes) {
-            Floats number = splat(0.0f), apart = splat(0.0f);
-            const Floats inverse = load(trials.inverses + first);
-            UNROLL
-            for (int i = 0; i < Shape::dimensions; ++i) {
-                const Floats x = splat(part_.x[group * Shape::dimensions + i]);
-                const Floats level = 0.5f * (inverse * x - 1.0f);
-                const Floats inside =
-                    minimum(maximum(level, splat(0.0f)), splat(Shape::levels - 1.0f));
-                const Floats rounded = nearest(inside);
-                number = number * static_cast<float>(Shape::levels) + rounded;
-                apart = maximum(apart, absolute(inside - rounded));
-            }
             int32_t numbers[lanes];
-            const Ints whole = truncate(number);
-            memcpy(numbers, &whole, sizeof numbers);
-            // Two points on either side of a border may be as near as each other, but for
-            // rounding: no neighbour is idle there.
-            const uint32_t border = lanes_in(less(splat(0.4999f), apart));
-            for (int i = 0; i < lanes && first + i < Count; ++i) {
-                const Cell *cells = border >> i & 1 ? grid_.cells : grid_.pruned;
-                add(trials, cells[numbers[i]], group, first + i, work);
+            const Ints cells = cells_of(load(trials.inverses + first), group);
+            memcpy(numbers, &cells, sizeof numbers);
+            UNROLL
+            for (int i = 0; i < lanes; ++i) {
+                if (first + i >= Count) break;
+                work.add(grid_.cells[numbers[i]], group * trials.places + first + i);
             }
         }
     }
 
-    template <int Count>
-    KERNEL_INLINE void add(GridTrials<Shape, Count> &trials, const Cell &cell, int group, int trial,
-                           Worklist<Count> &work) const {
-        trials.on_grid[trial] |= static_cast<uint32_t>(cell.on_grid) << group;
-        trials.entries[group][trial] = cell.first;
-        const int kind = cell.on_grid ? 0 : cell.chunks < 3 ? cell.chunks : 3;
-        work.items[kind][work.counts[kind]++] = {cell.first, cell.chunks, static_cast<uint8_t>(group),
-                                                 static_cast<uint8_t>(trial)};
+    // The numbers of the cells that a group's elements round to.
+    KERNEL_INLINE Ints cells_of(Floats inverse, int group) const {
+        const Floats half = inverse * 0.5f;
+        Floats number = splat(0.0f), apart = splat(0.0f);
+        UNROLL
+        for (int i = 0; i < Shape::dimensions; ++i) {
+            const Floats x = splat(part_.x[group * Shape::dimensions + i]);
+            const Floats level = half * x - 0.5f;  // half of ggml's, and so is what it rounds
+            const Floats inside = minimum(maximum(level, splat(0.0f)), splat(Shape::levels - 1.0f));
+            const Floats rounded = nearest(inside);
+            number = number * static_cast<float>(Shape::levels) + rounded;
+            apart = maximum(apart, absolute(inside - rounded));
+        }
+        // Two points on either side of a border may be as near as each other, but for rounding:
+        // no neighbour is idle there.
+        const Mask border = less(splat(0.4999f), apart);
+        return truncate(number) + select(border, splat(grid_.count), splat(0));
     }
 
     template <int Kind, int Count>
     KERNEL_INLINE void measure(const GridTrials<Shape, Count> &trials, const Worklist<Count> &work,
                                Distances<Count> &distances) const {
-        for (int i = 0; i < work.counts[Kind]; ++i) {
-            const Item &item = work.items[Kind][i];
-            const Tables tables = tables_of(item.group, trials.scales[item.trial]);
-            const uint32_t *codes = grid_.codes + item.first;
+        const Item *end = work.end(Kind);
+        for (const Item *item = work.begin(Kind); item < end; ++item) {
+            const float scale = trials.scales[item->place() % trials.places];
+            const Tables tables = tables_of(item->place() / trials.places, scale);
+            const uint32_t *codes = grid_.codes + item->first();
             Floats least = tables.sums(codes);
             Ints chunk = splat(0);
-            for (int k = 1; k < (Kind < 3 ? Kind : item.chunks); ++k) {
+            for (int k = 1; k < (Kind < 3 ? Kind : item->chunks()); ++k) {
                 const Floats now = tables.sums(codes + k * lanes);
                 chunk = select(less(now, least), splat(k), chunk);
                 least = minimum(now, least);
             }
             distances.least[distances.count] = least;
             distances.chunk[distances.count] = chunk;
-            distances.items[distances.count++] = item;
+            distances.items[distances.count++] = *item;
         }
     }
 
@@ -252,7 +281,7 @@ private:
             for (int i = 0; i < lanes && first + i < distances.count; ++i) {
                 const Item &item = distances.items[first + i];
                 const int lane = winner[i], chunk = distances.chunk[first + i][lane];
-                trials.entries[item.group][item.trial] = item.first + chunk * lanes + lane;
+                trials.entries[item.place()] = item.first() + chunk * lanes + lane;
             }
         }
     }

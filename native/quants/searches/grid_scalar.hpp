@@ -26,11 +26,14 @@ struct GridPart {
 // on the grid, and the weighted sums of x * level and level * level.
 template <class Shape, int Count>
 struct GridTrials {
-    static constexpr int places = (Count + lanes - 1) / lanes * lanes;
-    float inverses[places] = {}, scales[places] = {};
-    uint32_t entries[Shape::groups][places] = {};
-    uint32_t on_grid[places] = {};
+    static constexpr int used = (Count + lanes - 1) / lanes * lanes;  // whole vectors
+    static constexpr int places = used <= 4 ? 4 : used <= 8 ? 8 : used <= 16 ? 16 : 32;
+    float inverses[places], scales[places];
+    uint32_t entries[Shape::groups * places];
+    uint8_t on_grid[places] = {};
     float products[places], squares[places];
+
+    uint32_t &entry(int group, int trial) { return entries[group * places + trial]; }
 };
 
 KERNEL_INLINE int level_in(uint32_t code, int place, int levels) {
@@ -65,7 +68,7 @@ public:
             float product = 0.0f, square = 0.0f;
             for (int i = 0; i < Shape::size; ++i) {
                 const int group = i / Shape::dimensions, place = i % Shape::dimensions;
-                const uint32_t code = grid_.codes[trials.entries[group][trial]];
+                const uint32_t code = grid_.codes[trials.entry(group, trial)];
                 const float value = 2 * level_in(code, place, Shape::levels) + 1;
                 product += part_.weights[i] * part_.x[i] * value;
                 square += part_.weights[i] * value * value;
@@ -79,10 +82,10 @@ private:
     template <int Count>
     bool find_one(GridTrials<Shape, Count> &trials, int trial, int group) const {
         const Cell cell = cell_of(trials.inverses[trial], group);
-        trials.on_grid[trial] |= static_cast<uint32_t>(cell.on_grid) << group;
-        uint32_t &entry = trials.entries[group][trial];
-        entry = cell.first;
-        return cell.on_grid || nearest(cell, trials.scales[trial], group, entry);
+        trials.on_grid[trial] |= static_cast<uint8_t>(cell.on_grid() << group);
+        uint32_t &entry = trials.entry(group, trial);
+        entry = cell.first();
+        return cell.on_grid() || nearest(cell, trials.scales[trial], group, entry);
     }
 
     Cell cell_of(float inverse, int group) const {
@@ -91,14 +94,14 @@ private:
             const float x = part_.x[group * Shape::dimensions + i];
             number = number * Shape::levels + rounded_level(inverse, x, Shape::levels);
         }
-        return grid_.cells[number];
+        return grid_.whole_cell(number);
     }
 
     bool nearest(const Cell &cell, float scale, int group, uint32_t &found) const {
         const int list_lanes = portable ? 1 : lanes;
         float least = largest_float;
-        for (int i = 0; i < cell.chunks * list_lanes; ++i) {
-            const uint32_t entry = cell.first + i % cell.chunks * list_lanes + i / cell.chunks;
+        for (int i = 0; i < cell.chunks() * list_lanes; ++i) {
+            const uint32_t entry = cell.first() + i % cell.chunks() * list_lanes + i / cell.chunks();
             const float distance = distance_of(grid_.codes[entry], scale, group);
             if (distance < least) {
                 least = distance;

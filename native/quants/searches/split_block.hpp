@@ -112,9 +112,9 @@ private:
         for (int group = 0; group < groups; ++group) {
             int number = 0;
             for (int j = 0; j < 8; ++j) number = number * 3 + levels[8 * group + j];
-            const Cell &cell = grid_.cells[number];
-            uint32_t entry = cell.first;
-            if (!cell.on_grid) {
+            const Cell &cell = grid_.whole_cell(number);
+            uint32_t entry = cell.first();
+            if (!cell.on_grid()) {
                 all_on_grid = false;
                 const bool lowered = Rule::lowered(split.choice, group);
                 if (!nearest(cell, i * size + 8 * group, split.scale, lowered, entry)) return false;
@@ -147,7 +147,7 @@ private:
 
     bool nearest_in_turn(const Cell &cell, const float (&tables)[8][4], uint32_t &found) const {
         float least = largest_float;
-        for (uint32_t entry = cell.first; entry < cell.first + cell.chunks; ++entry) {
+        for (uint32_t entry = cell.first(); entry < cell.first() + cell.chunks(); ++entry) {
             float distance = 0.0f;
             for (int j = 0; j < 8; ++j) distance += tables[j][grid_.codes[entry] >> 4 * j & 3];
             if (distance < least) {
@@ -163,15 +163,15 @@ private:
         memcpy(&table, tables, sizeof table);
         Floats least = splat(largest_float);
         Ints chunk = splat(0);
-        for (int k = 0; k < cell.chunks; ++k) {
-            const Floats now = table.sums(grid_.codes + cell.first + k * lanes);
+        for (int k = 0; k < cell.chunks(); ++k) {
+            const Floats now = table.sums(grid_.codes + cell.first() + k * lanes);
             const Mask nearer = less(now, least);
             chunk = select(nearer, splat(k), chunk);
             least = select(nearer, now, least);
         }
         int lane = 0;
         for (int i = 1; i < lanes; ++i) lane = least[i] < least[lane] ? i : lane;
-        found = cell.first + static_cast<uint32_t>(chunk[lane] * lanes + lane);
+        found = cell.first() + static_cast<uint32_t>(chunk[lane] * lanes + lane);
         return least[lane] < largest_float;
     }
 

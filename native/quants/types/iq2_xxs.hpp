@@ -39,11 +39,32 @@ struct IQ2_XXS {
 
         static void start(const GridPart<Shape> (&parts)[8], const float (&)[8],
                           float (&ranges)[8], float (&scales)[8]) {
-            for (int i = 0; i < 8; ++i) {
-                int32_t levels[32];
-                scales[i] = PositiveSearch<32, 4, float>(parts[i].x, parts[i].weights).run(levels);
-                ranges[i] = scales[i] * 3.0f;
+            if constexpr (portable) {
+                for (int i = 0; i < 8; ++i) {
+                    int32_t levels[32];
+                    PositiveSearch<32, 4, float> search(parts[i].x, parts[i].weights);
+                    scales[i] = search.run(levels);
+                }
+            } else {
+                for (int first = 0; first < 8; first += lanes) start_lanes(parts, first, scales);
             }
+            for (int i = 0; i < 8; ++i) ranges[i] = scales[i] * 3.0f;
+        }
+
+        // Starts a part per lane; where there are more lanes than parts, some do the same.
+        static void start_lanes(const GridPart<Shape> (&parts)[8], int first, float (&scales)[8]) {
+            Floats x[32], weights[32];
+            for (int i = 0; i < 32; i += lanes) {
+                for (int j = 0; j < lanes; ++j) {
+                    x[i + j] = load(parts[(first + j) % 8].x + i);
+                    weights[i + j] = load(parts[(first + j) % 8].weights + i);
+                }
+                transpose(reinterpret_cast<Floats(&)[lanes]>(x[i]));
+                transpose(reinterpret_cast<Floats(&)[lanes]>(weights[i]));
+            }
+            Ints levels[32];
+            const Floats found = PositiveSearch<32, 4, Floats>(x, weights).run(levels);
+            for (int i = 0; i < lanes && first + i < 8; ++i) scales[first + i] = found[i];
         }
     };
 
