@@ -27,6 +27,7 @@ COMMANDS: Final = (
     "select",
     "diff",
     "name",
+    "list",
 )
 
 
