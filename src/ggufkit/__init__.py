@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ggufkit.checking import check
     from ggufkit.coerce import typed
     from ggufkit.comparing import diff
+    from ggufkit.converting.conversion import convert
     from ggufkit.editing import edit
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
@@ -47,6 +48,7 @@ _HOMES = {
     "ValueType": "types",
     "bench": "measuring",
     "check": "checking",
+    "convert": "converting.conversion",
     "compute_imatrix": "activations",
     "diff": "comparing",
     "hash": "hashing",
@@ -80,6 +82,7 @@ __all__ = [
     "bench",
     "check",
     "compute_imatrix",
+    "convert",
     "diff",
     "edit",
     "edit_in_place",

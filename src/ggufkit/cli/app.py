@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "copy",
     "edit",
     "recover",
+    "convert",
     "archs",
     "bench",
     "hash",
