@@ -21,14 +21,12 @@ COMMANDS: Final = (
     "copy",
     "edit",
     "recover",
-    "convert",
     "archs",
     "bench",
     "hash",
     "select",
     "diff",
     "name",
-    "list",
 )
 
 

@@ -7,12 +7,13 @@ explicit keys are not: whoever wrote them must be told, not guessed at.
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from ggufkit.errors import CheckpointError
 
 MAX_DEPTH: Final = 64  # cards nest five deep
-MAX_FLOW_LINES: Final = 1000  # each is parsed with those before it
 
 Node = str | None | list["Node"] | dict[str, "Node"]
 
@@ -24,6 +25,12 @@ _KEY: Final = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?=\s*:(?:\s|$)
 _COMMENT: Final = re.compile(r"(?:^|\s)#.*")
 _PLAIN_END: Final = re.compile(r":(?=\s|$)|\s#")
 _FLOW_PLAIN: Final = re.compile(r"(?:[^,\[\]{}:#]|:(?![\s,\[\]{}]|$)|(?<!\s)#)+")
+_SPACE: Final = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*")
+_QUOTED: Final = {
+    '"': re.compile(r'"(?:[^"\\]|\\[\s\S])*"'),
+    "'": re.compile(r"'(?:[^']|'')*'"),
+}
+_CLOSING: Final = {"[": "]", "{": "}", '"': '"', "'": "'"}
 _ESCAPE: Final = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[\s\S])")
 _ESCAPES: Final = {
     "0": "\0",
@@ -68,16 +75,18 @@ class _Reader:
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
         self.at = 0
+        self.looked_at = 0
 
     def error(self, what: str) -> CheckpointError:
         # One for counting from 1, one for the fence.
-        return CheckpointError(f"README.md, line {self.at + 2}: {what}")
+        return CheckpointError(f"README.md, line {self.looked_at + 2}: {what}")
 
     def next(self) -> str | None:
         """Return the next line that is neither blank nor a comment, and stand on it."""
         while self.at < len(self.lines):
             line = self.lines[self.at]
             if line.strip() and not line.lstrip().startswith("#"):
+                self.looked_at = self.at
                 return line
             self.at += 1
         return None
@@ -177,6 +186,7 @@ class _Reader:
         while parser.is_short:
             parser.more(indent)
             node = parser.node(depth)
+        parser.finish()
         rest = parser.rest()
         if rest and not rest.startswith("#"):
             raise self.error(f"nothing may follow here, {rest[:20]!r} does")
@@ -231,23 +241,22 @@ class _Flow:
         self.is_short = False
 
     def more(self, indent: int) -> None:
-        """Take lines until the brackets and quotes may be complete, and begin anew."""
+        """Take twice as many lines, those of the node or beyond it, and begin anew."""
         reader = self.reader
-        taken = [self.text]
-        closing = {"[": "]", "{": "}"}.get(self.text[0], self.text[0])
-        while True:
-            if reader.at >= len(reader.lines):
-                raise reader.error(f"{closing!r} is missing")
-            line = reader.lines[reader.at]
-            if line.strip() and _indent(line) <= indent and line.lstrip()[:1] not in {"]", "}"}:
-                raise reader.error(f"{closing!r} is missing before this line")
-            reader.at += 1
-            taken.append(line.strip())
-            if closing in line:
-                break
-        self.text, self.at, self.is_short = "\n".join(taken), 0, False
-        if self.text.count("\n") > MAX_FLOW_LINES:
-            raise reader.error(f"a text or list of more than {MAX_FLOW_LINES} lines")
+        stop = min(reader.at + self.text.count("\n") + 1, len(reader.lines))
+        taken = [*takewhile(partial(_continues, indent), reader.lines[reader.at : stop])]
+        if not taken:
+            raise reader.error(f"{_CLOSING[self.text[0]]!r} is missing")
+        reader.at += len(taken)
+        self.text = "\n".join([self.text, *(line.strip() for line in taken)])
+        self.at, self.is_short = 0, False
+
+    def finish(self) -> None:
+        """Give the lines behind the node back."""
+        end = self.text.find("\n", self.at)
+        if end >= 0:
+            self.reader.at -= self.text.count("\n", end)
+            self.text = self.text[:end]
 
     def rest(self) -> str:
         return self.text[self.at :].strip()
@@ -275,12 +284,11 @@ class _Flow:
         return None if text in _NULLS else text
 
     def skip(self) -> None:
-        found = re.compile(r"(?:\s|(?:^|(?<=\s))#[^\n]*)*").match(self.text, self.at)
+        found = _SPACE.match(self.text, self.at)
         self.at = found.end() if found else self.at
 
     def quoted(self, quote: str) -> str:
-        pattern = r'"(?:[^"\\]|\\[\s\S])*"' if quote == '"' else r"'(?:[^']|'')*'"
-        found = re.compile(pattern).match(self.text, self.at)
+        found = _QUOTED[quote].match(self.text, self.at)
         if not found:
             self.is_short, self.at = True, len(self.text)
             return ""
@@ -326,6 +334,11 @@ class _Flow:
             self.is_short = True
         elif not self.takes(",") and not self.text.startswith(closing, self.at):
             raise self.reader.error(f"{closing!r} or a comma is missing")
+
+
+def _continues(indent: int, line: str) -> bool:
+    """Whether a line may belong to a node that began in one indented by `indent`."""
+    return not line.strip() or _indent(line) > indent or line.lstrip()[:1] in {"]", "}"}
 
 
 def _indent(line: str) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ggufkit.converting.vocabularies.byte_pairs import byte_pairs, hub_tokens
 from ggufkit.converting.vocabularies.entries import Entries, Tokens
@@ -19,6 +20,7 @@ from ggufkit.converting.vocabularies.sentence_pieces import (
 )
 from ggufkit.converting.vocabularies.special import Specials
 
+_CHARSMAP: Final = "precompiled_charsmap"
 _FAIRSEQ: Final = {
     "<s>": PieceType.CONTROL,
     "<pad>": PieceType.CONTROL,
@@ -82,8 +84,8 @@ def xlm_roberta(files: TokenizerFiles, entries: Entries) -> None:
         tokenizer = hub_tokenizer(files)
         tokens = _unigram_tokens(files, tokenizer)
         given = files.settings or {}
-        settings = (bool(given.get("add_prefix_space", True)), tokenizer.cleans_spaces)
-        charsmap = b64decode(tokenizer.rules["normalizer"]["precompiled_charsmap"])
+        settings = (bool(given.get("add_prefix_space")), tokenizer.cleans_spaces)
+        charsmap = b64decode(_charsmap(tokenizer.rules.get("normalizer") or {}))
     entries.head("t5", DEFAULT)
     entries.tokens(tokens, scored=True)
     entries.boolean("tokenizer.ggml.add_space_prefix", settings[0])
@@ -91,6 +93,12 @@ def xlm_roberta(files: TokenizerFiles, entries: Entries) -> None:
     entries.boolean("tokenizer.ggml.remove_extra_whitespaces", settings[1])
     entries.bytes("tokenizer.ggml.precompiled_charsmap", charsmap)
     Specials(files, rows=len(tokens)).write(entries)
+
+
+def _charsmap(normalizer: Mapping[str, Any]) -> str:
+    """Return the map of characters in a normalizer, empty where it has none."""
+    parts = [normalizer, *(normalizer.get("normalizers") or [])]
+    return next((part[key] for part in parts for key in part if key == _CHARSMAP), "")
 
 
 def _shifted(files: TokenizerFiles, model: PieceModel) -> Tokens:

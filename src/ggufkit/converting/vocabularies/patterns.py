@@ -19,6 +19,7 @@ _CATEGORIES: Final = frozenset(["L", "M", "N", "P", "S", "Z", "C"]) | {
     *("Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"),
 }
 _OPEN: Final = "[^"
+_NONE: Final = "\U0010ffff"  # no character: an empty class would end later
 
 
 class UntranslatableError(ValueError):
@@ -72,6 +73,5 @@ def _characters(found: re.Match[str], alphabet: str, *, inside: bool) -> str:
     chosen = members(found[3], alphabet)
     if (found[1] == "P") != bool(found[2]):
         chosen = "".join(c for c in alphabet if c not in chosen)
-    if inside:
-        return re.escape(chosen)
-    return f"[{re.escape(chosen)}]" if chosen else "(?!)"
+    escaped = re.escape(chosen or _NONE)
+    return escaped if inside else f"[{escaped}]"

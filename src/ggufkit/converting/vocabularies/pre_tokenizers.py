@@ -20,6 +20,7 @@ from ggufkit.converting.vocabularies.hub import HubTokenizer
 from ggufkit.converting.vocabularies.patterns import UntranslatableError, compiled
 from ggufkit.converting.vocabularies.pre_names import PRE_NAMES
 from ggufkit.converting.vocabularies.splitting import spans, split
+from ggufkit.values import brief
 
 DEFAULT: Final = "default"
 
@@ -246,4 +247,4 @@ def _around(text: str, cuts: frozenset[int], place: int) -> str:
     end = min((cut for cut in cuts if cut > place), default=len(data))
     marks = [start, *sorted(cut for cut in cuts if start < cut < end), end]
     words = (data[a:b].decode(errors="replace") for a, b in pairwise(marks))
-    return " ".join(repr(word) for word in words)
+    return " ".join(brief(word) for word in words)
