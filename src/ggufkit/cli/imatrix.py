@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ggufkit.cli.output import counted, emit, examples, note, table
-from ggufkit.cli.writing import report, threads_option
+from ggufkit.cli.writing import progress_bar, report, threads_option
 from ggufkit.errors import OutputError, printable
 from ggufkit.imatrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix_statistics import LayerStatistics, Statistics, by_layer, statistics
@@ -37,7 +34,14 @@ context_option = click.option(
 )
 
 
-@click.group("imatrix", short_help="Show, merge, convert or compute importance matrices.")
+@click.group(
+    "imatrix",
+    short_help="Show, merge, convert or compute importance matrices.",
+    epilog=examples(
+        "ggufkit imatrix show imatrix.gguf",
+        "ggufkit imatrix compute model-f16.gguf text.txt -o imatrix.gguf",
+    ),
+)
 def command() -> None:
     """Work with importance matrices, in the GGUF and the legacy .dat form of llama-imatrix."""
 
@@ -154,7 +158,7 @@ def compute(
     """
     from ggufkit.activations import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
-    with _progress() as progress:
+    with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     _write(imatrix, out, (model, text), format, as_json=as_json)
 
@@ -178,21 +182,6 @@ def _warn(imatrix: Imatrix) -> None:
         unseen = int((entry.counts == 0).sum())
         if unseen:
             note(f"{name}: no token reached {unseen} of {len(entry.counts)} matrices")
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """Show chunks and time left on stderr, or nothing where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress as rich  # noqa: PLC0415 (dear, and most runs need none)
-    from rich.console import Console  # noqa: PLC0415
-
-    columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn())
-    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("computing", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _about(imatrix: Imatrix) -> dict[str, Any]:
