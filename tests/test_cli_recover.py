@@ -42,8 +42,14 @@ def test_every_command_recovers_what_it_opens(path):
     assert path.read_bytes() == after
 
 
-def test_journal_that_does_not_fit_is_a_failure(path):
-    path.with_name(".model.gguf.ggufkit-edit").write_bytes(b"junk")
-    result = ggufkit("recover", path)
+def test_one_failure_keeps_no_other_file_from_being_recovered(path):
+    other = path.with_name("other.gguf")
+    other.write_bytes(path.read_bytes())
+    path.with_name(".other.gguf.ggufkit-edit").write_bytes(b"junk")
+    _, after = interrupt(path, 100)
+    result = ggufkit("recover", other, path, "--json")
     assert result.code == 1
+    assert [each["outcome"] for each in result.json()] == [None, "after"]
     assert ".ggufkit-edit" in result.err
+    assert path.read_bytes() == after
+    assert ggufkit("recover", path.with_name("missing.gguf")).code == 1

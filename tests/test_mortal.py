@@ -90,8 +90,10 @@ def test_file_is_as_before_or_after_wherever_the_edit_ends(tmp_path, way):
         assert "pwrite in recovery" in calls
 
 
-@pytest.mark.parametrize("way", ["cloned", "patched"])
+@pytest.mark.parametrize("way", ["cloned", "patched", "moved"])
 def test_file_that_shares_blocks_is_as_before_or_after_too(sharing, way):
     folder = sharing / way
     folder.mkdir()
+    if way == "moved" and not moves_blocks(folder):
+        pytest.skip("this file system cannot move blocks")
     assert_all_survived(lives(way, folder))

@@ -307,6 +307,29 @@ def test_fault_while_writing_takes_the_edit_back(moving, monkeypatch):
 
 
 @posix
+@pytest.mark.parametrize("edits", [SAME, LONGER], ids=["same", "longer"])
+@pytest.mark.parametrize("when", ["shift", "fsync"])
+def test_interruption_takes_the_edit_back(moving, monkeypatch, edits, when):
+    """Ctrl-C and SIGTERM are exceptions, which may come between any two steps."""
+    before = moving.read_bytes()
+    home = patching.os if when == "fsync" else patching.blocks
+    call, left = getattr(home, when), [None]
+
+    def interrupted(descriptor, *arguments):
+        result = call(descriptor, *arguments)
+        if os.fstat(descriptor).st_ino == moving.stat().st_ino and left:
+            left.pop()
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(home, when, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ggufkit.edit_in_place(moving, set=edits)
+    assert moving.read_bytes() == before
+    assert names(moving) == ["model.gguf"]
+
+
+@posix
 def test_two_edits_at_once_exclude_each_other(path):
     fcntl = pytest.importorskip("fcntl")
     with path.open("rb") as file:

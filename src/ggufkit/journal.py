@@ -194,6 +194,7 @@ def recover(path: AnyPath) -> Outcome:
     the file cannot be written and must be. Opening does the same by itself.
     """
     target = real(path)
+    target.stat()  # a file that is missing is told as ever
     remains = sibling(target, PENDING)
     remove_leftover(sibling(remains, Staging.SUFFIX))
     remove_leftover(sibling(target, Staging.SUFFIX))

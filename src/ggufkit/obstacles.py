@@ -53,11 +53,11 @@ class _Seen:
     model: Model
 
     def text(self, key: str) -> str:
-        value = self.metadata.get(key)
+        value = self.metadata.get(key, "")
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> int | None:
-        value = self.metadata.get(key) if key in self.metadata else None
+        value = self.metadata.get(key, None)
         return int(value) if isinstance(value, np.integer) else None
 
     def count(self, key: str) -> int | None:
@@ -68,6 +68,12 @@ class _Seen:
         if isinstance(entry, Encoded):
             return entry.count
         return len(entry) if not isinstance(entry, bool | np.generic) else None
+
+    @property
+    def embedding(self) -> tuple[int, ...]:
+        """The shape of the embedding, of no axes where there is none."""
+        tensors = self.model.tensors
+        return tensors[EMBEDDING].shape if EMBEDDING in tensors else ()
 
     @property
     def architecture(self) -> str:
@@ -136,9 +142,8 @@ def _about_tokens(seen: _Seen) -> Iterator[str]:
     tokens = seen.count(TOKENS)
     if tokens is None:
         return
-    embedding = seen.model.tensors.get(EMBEDDING)
-    if embedding is not None and embedding.shape and embedding.shape[0] != tokens:
-        yield f"the length of {TOKENS} is {tokens}, but {EMBEDDING} has {embedding.shape[0]} rows"
+    if seen.embedding and seen.embedding[0] != tokens:
+        yield f"the length of {TOKENS} is {tokens}, but {EMBEDDING} has {seen.embedding[0]} rows"
     for key in _PER_TOKEN:
         count = seen.count(key)
         if count not in (None, tokens):
@@ -165,9 +170,9 @@ def _about_layers(seen: _Seen) -> Iterator[str]:
 
 def _about_width(seen: _Seen) -> Iterator[str]:
     key = f"{seen.architecture}.embedding_length"
-    width, embedding = seen.number(key), seen.model.tensors.get(EMBEDDING)
-    if width is not None and embedding is not None and embedding.shape[-1:] != (width,):
-        yield f"{key} is {width}, but the rows of {EMBEDDING} have {embedding.shape[-1]} elements"
+    width = seen.number(key)
+    if width is not None and seen.embedding and seen.embedding[-1] != width:
+        yield f"{key} is {width}, but the rows of {EMBEDDING} have {seen.embedding[-1]} elements"
 
 
 _RULES: Final[tuple[Callable[[_Seen], Iterator[str]], ...]] = (

@@ -233,33 +233,36 @@ def _in_place(target: Path, descriptor: int, change: Journal) -> bool:
 def _moved_and_written(target: Path, descriptor: int, change: Journal) -> bool:
     """Move the data and write the header; return False where the file system cannot."""
     journal.publish(target, change)
-    if not blocks.shift(descriptor, change.shift):
-        journal.withdraw(target)
-        return False
     try:
+        if not blocks.shift(descriptor, change.shift):
+            journal.withdraw(target)
+            return False
         write_at(descriptor, change.new, 0)
         os.fsync(descriptor)
     except BaseException:
-        _take_back(target, descriptor, change)
+        with contextlib.suppress(OSError):  # then the journal stays for the next opening
+            _take_back(target, descriptor, change)
         raise
     journal.finish(target)
     return True
 
 
 def _take_back(target: Path, descriptor: int, change: Journal) -> None:
-    """Restore the file, unless that needs room too; then the journal stays for the next opening.
+    """Restore the file, unless that needs room too; then the journal stays as well.
 
     At each step the file is one that the journal knows: the old header where it moved to comes
     first, and what stands before it goes at once.
     """
-    if change.shift < 0:
+    has_moved = os.fstat(descriptor).st_size != change.nbytes
+    if has_moved and change.shift < 0:
         return
-    with contextlib.suppress(OSError):
+    if has_moved or change.shift == 0:
         write_at(descriptor, change.old, change.shift)
         os.fsync(descriptor)
-        if blocks.shift(descriptor, -change.shift):
-            os.fsync(descriptor)
-            journal.withdraw(target)
+        if not blocks.shift(descriptor, -change.shift):
+            return
+        os.fsync(descriptor)
+    journal.withdraw(target)
 
 
 def _anew(
