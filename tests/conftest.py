@@ -19,7 +19,7 @@ settings.load_profile("ggufkit")
 
 REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
 # Tests in modules that import these compare with what they load.
-ORACLES = {"llama_quantize", "oracle", "real"}
+ORACLES = {"llama_prune", "llama_quantize", "oracle", "real"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ggufkit
+import llama_prune
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
 from ggufkit.model import Model, Tensors
 from ggufkit.pruning import parse_layers, prune_layers
@@ -129,3 +130,16 @@ def test_lists_of_layers_are_read(text, layers):
 def test_what_is_no_list_of_layers_is_refused(text):
     with pytest.raises(ValueTypeError, match="list of layers"):
         parse_layers(text)
+
+
+# Beside llama-quantize.
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_real_models_are_pruned_as_llama_quantize_does(name, request, tmp_path):
+    path = request.getfixturevalue(name)
+    assert llama_prune.prune(path, tmp_path / "theirs.gguf", [3, 5, 6])
+    with ggufkit.open(path) as opened, ggufkit.open(tmp_path / "theirs.gguf") as theirs:
+        found = ggufkit.diff(theirs, prune_layers(opened, [3, 5, 6]))
+    assert {change.key for change in found.keys} <= {"general.file_type"}
+    assert not found.tensors
