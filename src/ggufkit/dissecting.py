@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit import _native
+from ggufkit.caches import resolve
 from ggufkit.findings import Finding
 from ggufkit.parse import KEY_RECORD, TENSOR_RECORD, Header, parse
 from ggufkit.store import MappedFile
@@ -40,7 +41,7 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
     Where an error ends the header early, the last field is the place of the error. Raises OSError
     where the file cannot be read.
     """
-    file = MappedFile(Path(path))
+    file = MappedFile(resolve(Path(path)))
     try:
         header = parse(file.data, file.nbytes)
         fields = list(_Map(file, header).fields()) if file.nbytes else []

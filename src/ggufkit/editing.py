@@ -311,7 +311,7 @@ def _moves(
 
 
 def _encoded(metadata: Metadata, key: str) -> bytes:
-    return Metadata({"-": metadata[key]}).encode(CANONICAL)
+    return metadata.arranged([key]).renamed({key: "-"}).encode(CANONICAL)
 
 
 def _change(kind: Kind, key: str, old: Metadata, new: Metadata) -> Change:

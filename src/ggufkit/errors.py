@@ -13,6 +13,7 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── ShapeError (ValueError)           a shape or width that does not fit
     ├── MissingKeyError (KeyError)        no such metadata key
     ├── MissingTensorError (KeyError)     no such tensor
+    ├── MissingModelError (FileNotFoundError)   no cache holds a model of this name
     ├── ClosedError (ValueError)          the model was closed
     ├── CheckpointError (ValueError)      a Hugging Face checkpoint that cannot be read or converted
     ├── ClusterError (ConnectionError)    no cluster answers, or it lost too many machines
@@ -126,6 +127,10 @@ class CheckpointError(GGUFError, ValueError):
         more = len(self.problems) - self.SHOWN
         tail = f"; and {more} more" if more > 0 else ""
         super().__init__(f"{message}: {shown}{tail}" if shown else message, remedy=remedy)
+
+
+class MissingModelError(GGUFError, FileNotFoundError):
+    """No cache of another program holds a model of this name."""
 
 
 class ClosedError(GGUFError, ValueError):

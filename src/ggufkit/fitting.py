@@ -1,7 +1,7 @@
 """Fit changed metadata into the space of the old header, so that no tensor has to move.
 
 A header has no field for slack, and tensor data begins at the first aligned byte after the tensor
-infos. Slack is therefore a key of its own, RESERVED, the last one: zeros that readers ignore.
+infos. Slack is therefore a key of its own, RESERVED_KEY, the last one: zeros that readers ignore.
 Pure: bytes in, bytes out.
 """
 
@@ -14,22 +14,21 @@ import numpy as np
 
 from ggufkit.metadata import Metadata
 from ggufkit.parse import Header
-from ggufkit.types import MAGIC, padded
+from ggufkit.types import MAGIC, RESERVED_KEY, padded
 from ggufkit.values import Layout, Value
 
-RESERVED: Final = "ggufkit.reserved"
 # Where there is too little room for an empty array, a number of the right size fills it.
 _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
 
 
 def visible(metadata: Metadata) -> Metadata:
     """Return metadata without the key that holds slack."""
-    return metadata.without(RESERVED)
+    return metadata.without(RESERVED_KEY)
 
 
 def slack(nbytes: int) -> dict[str, Value]:
     """Return the key that holds `nbytes` of slack."""
-    return {RESERVED: np.zeros(nbytes, np.uint8)}
+    return {RESERVED_KEY: np.zeros(nbytes, np.uint8)}
 
 
 def refit(
@@ -92,7 +91,7 @@ class _Form:
         """Yield what may fill the space, the least first: nothing, a number, an array."""
         if not reserve:
             yield {}
-            yield from ({RESERVED: number} for number in _FILLERS)
+            yield from ({RESERVED_KEY: number} for number in _FILLERS)
         room = space - len(self.written(slack(0)))
         if room >= (reserve or 0):
             yield slack(room)

@@ -56,6 +56,11 @@ def rename(model: Model, parts: FileName) -> list[Path]:
     """
     if not model.files:
         raise OutputError("the model lies in no file", remedy="Write it under the name instead")
+    if any(file.path.name.startswith("sha256-") for file in model.files):
+        raise OutputError(
+            f"{model.files[0].path} is a blob, which Ollama finds by its name",
+            remedy="Copy the model to a place of your own, and name it there",
+        )
     paths = new_paths(model, parts)
     rename_files(list(zip((file.path for file in model.files), paths, strict=True)))
     return paths

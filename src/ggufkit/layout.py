@@ -19,14 +19,22 @@ from ggufkit.errors import FormatError, ShapeError, TensorTypeError
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Source, Tensor, alignment_of, is_alignment
 from ggufkit.sources import in_order
-from ggufkit.types import DEFAULT_ALIGNMENT, MAGIC, MAX_NAME_BYTES, SPLIT_TYPES, padded
+from ggufkit.types import (
+    DEFAULT_ALIGNMENT,
+    MAGIC,
+    MAX_NAME_BYTES,
+    RESERVED_KEY,
+    SPLIT_TYPES,
+    padded,
+)
 from ggufkit.values import BYTE_ORDERS, ByteOrder, Layout, Value, brief, is_utf8
 
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
 MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
 SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
-LAYOUT_KEYS: Final = ("general.alignment", *SPLIT_KEYS)  # how a model lies, not what it is
+# How a model lies, and not what it is.
+LAYOUT_KEYS: Final = ("general.alignment", RESERVED_KEY, *SPLIT_KEYS)
 _SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 

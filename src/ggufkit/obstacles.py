@@ -110,8 +110,7 @@ def _lost(old: _Seen, new: _Seen) -> Iterator[str]:
 
 
 def _bytes(seen: _Seen, key: str) -> bytes:
-    kept = {key: seen.metadata[key]} if key in seen.metadata else {}
-    return Metadata(kept).encode(CANONICAL)
+    return seen.metadata.arranged([key] if key in seen.metadata else []).encode(CANONICAL)
 
 
 def _wrong_with(seen: _Seen) -> Iterator[str]:

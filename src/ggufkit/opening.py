@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit import journal
+from ggufkit.caches import resolve
 from ggufkit.errors import ShardError
 from ggufkit.findings import Finding, finding, first_error
 from ggufkit.layout import SPLIT_KEYS, parse_shard_name, shard_name
@@ -33,7 +34,8 @@ class Part:
 def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
-    `path` names a file, any shard of a set, or a folder that holds exactly one file or set.
+    `path` names a file, any shard of a set, a folder that holds exactly one file or set, or a
+    model in a cache as `ggufkit.list` calls it.
     With `shards=False` a shard is opened alone. Raises a FormatError (a ValueError) for the
     first thing that is wrong in a file, its subclass ShardError for a missing or foreign shard,
     OSError as the builtin `open` does.
@@ -52,7 +54,8 @@ def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
 
 
 def locate(path: Path) -> Path:
-    """Return the file that `path` means: itself, or the first file of the set in a folder."""
+    """Return the file that `path` means: itself, a cached model, or the first of a folder's set."""
+    path = resolve(path)
     if not path.is_dir():
         return path
     found = sorted(path.glob("*.gguf"))

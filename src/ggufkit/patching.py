@@ -24,7 +24,7 @@ from ggufkit.journal import Journal
 from ggufkit.layout import layout
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model
-from ggufkit.opening import Part, map_part, model_of, shard_count, siblings
+from ggufkit.opening import Part, locate, map_part, model_of, shard_count, siblings
 from ggufkit.opening import open as open_model
 from ggufkit.parse import parse
 from ggufkit.store import (
@@ -104,7 +104,7 @@ def plan(
     path: AnyPath, *, reserve: int | None = None, force: bool = False, **edits: Unpack[Edits]
 ) -> EditPlan:
     """Return what `edit_in_place` would do, without doing it."""
-    target = _target(_first_shard(as_path(path)), force=force)
+    target = _target(first_file(path), force=force)
     with target.open("rb") as file:
         part = _part(target, file.fileno())
         old = read_at(file.fileno(), part.header.data_offset, 0)
@@ -123,7 +123,7 @@ def plan(
 
 def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
     """Return what `undo` would do, without doing it."""
-    target = _target(_first_shard(as_path(path)), force=force)
+    target = _target(first_file(path), force=force)
     done = journal.last(target)
     if done is None:
         raise OutputError(
@@ -141,12 +141,13 @@ def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
     return EditPlan(target, tuple(changes(now.metadata, then.metadata)), back)
 
 
-def _first_shard(path: Path) -> Path:
-    """Return the file that holds the keys: `path`, or the first of its shards."""
-    part = map_part(path)
+def first_file(path: AnyPath) -> Path:
+    """Return the file that holds the keys of a model, however it is named."""
+    named = locate(as_path(path))
+    part = map_part(named)
     with contextlib.closing(part.file):
         others = siblings(part) if shard_count(part.header) > 1 else []
-    return others[0] if others and others[0].exists() else path
+    return others[0] if others and others[0].exists() else named
 
 
 def _target(path: Path, *, force: bool) -> Path:
@@ -288,11 +289,16 @@ def _anew(
 
 def _made_anew(stage: Staging, source: int, change: Journal, progress: Progress | None) -> Way:
     """Write the changed file beside the old one, whole and safe on disk."""
+    begun = os.fstat(source).st_mtime_ns
     stage.resize(change.nbytes + change.shift)
     way = _carry(source, stage, change, progress)
     write_at(stage.descriptor, change.new, 0)
     _keep_attributes(source, stage.descriptor)
     stage.sync()
+    if os.fstat(source).st_mtime_ns != begun:
+        raise FormatError(
+            "the file was changed meanwhile", remedy="Edit it again", path=str(stage.target)
+        )
     return way
 
 

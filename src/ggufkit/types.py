@@ -52,6 +52,8 @@ SPLIT_TYPES: Final = {
     "split.tensors.count": ValueType.INT32,
 }
 
+RESERVED_KEY: Final = "ggufkit.reserved"  # room in a header for edits to come
+
 
 @dataclass(frozen=True)
 class TensorType:

@@ -26,7 +26,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     logging.disable(logging.WARNING)
     Path(out).mkdir(parents=True, exist_ok=True)
     for checkpoint in sorted(path for path in Path(folder).iterdir() if path.is_dir()):
-        for kind in types or ("auto",):
+        for kind in types or ("auto", "f32", "q8_0"):
             target = Path(out) / f"{checkpoint.name}-{kind}.gguf"
             if target.exists():
                 continue

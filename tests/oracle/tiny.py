@@ -39,9 +39,25 @@ YARN = {
 }  # fmt: skip
 
 
-def case(config: str, *, dtype: str = "bfloat16", vocabulary: str = "bytes", **fields: Any) -> dict:
-    """Describe a checkpoint: the class of its configuration and what differs from BASE."""
-    return {"config": config, "dtype": dtype, "vocabulary": vocabulary, "fields": fields}
+def case(
+    config: str,
+    *,
+    dtype: str = "bfloat16",
+    vocabulary: str = "bytes",
+    architecture: str | None = None,
+    **fields: Any,
+) -> dict:
+    """Describe a checkpoint: the class of its configuration and what differs from BASE.
+
+    `architecture` is the name that checkpoints with code of their own have for the class.
+    """
+    return {
+        "config": config,
+        "dtype": dtype,
+        "vocabulary": vocabulary,
+        "architecture": architecture,
+        "fields": fields,
+    }
 
 
 CASES = {
@@ -100,6 +116,38 @@ CASES = {
     "exaone4": case("Exaone4Config", sliding_window=64, sliding_window_pattern=3),
     "nemotron": case("NemotronConfig", vocabulary="pieces", partial_rotary_factor=0.5),
     "bert": case("BertConfig", vocabulary="words", type_vocab_size=2, dtype="float32"),
+    "bert-f16": case("BertConfig", vocabulary="words", type_vocab_size=2, dtype="float16"),
+    "granitemoe": case("GraniteMoeConfig", num_local_experts=12, num_experts_per_tok=2),
+    "phimoe": case(
+        "PhimoeConfig", architecture="PhiMoEForCausalLM", vocabulary="pieces",
+        num_local_experts=12, num_experts_per_tok=2, original_max_position_embeddings=512,
+    ),
+    "cohere2": case("Cohere2Config", logit_scale=0.25, rotary_pct=1.0, sliding_window=64),
+    "deepseek2": case(
+        "DeepseekV2Config", num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=12,
+        num_experts_per_tok=2, n_shared_experts=2, first_k_dense_replace=1, kv_lora_rank=16,
+        q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12,
+        routed_scaling_factor=1.5, n_group=1, topk_group=1,
+    ),
+    "deepseek2-lite": case(
+        "DeepseekV2Config", num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=12,
+        num_experts_per_tok=2, kv_lora_rank=16, q_lora_rank=None, qk_nope_head_dim=16,
+        qk_rope_head_dim=8, v_head_dim=12, first_k_dense_replace=1,
+    ),
+    "deepseek3": case(
+        "DeepseekV3Config", num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=12,
+        num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=16,
+        q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_group=2,
+        topk_group=1, rope_scaling=YARN | {"mscale_all_dim": 1.0, "mscale": 1.0},
+    ),
+    "glm4": case("Glm4Config", head_dim=32, attention_bias=True),
+    "falcon": case("FalconConfig", new_decoder_architecture=True, num_kv_heads=2),
+    "falcon-7b": case("FalconConfig", multi_query=True, num_kv_heads=1),
+    "bloom": case("BloomConfig", n_layer=3, n_head=4),
+    "mpt": case(
+        "MptConfig", architecture="MPTForCausalLM", d_model=64, n_heads=4, n_layers=3,
+        max_seq_len=512,
+    ),
 }  # fmt: skip
 
 
@@ -110,7 +158,7 @@ def byte_level() -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=312, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-        special_tokens=["<|begin|>", "<|end|>", "<pad>"],
+        special_tokens=["<|begin|>", "<|end|>", "<pad>", "<|endoftext|>", "<|user|>"],
     )  # fmt: skip
     tokenizer.train_from_iterator(TEXT * 20, trainer)
     tokenizer.add_tokens([AddedToken("<added>", normalized=False)])
@@ -166,6 +214,10 @@ def make(folder: Path, name: str) -> None:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
     model.to(getattr(torch, spec["dtype"])).save_pretrained(folder)
+    if spec["architecture"]:
+        path = folder / "config.json"
+        written = json.loads(path.read_text())
+        path.write_text(json.dumps(written | {"architectures": [spec["architecture"]]}))
     VOCABULARIES[spec["vocabulary"]](folder)
 
 

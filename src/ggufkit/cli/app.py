@@ -21,12 +21,14 @@ COMMANDS: Final = (
     "copy",
     "edit",
     "recover",
+    "convert",
     "archs",
     "bench",
     "hash",
     "select",
     "diff",
     "name",
+    "list",
 )
 
 

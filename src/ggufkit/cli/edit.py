@@ -13,7 +13,7 @@ from ggufkit.cli.values import Assignments, assignments
 from ggufkit.cli.writing import parse_size, progress_bar, report, threads_option, write_out
 from ggufkit.editing import Edits, changes
 from ggufkit.errors import printable
-from ggufkit.patching import Edited, EditPlan, apply, plan, plan_undo
+from ggufkit.patching import Edited, EditPlan, apply, first_file, plan, plan_undo
 
 _DONE = {
     "nothing": "{file} is so already; nothing was written",
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 def _edits(file: str, given: Assignments) -> Edits:
     """Return the edits as Python has them, which needs to know the types of the keys."""
-    with ggufkit.open(file) as model:
+    with ggufkit.open(first_file(file), shards=False) as model:
         for key in given.unfamiliar(model.metadata):
             note(key)
         return given.edits(model.metadata)

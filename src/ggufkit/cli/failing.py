@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from ggufkit.errors import GGUFError, printable
+from ggufkit.errors import CheckpointError, GGUFError, printable
 
 FAILED: Final = 1
 SIGNALLED: Final = 128  # plus the signal's number, as shells have it
@@ -47,7 +47,12 @@ def report(error: GGUFError | OSError) -> None:
     """Print what went wrong, and on a line of its own what to do about it."""
     message, remedy = _said(error)
     label = click.style("error:", fg="red", bold=True)
-    click.echo(f"{label} {printable(message)}", err=True)
+    if isinstance(error, CheckpointError) and len(error.problems) > 1:
+        click.echo(f"{label} {error.headline}:", err=True)
+        for problem in error.problems:
+            click.echo(f"  - {problem}", err=True)
+    else:
+        click.echo(f"{label} {printable(message)}", err=True)
     if remedy:
         click.echo(f"  {printable(remedy)}", err=True)
 

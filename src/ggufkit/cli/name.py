@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
+from ggufkit.caches import is_name
 from ggufkit.cli.output import emit, examples, table
 from ggufkit.errors import printable
 from ggufkit.labelling import FIRST_VERSION, new_paths, rename
@@ -50,7 +51,7 @@ def command(
     they are.
     """
     chosen: dict[str, Any] = {part: text for part, text in given.items() if text is not None}
-    if Path(file).exists() or is_rename:
+    if Path(file).exists() or is_name(file) or is_rename:
         with ggufkit.open(file) as model:
             before = [lying.path for lying in model.files]
             said = parse_name(before[0].name)

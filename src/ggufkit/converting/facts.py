@@ -45,6 +45,7 @@ class Facts:
         self.fields = merged(checkpoint.config, architecture.config)
         self.read: set[str] = {"rope_parameters"}
         self.functions: dict[str, Callable[..., Any]] = {
+            "alibi_bias": lambda alibi, most: most if alibi else 0.0,
             "bool": bool,
             "ceil_div": lambda number, by: -(-number // by),
             "equals": lambda value, other: [False, True][value == other],
@@ -53,9 +54,11 @@ class Facts:
             "int": int,
             "max": max,
             "min": min,
+            "labels": _labels,
             "long_rope_attention": rope.long_rope_attention,
             "nonzero": lambda number: number or None,
             "only_false": lambda value: None if value else False,
+            "only_true": lambda value: value or None,
             "pooling": self._pooling,
             "pattern": lambda layers, period: [(i + 1) % period != 0 for i in range(layers)],
             "sliding": lambda types: [kind == "sliding_attention" for kind in types],
@@ -182,3 +185,13 @@ def _gating(name: Any) -> int:  # noqa: ANN401
     if name not in _GATING:
         raise CheckpointError(f"experts are chosen by {brief(name)}, which llama.cpp cannot")
     return _GATING[name]
+
+
+def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
+    """Return a classifier's labels by number, None where they are those of no classifier."""
+    if not isinstance(names, Mapping):
+        raise CheckpointError(f"id2label is {brief(names)}, and no object")
+    by_number = sorted(names.items(), key=lambda item: int(item[0]))
+    labels = [str(label) for _, label in by_number]
+    dummies = labels[:1] == ["LABEL_0"] and len(labels) == 2  # noqa: PLR2004 (transformers' own)
+    return None if dummies or not labels else labels

@@ -221,19 +221,31 @@ def rows(tensor: Tensor, start: int, stop: int) -> Tensor:
     return tensor[start:stop]
 
 
-def split(tensor: Tensor, part: int, parts: int) -> Tensor:
-    """Return part `part` (from 0) of `parts` equal ones along the second-last axis."""
-    axis = max(len(tensor.shape) - 2, 0)
-    length = tensor.shape[axis]
+def split(tensor: Tensor, index: int, parts: int) -> Tensor:
+    """Return part `index` (from 0) of `parts` equal ones along the second-last axis."""
+    length = tensor.shape[_row_axis(tensor)]
     if parts < 1 or length % parts:
         raise ShapeError(f"{tensor.name!r} has {length} rows, which are not {parts} equal parts")
     size = length // parts
+    return part(tensor, index * size, (index + 1) * size)
+
+
+def _row_axis(tensor: Tensor) -> int:
+    return max(len(tensor.shape) - 2, 0)
+
+
+def part(tensor: Tensor, start: int, stop: int) -> Tensor:
+    """Return entries `start` to `stop` of the second-last axis."""
+    axis = _row_axis(tensor)
+    length = tensor.shape[axis]
+    if not 0 <= start < stop <= length:
+        raise ShapeError(f"{tensor.name!r} has {length} rows, none from {start} to {stop}")
     if axis == 0:
-        return tensor[part * size : (part + 1) * size]
+        return tensor[start:stop]
     outer = int(np.prod(tensor.shape[:axis]))
-    index = np.arange(outer * length).reshape(outer, length)[:, part * size : (part + 1) * size]
+    index = np.arange(outer * length).reshape(outer, length)[:, start:stop]
     matrix = reshape(tensor, (outer * length, tensor.shape[-1]))
-    shape = (*tensor.shape[:axis], size, tensor.shape[-1])
+    shape = (*tensor.shape[:axis], stop - start, tensor.shape[-1])
     return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
 
 
@@ -317,6 +329,7 @@ def neg_exp(tensor: Tensor) -> Tensor:
 OPERATIONS: Final[dict[str, Callable[..., Tensor]]] = {
     "add": add,
     "neg_exp": neg_exp,
+    "part": part,
     "permute": permute,
     "regroup": regroup,
     "regroup_shared": regroup_shared,

@@ -1,0 +1,36 @@
+"""`ggufkit list`: models that other programs keep."""
+
+from __future__ import annotations
+
+import click
+
+import ggufkit
+from ggufkit.cli.output import emit, examples, note, size, table
+from ggufkit.errors import printable
+
+
+@click.command(
+    "list",
+    short_help="List the models in the caches of other programs.",
+    epilog=examples(
+        "ggufkit list",
+        "ggufkit list llama",
+        "ggufkit list --json | jq -r '.[].path'",
+    ),
+)
+@click.argument("pattern", required=False, default="")
+@click.option("--json", "as_json", is_flag=True, help="Print names, paths and sizes as JSON.")
+def command(pattern: str, *, as_json: bool) -> None:
+    """List GGUF models of Hugging Face's, llama.cpp's, Ollama's and LM Studio's caches.
+
+    With PATTERN only those whose name contains it. Every command takes these names for a file.
+    """
+    models = ggufkit.list(pattern)
+    if as_json:
+        emit([{"name": m.name, "path": str(m.path), "nbytes": m.nbytes} for m in models])
+        return
+    if not models:
+        note("no cached model" + (f" has {pattern!r} in its name" if pattern else ""))
+        return
+    rows = ((printable(m.name), size(m.nbytes), printable(str(m.path))) for m in models)
+    table(("NAME", "SIZE", "PATH"), rows, right="lrl")

@@ -1,0 +1,206 @@
+"""Convert a Hugging Face checkpoint to a model, as llama.cpp's converter does, but lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.coerce import typed
+from ggufkit.converting.architecture import Entries, find
+from ggufkit.converting.checkpoint import Checkpoint, open_checkpoint
+from ggufkit.converting.describing import describe
+from ggufkit.converting.facts import Facts
+from ggufkit.converting.generating import generate
+from ggufkit.converting.placing import Placement, place
+from ggufkit.converting.storing import AUTO, OUTTYPES, automatic, stored
+from ggufkit.converting.vocabularies import vocabulary
+from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError
+from ggufkit.file_types import NUMBER_OF
+from ggufkit.metadata import Metadata
+from ggufkit.model import Model, Tensor, Tensors
+from ggufkit.quantizing import QUANTIZATION_VERSION
+from ggufkit.store import AnyPath
+from ggufkit.types import MAX_DIMS
+from ggufkit.values import Value, brief
+
+Say = Callable[[str], None]
+SHOWN: Final = 3  # names in a note
+
+
+def convert(  # noqa: PLR0913 (each is one thing a user may say)
+    folder: AnyPath,
+    *,
+    outtype: str = AUTO,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    pre: str | None = None,
+    arch_path: Sequence[Path] = (),
+    say: Say | None = None,
+) -> Model:
+    """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
+
+    `outtype` is auto, f32, f16, bf16 or q8_0. `name` and `overrides` (of `general.*`) replace what
+    the checkpoint says of itself, `pre` names the pre-tokenizer. Folders in `arch_path` are
+    searched for architecture files before ours. `say` is called with what a user should know.
+    Raises CheckpointError, whose `problems` list all that is wrong, before anything is written.
+    """
+    checkpoint = open_checkpoint(folder)
+    try:
+        return _converted(checkpoint, outtype, name, overrides, pre, arch_path, say or _silent)
+    except BaseException:
+        checkpoint.close()
+        raise
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
+
+
+def classes(config: Mapping[str, Any]) -> list[str]:
+    """Return the class names of a configuration; those of its text model come first."""
+    text = config.get("text_config")
+    inner = text.get("architectures") if isinstance(text, Mapping) else None
+    found = inner or config.get("architectures") or []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _converted(  # noqa: PLR0913 (handed on as they came)
+    checkpoint: Checkpoint,
+    outtype: str,
+    name: str | None,
+    overrides: Mapping[str, Any] | None,
+    pre: str | None,
+    arch_path: Sequence[Path],
+    say: Say,
+) -> Model:
+    architecture = find(classes(checkpoint.config), arch_path)
+    facts = Facts(checkpoint, architecture)
+    tensors = list(checkpoint.tensors.values())
+    kind = _wanted(outtype, tensors)
+    facts.fields["file_type"] = NUMBER_OF[kind]
+    placement = place(tensors, facts)
+    made = [*generate(facts), *placement.tensors]
+    problems = [*placement.problems, *_about_layers(facts, placement)]
+    early = _parameters(facts, architecture.early, problems)
+    parameters = _parameters(facts, architecture.metadata, problems)
+    problems += [*facts.problems(), *_about_shapes(facts, made)]
+    kept = _stored(made, kind, problems)
+    if problems:
+        raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
+    _tell(placement, say)
+    rows = facts.value(architecture.rows)
+    metadata = {
+        "general.architecture": architecture.name,
+        **early,
+        **describe(checkpoint, name=name, overrides=overrides, tensors=kept, say=say),
+        **parameters,
+        "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
+        **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
+    }
+    return Model(Metadata(metadata), Tensors(kept)).reading(checkpoint.files)
+
+
+def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
+    if outtype == AUTO:
+        return automatic(tensors)
+    if outtype in OUTTYPES:
+        return OUTTYPES[outtype]
+    known = ", ".join((AUTO, *OUTTYPES))
+    raise TensorTypeError(f"there is no outtype {outtype!r}", remedy=f"Use one of {known}")
+
+
+def _tell(placement: Placement, say: Say) -> None:
+    if placement.skipped:
+        shown = ", ".join(placement.skipped[:SHOWN])
+        more = ", ..." if len(placement.skipped) > SHOWN else ""
+        say(f"skipped as llama.cpp does: {len(placement.skipped)} tensors ({shown}{more})")
+
+
+# Metadata.
+
+
+def _parameters(facts: Facts, table: Entries, problems: list[str]) -> dict[str, Value]:
+    """Return the architecture's key-values, in order; what cannot be computed is a problem."""
+    found: dict[str, Value] = {}
+    for key, expression in table:
+        full = (
+            key
+            if key.startswith(("general.", "tokenizer."))
+            else f"{facts.architecture.name}.{key}"
+        )
+        try:
+            value = facts.value(expression)
+            if value is not None:
+                found[full] = typed_parameter(value)
+        except GGUFError as error:
+            problems.append(f"{full}: {error.message}")
+    return found
+
+
+def typed_parameter(value: Any) -> Value:  # noqa: ANN401 (as JSON is)
+    """Return a value with the type that llama.cpp's converter gives its like."""
+    if isinstance(value, bool | str | np.generic):
+        return value
+    if isinstance(value, int):
+        return typed("uint32", value)
+    if isinstance(value, list) and value:
+        return typed(f"array[{_element(value)}]", value)
+    raise CheckpointError(f"{brief(value)} is no value for metadata")
+
+
+def _element(items: list[Any]) -> str:
+    for kind, name in ((bool, "bool"), (str, "string"), (int, "int32"), (float, "float32")):
+        if all(isinstance(item, kind) for item in items):
+            return name
+    return "float32"
+
+
+# Checks.
+
+
+def _about_layers(facts: Facts, placement: Placement) -> Iterator[str]:
+    """Check that the layers with tensors are those that the configuration counts."""
+    count = facts.lookup("block_count")
+    if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
+        return
+    beyond = sorted(layer for layer in placement.layers if layer >= count)
+    if beyond:
+        yield f"tensors of layer {beyond[-1]}, but the configuration counts {count} layers"
+    absent = count - len(placement.layers) + len(beyond)
+    if absent > 0 and placement.layers:
+        first = next(n for n in range(count) if n not in placement.layers)
+        yield f"{absent} of {count} layers have no tensors, the first of them layer {first}"
+
+
+def _about_shapes(facts: Facts, tensors: Sequence[Tensor]) -> Iterator[str]:
+    """Check shapes against the configuration where the architecture says what they are."""
+    shapes = facts.architecture.shapes
+    for tensor in tensors:
+        if len(tensor.shape) > MAX_DIMS:
+            yield f"{tensor.name} has {len(tensor.shape)} axes, and GGUF has {MAX_DIMS}"
+        text = shapes.get(_without_layer(tensor.name))
+        wanted = facts.value(text) if text else None
+        if wanted is not None and list(tensor.shape) != wanted:
+            yield (
+                f"{tensor.name} has the shape {list(tensor.shape)}, "
+                f"and config.json says {wanted} ({text})"
+            )
+
+
+def _without_layer(name: str) -> str:
+    return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))
+
+
+def _stored(tensors: Sequence[Tensor], kind: str, problems: list[str]) -> list[Tensor]:
+    kept: dict[str, Tensor] = {}
+    for tensor in tensors:
+        if tensor.name in kept:
+            problems.append(f"two tensors become {tensor.name}")
+        try:
+            kept[tensor.name] = stored(tensor, kind)
+        except GGUFError as error:
+            problems.append(f"{tensor.name}: {error.message}")
+    return list(kept.values())
