@@ -103,9 +103,9 @@ def made(monkeypatch):
     made = []
     real = Chunk.contents
 
-    def contents(chunk):
+    def contents(chunk, *scratch):
         made.extend(part.extent.name for part in chunk.parts)
-        return real(chunk)
+        return real(chunk, *scratch)
 
     monkeypatch.setattr(Chunk, "contents", contents)
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ggufkit import quants
+from ggufkit import packing
 from ggufkit.layout import Extent
 from ggufkit.model import Bytes
 from ggufkit.sources import Retyped
@@ -68,6 +69,23 @@ class Part:
         return source if isinstance(source, Retyped) and source.passes_floats else None
 
 
+class Scratch(threading.local):
+    """Memory that each thread has for itself and uses again: new pages cost more than rows."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._lent: dict[int, Bytes] = {}
+
+    def lend(self, use: int, nbytes: int) -> Bytes:
+        """Return so many bytes, which the same use overwrites the next time."""
+        if use not in self._lent or len(self._lent[use]) < nbytes:
+            self._lent[use] = np.empty(nbytes, np.uint8)
+        return self._lent[use][:nbytes]
+
+
+_scratch: Final = Scratch()
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Units `start` to `stop` of extents that are made of the same tensor, or of a single one.
@@ -102,27 +120,32 @@ class Chunk:
         is_copied = self.parts[0].extent.source.span is not None
         return self.cut(sizes.copied if is_copied else sizes.made)
 
-    def contents(self) -> list[Bytes]:
-        """Return the bytes of each part."""
+    def contents(self, scratch: Scratch | None = None) -> list[Bytes]:
+        """Return the bytes of each part, in memory of `scratch` if it is given."""
         source, origin = self.parts[0].extent.source, self.parts[0].origin
         if origin is not None:
-            return self._packed(origin)
+            return self._packed(origin, scratch or Scratch())
         if source.span is not None:
             span = source.span
             return [span.file.read(span.offset + self.start, self.stop - self.start)]
         return [np.ascontiguousarray(source.read(self.start, self.stop))]
 
-    def _packed(self, origin: Retyped) -> list[Bytes]:
+    def _packed(self, origin: Retyped, scratch: Scratch) -> list[Bytes]:
         """Decode rows tile by tile, and pack each tile for all parts while a cache holds it."""
         rows = np.ascontiguousarray(origin.origin.read(self.start, self.stop))
         width = origin.tensor.shape[-1]
         step = max(1, TILE // width)
-        tile = np.empty((min(step, len(rows)), width), np.float32)
-        made = [np.empty((len(rows), part.unit), np.uint8) for part in self.parts]
+        tile = scratch.lend(-1, min(step, len(rows)) * width * 4).view(np.float32)
+        tile = tile.reshape(-1, width)
+        made = [
+            scratch.lend(index, len(rows) * part.unit).reshape(len(rows), part.unit)
+            for index, part in enumerate(self.parts)
+        ]
         sources = [part.origin for part in self.parts if part.origin]
         for at in range(0, len(rows), step):
             some = rows[at : at + step]
-            floats = quants.decode_rows(some, origin.tensor.type, tile[: len(some)])
+            floats = tile[: len(some)]
+            packing.decode(some, origin.tensor.type, floats.reshape(-1), streaming=False)
             for source, out in zip(sources, made, strict=True):
                 source.packed(floats, self.start + at, out[at : at + step])
         return made
@@ -190,7 +213,7 @@ def _put(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
         return [0]
     sums = [0] * len(targets)
     for piece in chunk.cut(PIECE):
-        for index, data in enumerate(piece.contents()):
+        for index, data in enumerate(piece.contents(_scratch)):
             write_at(targets[index], data.reshape(-1).data, piece.place(piece.parts[index])[0])
             sums[index] = zlib.crc32(data.reshape(-1).data, sums[index]) if checked else 0
     for part, target in zip(chunk.parts, targets, strict=True):
