@@ -76,9 +76,10 @@ format: $(VENV)/installed  ## let ruff format and fix the sources
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: fetch  ## measure opening and codecs beside ggml and gguf-py
+bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/open.py
 	$(BIN)/python benchmarks/codec.py
+	$(BIN)/python benchmarks/quantize.py
 
 fetch: $(VENV)/installed  ## download the real models of the tests, once
 	@$(BIN)/python tests/real.py >/dev/null

@@ -99,7 +99,7 @@ def run_ggufkit(source: str, target: str, recipe: str, threads: int) -> None:
 
 
 def run_llama_cpp(source: str, target: str, recipe: str, threads: int) -> None:
-    """Quantize with llama.cpp, and print the seconds of the call, as its own program starts fast."""
+    """Quantize with llama.cpp, and print the seconds of the call alone."""
     library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
     library.llama_model_quantize_default_params.restype = llama_quantize.Parameters
     silence = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_ignore)
