@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 import ggufkit as api
 from shell import done, ggufkit
+from tensors_file import write_checkpoint
+from test_converting_conversion import ARCH, CONFIG, whole
 
 ARRAY = np.random.default_rng(7).standard_normal((4, 256)).astype("f4")
 TENSORS = {"x.weight": ARRAY, "y.weight": ARRAY, "z": np.zeros(3, "f4")}
@@ -133,23 +133,12 @@ def test_trouble_exits_with_2(saved, names):
     assert result.err == "error: none.gguf: No such file or directory\n"
 
 
-def checkpoint(folder, arrays, config):
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    place, infos = 0, {}
-    for name, array in arrays.items():
-        infos[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [place, 0]}
-        place = infos[name]["data_offsets"][1] = place + array.nbytes
-    header = json.dumps(infos).encode()
-    data = b"".join(array.tobytes() for array in arrays.values())
-    content = len(header).to_bytes(8, "little") + header + data
-    (folder / "model.safetensors").write_bytes(content)
-
-
 def test_checkpoints_are_compared_by_the_names_they_have(saved, tmp_path):
     name = "model.embed_tokens.weight"
-    checkpoint(tmp_path / "c", {name: ARRAY, "lm_head.weight": ARRAY}, {"hidden_size": 256})
-    checkpoint(tmp_path / "d", {name: ARRAY + 1}, {"hidden_size": 512})
+    write_checkpoint(
+        tmp_path / "c", {"hidden_size": 256}, model={name: ARRAY, "lm_head.weight": ARRAY}
+    )
+    write_checkpoint(tmp_path / "d", {"hidden_size": 512}, model={name: ARRAY + 1})
     assert done("diff", "c", "c").out == "no difference\n"
     lines = different("c", "d").lines
     assert lines[0] == '~ config.hidden_size (string): "256" -> "512"'
@@ -159,11 +148,17 @@ def test_checkpoints_are_compared_by_the_names_they_have(saved, tmp_path):
     }
 
 
-def test_checkpoint_and_gguf_are_wrong_usage(saved, tmp_path):
-    checkpoint(tmp_path / "c", {}, {})
-    result = ggufkit("diff", "c", "a.gguf")
-    assert result.code == 2
-    assert "convert the checkpoint first" in " ".join(result.err.split())
+def test_checkpoint_is_compared_with_what_was_converted_of_it(saved, tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    arch = ("--arch-path", "arch")
+    write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=whole())
+    done("convert", "Tiny-Plain", "whole.gguf", *arch)
+    assert done("diff", "Tiny-Plain", "whole.gguf", *arch).out == "no difference\n"
+    done("convert", "Tiny-Plain", "small.gguf", "--outtype", "bf16", *arch)
+    lines = different("Tiny-Plain", "small.gguf", *arch).lines
+    assert any("F16 -> BF16" in line for line in lines)
+    assert ggufkit("diff", "Tiny-Plain", "whole.gguf").code == 2
 
 
 def test_file_that_is_no_model_is_trouble(saved, tmp_path):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +15,12 @@ import click
 import numpy as np
 
 import ggufkit
+from ggufkit.cli.archs import arch_path_option
 from ggufkit.cli.failing import report
 from ggufkit.cli.output import counted, emit, examples, note, shorten, table
 from ggufkit.cli.writing import progress_bar, threads_option
 from ggufkit.comparing import Deviation, Difference, KeyChange, TensorChange
-from ggufkit.converting.checkpoint import open_checkpoint
+from ggufkit.converting.checkpoint import Checkpoint, open_checkpoint
 from ggufkit.errors import GGUFError, printable
 from ggufkit.inspecting import plain
 from ggufkit.metadata import Metadata
@@ -47,6 +49,7 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
 @click.argument("after", metavar="B")
 @click.option("--no-data", is_flag=True, help="Compare metadata, shapes and types alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@arch_path_option
 @threads_option
 @click.pass_context
 def command(  # noqa: PLR0913 (click passes each option)
@@ -57,25 +60,22 @@ def command(  # noqa: PLR0913 (click passes each option)
     *,
     no_data: bool,
     as_json: bool,
+    arch_path: tuple[Path, ...],
     threads: int | None,
 ) -> None:
     """Show what differs from the model A to the model B, by name and not by position.
 
-    A and B are GGUF files, shards of sets, folders, or both folders of safetensors. How they lie
-    makes no difference: shards, byte order, alignment, order. For tensors that changed or have
-    another type it tells how far their elements are from those of A: root mean squared error,
-    largest error, cosine, and signal-to-noise ratio in decibels.
+    A and B are GGUF files, shards of sets, folders, or checkpoints (folders of safetensors); a
+    checkpoint beside a GGUF model is compared as what it converts to. How they lie makes no
+    difference: shards, byte order, alignment, order. For tensors that changed or have another type
+    it tells how far their elements are from those of A: root mean squared error, largest error,
+    cosine, and signal-to-noise ratio in decibels.
 
     The exit code is 0 if there is no difference, 1 if there is one, and 2 for an error.
     """
-    if _is_checkpoint(before) != _is_checkpoint(after):
-        raise click.UsageError(
-            "One is a checkpoint and the other GGUF, which have other names for tensors; convert "
-            "the checkpoint first"
-        )
     with contextlib.ExitStack() as opened:
         try:
-            pair = [opened.enter_context(_opened(path)) for path in (before, after)]
+            pair = [opened.enter_context(model) for model in _opened(before, after, arch_path)]
             with progress_bar("comparing") as progress:
                 found = ggufkit.diff(*pair, data=not no_data, threads=threads, progress=progress)
         except (GGUFError, OSError) as error:
@@ -94,11 +94,20 @@ def _is_checkpoint(path: str) -> bool:
     return (folder / "config.json").is_file() and not any(folder.glob("*.gguf"))
 
 
-def _opened(path: str) -> Model:
-    """Open a GGUF model, or a checkpoint with the entries of its configuration as keys."""
-    if not _is_checkpoint(path):
-        return ggufkit.open(path)
-    checkpoint = open_checkpoint(path)
+def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Model]:
+    """Open both; a checkpoint beside a GGUF model is converted, so that they have common names."""
+    checkpoints = [_is_checkpoint(path) for path in (before, after)]
+    for path, is_checkpoint in zip((before, after), checkpoints, strict=True):
+        if not is_checkpoint:
+            yield ggufkit.open(path)
+        elif all(checkpoints):
+            yield _as_it_lies(open_checkpoint(path))
+        else:
+            yield ggufkit.convert(path, arch_path=arch_path)
+
+
+def _as_it_lies(checkpoint: Checkpoint) -> Model:
+    """Return a checkpoint's own tensors, with the entries of its configuration as keys."""
     keys = {f"config.{name}": json.dumps(value) for name, value in checkpoint.config.items()}
     return Model(Metadata(keys), checkpoint.tensors).reading(checkpoint.files)
 
