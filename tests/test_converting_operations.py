@@ -62,6 +62,8 @@ CASES = {
     "rows": (numbers(9, 3), (2, 7), lambda a: a[2:7]),
     "split": (numbers(8, 3), (1, 2), lambda a: a[4:]),
     "split a stack": (numbers(3, 8, 5), (1, 4), lambda a: a[:, 2:4]),
+    "every": (numbers(8, 3), (1, 2), lambda a: a[1::2]),
+    "every of a stack": (numbers(3, 8, 5), (0, 2), lambda a: a[:, ::2]),
     "part": (numbers(9, 3), (2, 7), lambda a: a[2:7]),
     "part of a stack": (numbers(3, 8, 5), (1, 7), lambda a: a[:, 1:7]),
     "add": (numbers(4, 5), (1,), lambda a: a + np.float32(1)),
@@ -133,7 +135,8 @@ def test_stacking_tensors_that_differ_is_refused():
     ("name", "arguments"),
     [("permute", (5,)), ("permute", (0,)), ("regroup", (5, 3)), ("regroup_shared", (4, 3)),
      ("split", (0, 3)), ("split", (0, 0)), ("split", (3, 2)), ("part", (5, 9)),
-     ("part", (5, 5)), ("reshape", (5, 5)), ("reshape", (-1, -1))],
+     ("part", (5, 5)), ("every", (2, 2)), ("every", (0, 3)), ("reshape", (5, 5)),
+     ("reshape", (-1, -1))],
 )  # fmt: skip
 def test_shape_that_does_not_fit_is_refused_with_the_tensor_named(name, arguments):
     with pytest.raises(ShapeError, match="'x'"):

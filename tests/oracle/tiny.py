@@ -16,6 +16,7 @@ from typing import Any
 import sentencepiece
 import torch
 import transformers
+from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 TEXT = [
@@ -45,6 +46,8 @@ def case(
     dtype: str = "bfloat16",
     vocabulary: str = "bytes",
     architecture: str | None = None,
+    model: str | None = None,
+    kind: str = "AutoModelForCausalLM",
     **fields: Any,
 ) -> dict:
     """Describe a checkpoint: the class of its configuration and what differs from BASE.
@@ -56,6 +59,8 @@ def case(
         "dtype": dtype,
         "vocabulary": vocabulary,
         "architecture": architecture,
+        "model": model,
+        "kind": "AutoModel" if vocabulary == "words" else kind,
         "fields": fields,
     }
 
@@ -71,6 +76,10 @@ CASES = {
     "llama-linear": case("LlamaConfig", rope_scaling={"type": "linear", "factor": 2.0}),
     "llama-yarn": case("LlamaConfig", rope_scaling=YARN),
     "llama-llama3": case("LlamaConfig", rope_scaling=LLAMA3, head_dim=64, rope_theta=500000.0),
+    "llama-llama3-real": case(
+        "LlamaConfig", head_dim=128, rope_theta=500000.0,
+        rope_scaling=LLAMA3 | {"factor": 32.0, "original_max_position_embeddings": 8192},
+    ),
     "llama-dynamic": case("LlamaConfig", rope_scaling={"type": "dynamic", "factor": 2.0}),
     "mistral": case("MistralConfig", sliding_window=128),
     "mistral-defaults": case("MistralConfig", num_key_value_heads=None),
@@ -144,10 +153,127 @@ CASES = {
     "falcon": case("FalconConfig", new_decoder_architecture=True, num_kv_heads=2),
     "falcon-7b": case("FalconConfig", multi_query=True, num_kv_heads=1),
     "bloom": case("BloomConfig", n_layer=3, n_head=4),
+    "distilbert": case("DistilBertConfig", vocabulary="words", dim=64, n_heads=4, n_layers=3,
+                       hidden_dim=96),
+    "bert-classifier": case(
+        "BertConfig", vocabulary="words", model="BertForSequenceClassification",
+        id2label={0: "bad", 1: "so so", 2: "good"},
+    ),
+    "bert-two-labels": case(
+        "BertConfig", vocabulary="words", model="BertForSequenceClassification",
+    ),
+    "roberta": case("RobertaConfig", kind="AutoModel"),
+    "roberta-classifier": case(
+        "RobertaConfig", model="RobertaForSequenceClassification", id2label={0: "one"},
+    ),
+    "modernbert": case("ModernBertConfig", kind="AutoModel", local_attention=32),
+    "t5": case("T5Config", vocabulary="unigram", kind="AutoModelForSeq2SeqLM", d_model=64, d_kv=16,
+               d_ff=96, num_layers=3, num_decoder_layers=2, num_heads=4, decoder_start_token_id=0),
+    "flan-t5": case(
+        "T5Config", vocabulary="unigram", kind="AutoModelForSeq2SeqLM", d_model=64, d_kv=16,
+        d_ff=96, num_layers=3, num_heads=4, feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False, decoder_start_token_id=0,
+    ),
+    "t5encoder": case("T5Config", vocabulary="unigram", model="T5EncoderModel", d_model=64,
+                      d_kv=16, d_ff=96, num_layers=3, num_heads=4),
+    "lfm2": case("Lfm2Config", full_attn_idxs=[1], conv_L_cache=3, block_multiple_of=32),
+    "gpt-oss": case("GptOssConfig", num_local_experts=8, num_experts_per_tok=2, head_dim=16),
+    "mamba": case("MambaConfig", state_size=8, intermediate_size=128),
+    "mamba2": case(
+        "Mamba2Config", intermediate_size=128, num_heads=8, head_dim=16, state_size=16, n_groups=2,
+    ),
     "mpt": case(
         "MptConfig", architecture="MPTForCausalLM", d_model=64, n_heads=4, n_layers=3,
         max_seq_len=512,
     ),
+}  # fmt: skip
+
+# Classes whose code is not in transformers: their fields, and the shapes of their tensors.
+LLAMA_NAMES = {
+    "model.embed_tokens.weight": (416, 64), "model.norm.weight": (64,), "lm_head.weight": (416, 64),
+    "model.layers.{i}.input_layernorm.weight": (64,),
+    "model.layers.{i}.self_attn.q_proj.weight": (64, 64),
+    "model.layers.{i}.self_attn.k_proj.weight": (32, 64),
+    "model.layers.{i}.self_attn.v_proj.weight": (32, 64),
+    "model.layers.{i}.self_attn.o_proj.weight": (64, 64),
+    "model.layers.{i}.post_attention_layernorm.weight": (64,),
+    "model.layers.{i}.mlp.gate_proj.weight": (96, 64),
+    "model.layers.{i}.mlp.up_proj.weight": (96, 64),
+    "model.layers.{i}.mlp.down_proj.weight": (64, 96),
+}  # fmt: skip
+RAW = {
+    "minicpm": {
+        "vocabulary": "pieces", "tensors": LLAMA_NAMES,
+        "config": {
+            **BASE, "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm",
+            "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 32, "hidden_act": "silu",
+            "rms_norm_eps": 1e-5,
+        },
+    },
+    "internlm2": {
+        "vocabulary": "pieces",
+        "config": {
+            **BASE, "vocab_size": 400, "architectures": ["InternLM2ForCausalLM"],
+            "model_type": "internlm2",
+            "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1000000,
+        },
+        "tensors": {
+            "model.tok_embeddings.weight": (400, 64), "model.norm.weight": (64,),
+            "output.weight": (400, 64),
+            "model.layers.{i}.attention_norm.weight": (64,),
+            "model.layers.{i}.attention.wqkv.weight": (128, 64),
+            "model.layers.{i}.attention.wo.weight": (64, 64),
+            "model.layers.{i}.ffn_norm.weight": (64,),
+            "model.layers.{i}.feed_forward.w1.weight": (96, 64),
+            "model.layers.{i}.feed_forward.w2.weight": (64, 96),
+            "model.layers.{i}.feed_forward.w3.weight": (96, 64),
+        },
+    },
+    "exaone": {
+        "vocabulary": "bytes",
+        "config": {
+            **BASE, "architectures": ["ExaoneForCausalLM"], "model_type": "exaone",
+            "activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 3,
+            "rope_theta": 1000000, "rope_scaling": LLAMA3,
+        },
+        "tensors": {
+            "transformer.wte.weight": (416, 64), "transformer.ln_f.weight": (64,),
+            "lm_head.weight": (416, 64),
+            "transformer.h.{i}.ln_1.weight": (64,),
+            "transformer.h.{i}.attn.attention.q_proj.weight": (64, 64),
+            "transformer.h.{i}.attn.attention.k_proj.weight": (32, 64),
+            "transformer.h.{i}.attn.attention.v_proj.weight": (32, 64),
+            "transformer.h.{i}.attn.attention.out_proj.weight": (64, 64),
+            "transformer.h.{i}.ln_2.weight": (64,),
+            "transformer.h.{i}.mlp.c_fc_0.weight": (96, 64),
+            "transformer.h.{i}.mlp.c_fc_1.weight": (96, 64),
+            "transformer.h.{i}.mlp.c_proj.weight": (64, 96),
+        },
+    },
+    "nomic-bert": {
+        "vocabulary": "words",
+        "config": {
+            "architectures": ["NomicBertModel"], "model_type": "nomic_bert", "n_embd": 64,
+            "n_head": 4, "n_layer": 3, "n_inner": 96, "n_positions": 8192, "vocab_size": 416,
+            "max_trained_positions": 2048, "activation_function": "swiglu", "causal": False,
+            "qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False,
+            "prenorm": False, "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
+            "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+            "layer_norm_epsilon": 1e-12, "type_vocab_size": 2,
+        },
+        "tensors": {
+            "embeddings.word_embeddings.weight": (416, 64),
+            "embeddings.token_type_embeddings.weight": (2, 64),
+            "emb_ln.weight": (64,), "emb_ln.bias": (64,),
+            "encoder.layers.{i}.attn.Wqkv.weight": (192, 64),
+            "encoder.layers.{i}.attn.out_proj.weight": (64, 64),
+            "encoder.layers.{i}.norm1.weight": (64,), "encoder.layers.{i}.norm1.bias": (64,),
+            "encoder.layers.{i}.mlp.fc11.weight": (96, 64),
+            "encoder.layers.{i}.mlp.fc12.weight": (96, 64),
+            "encoder.layers.{i}.mlp.fc2.weight": (64, 96),
+            "encoder.layers.{i}.norm2.weight": (64,), "encoder.layers.{i}.norm2.bias": (64,),
+        },
+    },
 }  # fmt: skip
 
 
@@ -190,6 +316,20 @@ def save_pieces(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+def save_unigram(folder: Path) -> None:
+    """Save a SentencePiece model of T5's kind."""
+    (folder / "text.txt").write_text("\n".join(TEXT * 20))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text.txt"), model_prefix=str(folder / "spiece"), vocab_size=160,
+        model_type="unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
+        hard_vocab_limit=False,
+    )  # fmt: skip
+    for name in ("text.txt", "spiece.vocab"):
+        (folder / name).unlink()
+    config = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
 def save_words(folder: Path) -> None:
     """Save a WordPiece vocabulary."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -199,7 +339,24 @@ def save_words(folder: Path) -> None:
     transformers.BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
-VOCABULARIES = {"bytes": save_bytes, "pieces": save_pieces, "words": save_words}
+VOCABULARIES = {
+    "bytes": save_bytes,
+    "pieces": save_pieces,
+    "unigram": save_unigram,
+    "words": save_words,
+}
+
+
+def make_raw(folder: Path, name: str) -> None:
+    """Make a checkpoint of a class that transformers has no code for."""
+    spec = RAW[name]
+    folder.mkdir(parents=True)
+    torch.manual_seed(len(name))
+    names = {n.replace("{i}", str(i)): s for n, s in spec["tensors"].items() for i in range(3)}
+    tensors = {n: torch.randn(shape).to(torch.bfloat16) for n, shape in names.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(spec["config"], indent=2))
+    VOCABULARIES[spec["vocabulary"]](folder)
 
 
 def make(folder: Path, name: str) -> None:
@@ -209,8 +366,10 @@ def make(folder: Path, name: str) -> None:
     fields = {k: v for k, v in {**BASE, **spec["fields"]}.items() if v is not None}
     config = getattr(transformers, spec["config"])(**fields)
     torch.manual_seed(len(name))
-    kind = transformers.AutoModel if spec["vocabulary"] == "words" else None
-    model = (kind or transformers.AutoModelForCausalLM).from_config(config)
+    if spec["model"]:
+        model = getattr(transformers, spec["model"])(config)
+    else:
+        model = getattr(transformers, spec["kind"]).from_config(config)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
     model.to(getattr(torch, spec["dtype"])).save_pretrained(folder)
@@ -223,10 +382,10 @@ def make(folder: Path, name: str) -> None:
 
 def main(folder: str, *names: str) -> None:
     """Make the named cases, or all."""
-    for name in names or CASES:
+    for name in names or [*CASES, *RAW]:
         if not (Path(folder) / name).exists():
             partial = Path(folder) / f".{name}"
-            make(partial, name)
+            (make_raw if name in RAW else make)(partial, name)
             partial.rename(Path(folder) / name)
 
 

@@ -45,8 +45,10 @@ class Facts:
         self.fields = merged(checkpoint.config, architecture.config)
         self.read: set[str] = {"rope_parameters"}
         self.functions: dict[str, Callable[..., Any]] = {
+            "adjusted_size": _adjusted_size,
             "alibi_bias": lambda alibi, most: most if alibi else 0.0,
             "bool": bool,
+            "by_layer": _by_layer,
             "ceil_div": lambda number, by: -(-number // by),
             "equals": lambda value, other: [False, True][value == other],
             "float": _as_float,
@@ -62,6 +64,8 @@ class Facts:
             "pooling": self._pooling,
             "pattern": lambda layers, period: [(i + 1) % period != 0 for i in range(layers)],
             "sliding": lambda types: [kind == "sliding_attention" for kind in types],
+            "pooling_mode": _pooling_mode,
+            "trained_positions": _trained_positions,
             "unless": lambda value, other, then: None if value == other else then,
             "vocabulary_size": self._vocabulary_size,
             "with_": lambda _, value: value,
@@ -195,3 +199,31 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
     labels = [str(label) for _, label in by_number]
     dummies = labels[:1] == ["LABEL_0"] and len(labels) == 2  # noqa: PLR2004 (transformers' own)
     return None if dummies or not labels else labels
+
+
+def _by_layer(types: Any, kind: str, there: int, elsewhere: int) -> list[int]:  # noqa: ANN401
+    """Return one number for the layers of a kind and another for the rest."""
+    if not isinstance(types, list):
+        raise CheckpointError(f"layer_types is {brief(types)}, and no list")
+    return [there if each == kind else elsewhere for each in types]
+
+
+def _adjusted_size(size: int, adjust: bool, factor: float, multiple: int) -> int:  # noqa: FBT001
+    """Return the size of a feed-forward as LFM2 makes it: two thirds, scaled, rounded up."""
+    if not adjust:
+        return size
+    return multiple * -(-int(factor * int(2 * size / 3)) // multiple)
+
+
+def _trained_positions(positions: int, trained: int) -> int:
+    """Return for how many positions Nomic's models were trained, which they say in a code."""
+    known = {(8192, 2048): 2048, (2048, 2048): 512}
+    if (positions, trained) not in known:
+        raise CheckpointError(f"n_positions {positions} with max_trained_positions {trained}")
+    return known[positions, trained]
+
+
+def _pooling_mode(name: Any) -> int:  # noqa: ANN401
+    if name not in ("cls", "mean"):
+        raise CheckpointError(f"a classifier pools by {brief(name)}, not by cls or mean")
+    return _POOLING[name]

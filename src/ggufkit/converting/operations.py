@@ -249,6 +249,19 @@ def part(tensor: Tensor, start: int, stop: int) -> Tensor:
     return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
 
 
+def every(tensor: Tensor, start: int, step: int) -> Tensor:
+    """Return every `step`-th entry of the second-last axis from `start` on."""
+    axis = _row_axis(tensor)
+    length = tensor.shape[axis]
+    if not 0 <= start < step <= length or length % step:
+        raise ShapeError(f"{tensor.name!r} has {length} rows, of which none is one in {step}")
+    outer = int(np.prod(tensor.shape[:axis]))
+    index = np.arange(outer * length).reshape(outer, length)[:, start::step]
+    matrix = reshape(tensor, (outer * length, -1))
+    shape = (*tensor.shape[:axis], length // step, *tensor.shape[axis + 1 :])
+    return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
+
+
 def regroup(tensor: Tensor, heads: int, kinds: int) -> Tensor:
     """Return rows kind by kind that came head by head: q k v q k v … becomes q q … k k … v v …."""
     length = tensor.shape[0]
@@ -328,6 +341,7 @@ def neg_exp(tensor: Tensor) -> Tensor:
 
 OPERATIONS: Final[dict[str, Callable[..., Tensor]]] = {
     "add": add,
+    "every": every,
     "neg_exp": neg_exp,
     "part": part,
     "permute": permute,

@@ -19,6 +19,9 @@ _SUFFIXES: Final = ("weight", "bias")
 _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 
+FIRST: Final = 0  # parts of a target that takes the first tensor that arrives
+
+
 class Step(NamedTuple):
     """One operation and the expressions of its arguments."""
 
@@ -87,6 +90,8 @@ def _target(text: str) -> Target:
     name, *steps = (part.strip() for part in text.split("|"))
     joins = re.fullmatch(r"(?P<name>.+?)\s+part\s+(?P<place>\d+)\s+of\s+(?P<parts>\d+)", name)
     parsed = tuple(_step(step) for step in steps)
+    if name.endswith(" first"):
+        return Target(name.removesuffix(" first"), parsed, None, FIRST)
     if not joins:
         return Target(name, parsed, None, 1)
     return Target(joins["name"], parsed, int(joins["place"]) - 1, int(joins["parts"]))

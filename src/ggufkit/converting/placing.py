@@ -6,6 +6,7 @@ layer where the last of its experts stands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from ggufkit.converting.facts import Facts
 from ggufkit.converting.operations import concat, perform, renamed, stack
-from ggufkit.converting.patterns import Index, Placed, Target
+from ggufkit.converting.patterns import FIRST, Index, Placed, Target
 from ggufkit.errors import CheckpointError, GGUFError
 from ggufkit.model import Tensor
 
@@ -70,7 +71,9 @@ def place(tensors: Iterable[Tensor], facts: Facts) -> Placement:
         if placed.layer is not None:
             done.layers.add(placed.layer)
         for target in placed.rule.targets:
-            _arrive(heaps, placed, target, position, tensor)
+            name = _target_name(placed, target, facts)
+            if target.parts != FIRST or name not in heaps:
+                _arrive(heaps, placed, target._replace(name=name), position, tensor)
     for heap in _in_order(list(heaps.values())):
         _finish(heap, facts, done)
     return done
@@ -86,12 +89,17 @@ def _renamed(name: str, facts: Facts) -> str:
     return name
 
 
+def _target_name(placed: Placed, target: Target, facts: Facts) -> str:
+    """Return the name of a target with its numbers, and with the fields that it names."""
+    name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
+    return re.sub(r"\{(\w+)\}", lambda found: str(facts.lookup(found[1])), name)
+
+
 def _arrive(
     heaps: dict[str, Heap], placed: Placed, target: Target, position: int, tensor: Tensor
 ) -> None:
-    name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
     stacks = placed.rule.stacks
-    heap = heaps.setdefault(name, Heap(name, stacks, placed.layer))
+    heap = heaps.setdefault(target.name, Heap(target.name, stacks, placed.layer))
     where = placed.expert if stacks else target.place
     heap.arrivals.append(Arrival(position, where or 0, tensor, target))
 

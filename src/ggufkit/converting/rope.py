@@ -107,9 +107,10 @@ def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32]
     low, high = float(rope.get("low_freq_factor", 1.0)), float(rope.get("high_freq_factor", 4.0))
     old = float(rope.get("original_max_position_embeddings", 8192))
     exponents = np.arange(0, dim, 2, dtype=f32) / f32(dim)
-    frequencies = f32(1.0) / np.power(base, exponents.astype(np.float64)).astype(f32)
-    waves = f32(2 * math.pi) / frequencies
-    smooth = (f32(old) / waves - f32(low)) / f32(high - low)
+    frequencies = f32(1) / np.power(base, exponents.astype(np.float64)).astype(f32)
+    # PyTorch divides a number by a tensor as the number times the reciprocal.
+    waves = f32(2 * math.pi) * (f32(1) / frequencies)
+    smooth = (f32(old) * (f32(1) / waves) - f32(low)) / f32(high - low)
     between = f32(1) / ((f32(1) - smooth) / factor + smooth)
     slow = np.where(waves > f32(old / low), factor, between)
     return np.asarray(np.where(waves < f32(old / high), f32(1), slow), f32)
