@@ -13,6 +13,7 @@ import pytest
 import ggufkit
 from ggufkit import blocks, patching, store
 from ggufkit.errors import DiskSpaceError, FormatError, OutputError, ValueTypeError
+from ggufkit.parse import parse
 from test_llama_cpp import speak
 
 TENSORS = {f"blk.{i}.weight": np.full((7, 50), i, np.float32) for i in range(5)}
@@ -54,6 +55,11 @@ def contents(path):
         for name, array in TENSORS.items():
             np.testing.assert_array_equal(model.tensors[name].numpy(), array)
         return model.metadata["text"]
+
+
+def leases(path):
+    with path.open("r+b") as file, blocks.sole_use(file.fileno()) as is_alone:
+        return is_alone is not None
 
 
 def names(path):
@@ -241,9 +247,8 @@ def test_forced_edit_of_a_hard_link_changes_this_name_alone(path):
 @pytest.mark.parametrize("edits", [SAME, LONGER], ids=["same", "longer"])
 def test_file_that_is_being_read_is_replaced_and_not_changed(path, edits):
     before = path.read_bytes()
-    with path.open("rb") as reader:
-        if patching.blocks._lease(reader.fileno()) is None:
-            pytest.skip("this system cannot tell who reads a file")
+    if not leases(path):
+        pytest.skip("this system cannot tell who reads a file")
     with ggufkit.open(path) as model, path.open("rb") as reader:
         view = model.tensors["blk.3.weight"].numpy()
         assert ggufkit.edit_in_place(path, set=edits).way in ("copied", "cloned")
@@ -366,6 +371,37 @@ def test_two_edits_at_once_exclude_each_other(path):
         with pytest.raises(OutputError, match="another process"):
             ggufkit.edit_in_place(path, set=SAME)
     assert contents(path) == PLAIN["text"]
+
+
+EDITOR = """
+import random, sys, ggufkit
+from ggufkit.errors import FormatError, OutputError
+random.seed(sys.argv[2])
+for _ in range(25):
+    text = random.choice("pq") * random.choice([100, 3000, 9000])
+    try:
+        ggufkit.edit_in_place(sys.argv[1], set={"text": text})
+        ggufkit.undo(sys.argv[1])
+    except (FormatError, OutputError):
+        pass  # the other was faster
+"""
+
+
+@posix
+def test_readers_never_see_what_two_editors_are_doing(path):
+    if not leases(path):
+        pytest.skip("this system cannot make readers wait")
+    command = [sys.executable, "-c", EDITOR, str(path)]
+    editors = [subprocess.Popen([*command, str(seed)]) for seed in range(2)]
+    end = path.read_bytes()[-5 * 1408 :]
+    while any(editor.poll() is None for editor in editors):
+        content = path.read_bytes()
+        header = parse(content, len(content))
+        assert header.findings == ()
+        assert len(set(header.metadata["text"])) == 1
+        assert content[header.data_offset :] == end
+        assert set(contents(path)) <= set("pqx")
+    assert [editor.returncode for editor in editors] == [0, 0]
 
 
 # llama.cpp.

@@ -21,6 +21,7 @@ import numpy as np
 
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.store import (
+    ATTEMPTS,
     AnyPath,
     Staging,
     as_path,
@@ -172,18 +173,36 @@ def _load(path: Path) -> Journal | None:
     return journal
 
 
+class BusyError(OutputError):
+    """Another process is editing the file."""
+
+
 @contextlib.contextmanager
 def exclusively(target: Path) -> Iterator[int]:
     """Lend a file open for reading and writing, and locked against other edits."""
-    descriptor = os.open(target, os.O_RDWR | _BINARY)
+    descriptor = _locked(target)
     try:
-        if lock(descriptor) is False:
-            raise OutputError(
-                f"{target} is being edited by another process", remedy="Wait for it, and try again"
-            )
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _locked(target: Path) -> int:
+    for _ in range(ATTEMPTS):
+        descriptor = os.open(target, os.O_RDWR | _BINARY)
+        try:
+            is_taken = lock(descriptor) is not False
+            if is_taken and os.path.samestat(os.fstat(descriptor), target.stat()):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if not is_taken:
+            break  # else another file took the place of the one that was locked
+    raise BusyError(
+        f"{target} is being edited by another process", remedy="Wait for it, and try again"
+    )
 
 
 def recover(path: AnyPath) -> Outcome:
@@ -212,6 +231,8 @@ def settle(target: Path) -> Outcome:
             if journal is None:  # another process was faster
                 return "nothing"
             return _settled(target, descriptor, journal)
+    except BusyError as error:  # it lives, and will finish what it began
+        return _as_it_is(target, remains, error)
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
@@ -254,8 +275,8 @@ def _as_it_is(target: Path, remains: Path, error: OSError) -> Outcome:
         os.close(descriptor)
     if progress == "between":
         raise OutputError(
-            f"an edit of {target} was interrupted, and it cannot be finished: {error.strerror}",
-            remedy="Run `ggufkit recover` on it where it can be written",
+            f"an edit of {target} was begun, and cannot be finished: {error.strerror or error}",
+            remedy="Try again, or run `ggufkit recover` on it where it can be written",
         ) from error
     names: dict[Progress, Outcome] = {"before": "before", "after": "after"}
     return names.get(progress, "replaced")

@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -279,12 +280,26 @@ def _anew(
         way = _made_anew(stage, descriptor, change, progress)
         if not store.renames_open_files:
             held.close()
-        journal.publish(target, change)
-        stage.publish()
+        with _locked_on(stage):
+            journal.publish(target, change)
+            stage.publish()
+            journal.finish(target)
     finally:
         stage.discard()
-    journal.finish(target)
     return way
+
+
+@contextlib.contextmanager
+def _locked_on(stage: Staging) -> Iterator[None]:
+    """Keep the new file locked beyond its publication, that no other edit begins before the end."""
+    if not store.renames_open_files:  # nor locked ones
+        yield
+        return
+    keeper = os.dup(stage.descriptor)
+    try:
+        yield
+    finally:
+        os.close(keeper)
 
 
 def _made_anew(stage: Staging, source: int, change: Journal, progress: Progress | None) -> Way:
