@@ -231,6 +231,14 @@ def test_links_are_refused_unless_forced(path):
     assert contents(link) == SAME["text"]
 
 
+@pytest.mark.parametrize("name", ["sha256-" + "0a" * 32, "b1" * 32, "b1" * 20])
+def test_files_that_caches_name_by_their_content_are_refused(path, name):
+    blob = path.rename(path.with_name(name))
+    with pytest.raises(OutputError, match="digest"):
+        ggufkit.edit_in_place(blob, set=SAME)
+    assert ggufkit.edit_in_place(blob, set=SAME, force=True).way == "patched"
+
+
 @posix
 def test_forced_edit_of_a_hard_link_changes_this_name_alone(path):
     other = path.with_name("other.gguf")

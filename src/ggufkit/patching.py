@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 Way = Literal["nothing", "patched", "moved", "cloned", "copied", "laid out"]
 
+_DIGEST: Final = re.compile(r"(sha256-)?([0-9a-f]{40}|[0-9a-f]{64})")  # how caches name files
 COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies between two reports of progress
 
 
@@ -165,6 +167,11 @@ def _target(path: Path, *, force: bool) -> Path:
         raise OutputError(
             f"{path} is one of {status.st_nlink} hard links to the same file",
             remedy="Write a copy with --output, or use --force: then this name alone is changed",
+        )
+    if _DIGEST.fullmatch(target.name) and not force:
+        raise OutputError(
+            f"{target} is named by the digest of its content, which would no longer be true",
+            remedy="Write a copy with --output; caches trust these names",
         )
     return target
 
