@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ggufkit.model import Model, Tensor
     from ggufkit.opening import open  # noqa: A004 (the name users expect)
     from ggufkit.patching import edit_in_place, undo
+    from ggufkit.planning import plan
     from ggufkit.quantizing import quantize
     from ggufkit.selecting import select
     from ggufkit.types import TensorType, ValueType
@@ -57,6 +58,7 @@ _HOMES = {
     "edit": "editing",
     "edit_in_place": "patching",
     "open": "opening",
+    "plan": "planning",
     "quantize": "quantizing",
     "recover": "journal",
     "save": "writing",
@@ -92,6 +94,7 @@ __all__ = [
     "list",
     "name",
     "open",
+    "plan",
     "quantize",
     "quants",
     "recover",

@@ -10,6 +10,7 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     │   └── ShardError                    a shard is missing or does not belong to its set
     ├── ValueTypeError (TypeError, ValueError)   a value does not fit the GGUF type it should have
     ├── TensorTypeError (TypeError, ValueError)  a tensor type that is unknown or unfit here
+    ├── MissingImportanceError (ValueError)      a type needs importance data that is not there
     ├── ShapeError (ValueError)           a shape or width that does not fit
     ├── MissingKeyError (KeyError)        no such metadata key
     ├── MissingTensorError (KeyError)     no such tensor
@@ -100,6 +101,10 @@ class ValueTypeError(GGUFError, TypeError, ValueError):
 
 class TensorTypeError(GGUFError, TypeError, ValueError):
     """A tensor type is unknown, or cannot do what was asked."""
+
+
+class MissingImportanceError(GGUFError, ValueError):
+    """A tensor type needs importance data, and there is none for the tensor."""
 
 
 class ShapeError(GGUFError, ValueError):

@@ -6,6 +6,7 @@ writing an opened set, splitting is writing with a limit.
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from collections.abc import Sequence
@@ -96,6 +97,7 @@ class LayoutOptions(TypedDict, total=False):
     alignment: int | None
     shard_size: int | None
     shard_tensors: int | None
+    shard_counts: Sequence[int] | None
 
 
 def layout(  # noqa: PLR0913 (each is one property of the files)
@@ -107,11 +109,13 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
     alignment: int | None = None,
     shard_size: int | None = None,
     shard_tensors: int | None = None,
+    shard_counts: Sequence[int] | None = None,
 ) -> Plan:
     """Return the plan that writes `model` to a file called `name`, or to shards named after it.
 
     What is not given stays as the model has it (version 1 becomes 3). A new shard begins before
-    its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`.
+    its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`; or
+    `shard_counts` says how many tensors each shard holds.
     """
     metadata = _aligned(model.metadata, alignment)
     form = _Form(
@@ -120,7 +124,11 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
         alignment_of(metadata),
         model.end_padded,
     )
-    groups = _groups(list(model.tensors.values()), form.alignment, shard_size, shard_tensors)
+    tensors = list(model.tensors.values())
+    if shard_counts is None:
+        groups = _groups(tensors, form.alignment, shard_size, shard_tensors)
+    else:
+        groups = _counted_groups(tensors, shard_counts)
     files = tuple(
         _file(shard, part, tensors, form)
         for shard, part, tensors in _shards(name, metadata, groups, form.alignment)
@@ -193,6 +201,15 @@ def _groups(
         groups[-1].append(tensor)
         held += size
     return groups
+
+
+def _counted_groups(tensors: list[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:
+    ends = list(itertools.accumulate(counts))
+    if not ends or min(counts) < 0 or ends[-1] != len(tensors):
+        raise ShapeError(
+            f"shards of {list(counts)} tensors do not hold the {len(tensors)} tensors there are"
+        )
+    return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 def _shards(

@@ -1,134 +1,378 @@
-"""Quantize a model: every eligible tensor to one type, as `llama-quantize --pure` does.
+"""Quantize a model as llama-quantize does: the file that is written is its, byte for byte.
 
-Source: `tensor_allows_quantization` and `tensor_type_fallback` in llama.cpp's `llama-quant.cpp`.
+`recipes.py` holds the policy, `choosing.py` picks each tensor's type; here model becomes model.
+Source: `llama_model_quantize_impl` and `tools/quantize` of llama.cpp.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import functools
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 import numpy as np
 
-from ggufkit.errors import TensorTypeError
-from ggufkit.file_types import NUMBER_OF
-from ggufkit.layout import SPLIT_KEYS
-from ggufkit.model import Model, Tensor
-from ggufkit.sources import retyped
-from ggufkit.types import TensorType, tensor_type
-
-TARGETS: Final = ("Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "BF16", "F16", "F32")
-FALLBACK: Final = "F16"  # where rows do not divide into the target's blocks
-QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
-
-# Tensors that stay as they are: small ones, and those whose precision the model hangs on.
-KEPT_NAMES: Final = ("position_embd.weight", "token_types.weight")
-KEPT_PARTS: Final = (
-    "_norm.weight",
-    "ffn_gate_inp.weight",
-    "ffn_gate_tid2eid.weight",
-    "altup",
-    "laurel",
-    "per_layer_model_proj",
-    "ssm_conv1d",
-    "shortconv.conv.weight",
-    "indexer.k_proj.weight",
-    "indexer.q_proj.weight",
-    # RWKV
-    "time_mix_first.weight",
-    "time_mix_w0.weight",
-    "time_mix_w1.weight",
-    "time_mix_w2.weight",
-    "time_mix_v0.weight",
-    "time_mix_v1.weight",
-    "time_mix_v2.weight",
-    "time_mix_a0.weight",
-    "time_mix_a1.weight",
-    "time_mix_a2.weight",
-    "time_mix_g1.weight",
-    "time_mix_g2.weight",
-    "time_mix_decay_w1.weight",
-    "time_mix_decay_w2.weight",
-    "time_mix_lerp_fused.weight",
-    # T5
-    "attn_rel_b.weight",
-    # Vision and audio
-    ".position_embd",
-    "sam.pos_embd",
-    "sam.neck.",
-    "sam.net_",
-    ".rel_pos",
-    ".patch_embd",
-    ".patch_merger",
-    "a.rvq.codebook",
-    "mm.a.code_embd",
+from ggufkit import packing, quants
+from ggufkit.choosing import (
+    Choice,
+    Wishes,
+    choose,
+    facts_of,
+    order_key,
+    role_of,
 )
-KEPT_PARTS_OF: Final = {
-    "glm5-next": (
-        "hc_",
-        "indexer.attn_q_b",
-        "indexer.attn_k",
-        "indexer.proj",
-        "indexer_compressor_gate",
-        "indexer_compressor_ape",
-        "ssm_f_a.weight",
-        "ssm_f_b.weight",
-        "ssm_g_a.weight",
-        "ssm_g_b.weight",
-        "ssm_beta.weight",
-        "attn_kv_a_mqa.weight",
-        "attn_k_b.weight",
-        "attn_v_b.weight",
-    ),
-}
+from ggufkit.eligibility import is_whole
+from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeError
+from ggufkit.file_types import FILE_TYPES
+from ggufkit.imatrix import Imatrix
+from ggufkit.metadata import Metadata
+from ggufkit.model import Model, Tensor, Tensors
+from ggufkit.packing import Floats
+from ggufkit.pruning import block_count, layer_of, prune_layers
+from ggufkit.recipes import KEEP_ALL, PROMOTED, RECIPES, Recipe, find_recipe, patterns_of
+from ggufkit.sources import retyped
+from ggufkit.stamping import file_type_of, guessed_file_type, stamped
+from ggufkit.store import AnyPath
+from ggufkit.types import TensorType, tensor_type
+from ggufkit.values import Value
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+AnyType: TypeAlias = "str | int | TensorType"
+
+MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
+_LAYER: Final = re.compile(r"blk\.(\d+)\.")
 
 
-def quantize(model: Model, type: str | int | TensorType) -> Model:
-    """Return `model` with every eligible tensor as `type`; the work is done when it is written.
+class QuantizeOptions(TypedDict, total=False):
+    """What may be said besides the recipe; see `quantize`."""
 
-    `type` is one of TARGETS. A tensor whose rows do not divide into blocks becomes F16, and one
-    that is not eligible stays as it is. Tensors that are quantized already are decoded first,
-    which loses some quality. Raises TensorTypeError for any other `type`, and for an eligible
-    tensor that cannot be decoded.
+    imatrix: Imatrix | AnyPath | None
+    include_weights: Sequence[str]
+    exclude_weights: Sequence[str]
+    pure: bool
+    leave_output_tensor: bool
+    output_tensor_type: AnyType | None
+    token_embedding_type: AnyType | None
+    tensor_types: Iterable[tuple[str, AnyType]]
+    types: Mapping[str, AnyType] | None
+    like: Model | None
+    layers: Iterable[int]
+    override_kv: Mapping[str, object] | None
+    keep_split: bool
+    keep_order: bool
+    promote_uncovered: bool
+
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+class Decision:
+    """What becomes of one tensor: `before` of the input is `after` of the output.
+
+    `fell_from` is the type that its rows do not fit, `promoted_from` the one that needs importance
+    data where there is none. `weights` is that data, `needs_imatrix` whether it must be there.
     """
-    target = tensor_type(type)
-    if target.name not in TARGETS:
-        raise TensorTypeError(
-            f"models cannot be quantized to {target}", remedy=f"Use one of {', '.join(TARGETS)}"
-        )
-    architecture = model.metadata.get("general.architecture")
-    kept = KEPT_PARTS + KEPT_PARTS_OF.get(str(architecture), ())
-    tensors = [
-        retyped(tensor, fitting(tensor, target)) if is_eligible(tensor, kept) else tensor
-        for tensor in model.tensors.values()
-    ]
-    metadata = model.metadata.without(*SPLIT_KEYS).updated(
-        {
-            "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
-            "general.file_type": np.uint32(NUMBER_OF[target.name]),
-        }
+
+    before: Tensor
+    after: Tensor
+    fell_from: TensorType | None = None
+    promoted_from: TensorType | None = None
+    needs_imatrix: bool = False
+    weights: Floats | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the tensor is converted at all."""
+        return self.before.type != self.after.type
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """A quantized model, and what was decided about each of its tensors, in their order.
+
+    `shard_counts` are the tensors of each shard where the input's shards are kept.
+    """
+
+    model: Model
+    decisions: tuple[Decision, ...]
+    recipe: Recipe
+    has_imatrix: bool
+    shard_counts: tuple[int, ...] | None
+
+    @property
+    def uncovered(self) -> list[Decision]:
+        """What cannot be written for want of importance data."""
+        return [d for d in self.decisions if d.is_changed and d.needs_imatrix and d.weights is None]
+
+    @property
+    def unweighted(self) -> list[Decision]:
+        """What is quantized without importance data that it needs, or that others have."""
+        bare = (d for d in self.decisions if d.is_changed and d.weights is None)
+        return [
+            d for d in bare if d.needs_imatrix or (self.has_imatrix and d.after.type.is_quantized)
+        ]
+
+    @property
+    def requantized(self) -> list[Decision]:
+        """What was quantized before and becomes something else."""
+        return [d for d in self.decisions if d.is_changed and d.before.type.is_quantized]
+
+
+def quantize(
+    model: Model,
+    recipe: str | int | Recipe | None = None,
+    *,
+    allow_requantize: bool = False,
+    **options: Unpack[QuantizeOptions],
+) -> Model:
+    """Return `model` quantized by a recipe, as llama-quantize would; no tensor data is read.
+
+    `recipe` is a name such as "Q4_K_M" (any case), its number in general.file_type, or a `Recipe`.
+    Options have the meaning of llama-quantize's flags: `imatrix` (an `Imatrix` or the path of
+    one) with `include_weights` or `exclude_weights` (parts of names), `pure`,
+    `leave_output_tensor`, `output_tensor_type`, `token_embedding_type`, `tensor_types` (pairs of a
+    regular expression and a type, the first that is found in a name deciding), `layers` to prune,
+    `override_kv` (keys and values), `keep_split` and `allow_requantize`.
+
+    Besides, `types` says the type of tensors by exact name, `like` takes those of another model,
+    and without a recipe all others stay as they are. `keep_order` keeps the order of the input's
+    tensors, and `promote_uncovered` takes the nearest type that needs no importance data.
+
+    Raises TensorTypeError for an unknown recipe, for types that cannot be decoded or encoded, and
+    for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
+    the list of tensors where data is missing; ShapeError where it does not fit.
+    """
+    done = decide(model, recipe, **options)
+    refuse(done, allow_requantize=allow_requantize)
+    return done.model
+
+
+def decide(  # noqa: PLR0913 (the flags of llama-quantize)
+    model: Model,
+    recipe: str | int | Recipe | None = None,
+    *,
+    imatrix: Imatrix | AnyPath | None = None,
+    include_weights: Sequence[str] = (),
+    exclude_weights: Sequence[str] = (),
+    pure: bool = False,
+    leave_output_tensor: bool = False,
+    output_tensor_type: AnyType | None = None,
+    token_embedding_type: AnyType | None = None,
+    tensor_types: Iterable[tuple[str, AnyType]] = (),
+    types: Mapping[str, AnyType] | None = None,
+    like: Model | None = None,
+    layers: Iterable[int] = (),
+    override_kv: Mapping[str, object] | None = None,
+    keep_split: bool = False,
+    keep_order: bool = False,
+    promote_uncovered: bool = False,
+) -> Quantization:
+    """Decide what `quantize` would make, and refuse nothing that can be shown instead."""
+    chosen = _recipe(recipe, like)
+    data = _selected(imatrix, include_weights, exclude_weights)
+    wishes = Wishes(
+        pure=pure,
+        leave_output_tensor=leave_output_tensor,
+        output_tensor_type=_encodable(output_tensor_type),
+        token_embedding_type=_encodable(token_embedding_type),
+        patterns=patterns_of(tensor_types),
+        types=_types(types, like),
     )
-    return model.replace(metadata=metadata, tensors=tensors)
+    overrides = Metadata(override_kv or {})
+    facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
+    pruned, names = _pruned(model, frozenset(layers))
+    tensors = [_as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
+    walked = tensors if keep_split else sorted(tensors, key=lambda t: order_key(t.name))
+    choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
+    decide_one = functools.partial(
+        _decision, recipe=chosen, data=data, names=names, promote=promote_uncovered
+    )
+    ordered = tensors if keep_order else walked
+    decisions = tuple(decide_one(tensor, choices[tensor.name]) for tensor in ordered)
+    number = _number(chosen, pruned.metadata, decisions)
+    blocks = [block_count(pruned.metadata)[0]] if names else []
+    metadata = stamped(
+        pruned.metadata,
+        number,
+        *overrides.items(),
+        *_imatrix_keys(data),
+        *((key, pruned.metadata[key]) for key in blocks),
+    )
+    made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
+    counts = _shard_counts(model, decisions) if keep_split else None
+    return Quantization(made.reading(model.inputs), decisions, chosen, data is not None, counts)
 
 
-def is_eligible(tensor: Tensor, kept: tuple[str, ...] = KEPT_PARTS) -> bool:
-    """Whether llama.cpp quantizes a tensor of this name and shape; `kept` are parts of names.
-
-    Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
-    """
-    name = tensor.name
-    if (tensor.type.dtype or "").startswith("i"):
-        return False
-    # Compared as llama.cpp does, for which any name of five characters ends so too.
-    if _axes(tensor.shape) < 2 or name.rfind("weight") != len(name) - 6:  # noqa: PLR2004
-        return False
-    return name not in KEPT_NAMES and not any(part in name for part in kept)
+# What was asked for.
 
 
-def _axes(shape: tuple[int, ...]) -> int:
-    """Return the number of axes from the first on that is longer than 1, as ggml counts them."""
-    return next((len(shape) - i for i, length in enumerate(shape[:-1]) if length > 1), 1)
+def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
+    """Return the recipe asked for; of `like` that by which it was made, if it tells."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if recipe is not None:
+        return find_recipe(recipe)
+    known = file_type_of(like.metadata) if like else None
+    return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
 
 
-def fitting(tensor: Tensor, target: TensorType) -> TensorType:
-    """Return `target`, or the fallback where the tensor's rows do not divide into its blocks."""
-    return tensor_type(FALLBACK) if tensor.shape[-1] % target.block_size else target
+def _selected(
+    imatrix: Imatrix | AnyPath | None, include: Sequence[str], exclude: Sequence[str]
+) -> tuple[Imatrix, str] | None:
+    """Return the entries to use and the path as it was given; None where there are none."""
+    if include and exclude:
+        raise ValueTypeError(
+            "including and excluding weights cannot be combined", remedy="Use one of the two"
+        )
+    if imatrix is None:
+        return None
+    opened = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
+    path = opened.path if isinstance(imatrix, Imatrix) else imatrix
+    chosen = opened.selected(include, exclude)
+    return (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
+
+
+def _encodable(type: AnyType | None) -> TensorType | None:
+    return None if type is None else quants.encodable(type)
+
+
+def _types(types: Mapping[str, AnyType] | None, like: Model | None) -> dict[str, TensorType]:
+    """Return the types by exact name: those given, and those of the tensors of `like`."""
+    given = {name: quants.encodable(kind) for name, kind in (types or {}).items()}
+    held = like.tensors.values() if like else ()
+    copied = {t.name: t.type for t in held if not t.type.is_opaque and not is_whole(t.type)}
+    return copied | given
+
+
+# What becomes of the tensors.
+
+
+def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]]:
+    """Return the model without `layers`, and the old name of each tensor if there are any."""
+    if not layers:
+        return model, {}
+    pruned = prune_layers(model, layers)
+    kept = (name for name in model.tensors if layer_of(name) not in layers)
+    return pruned, dict(zip(pruned.tensors, kept, strict=True))
+
+
+def _as_ggml_counts(tensor: Tensor) -> Tensor:
+    """Return a tensor without leading axes of length 1, which ggml writes as if never there."""
+    first = next((i for i, n in enumerate(tensor.shape[:-1]) if n != 1), len(tensor.shape) - 1)
+    shape = tensor.shape[max(first, 0) :] or (1,)
+    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
+
+
+def _decision(  # noqa: PLR0913 (a part of `decide`)
+    tensor: Tensor,
+    choice: Choice,
+    *,
+    recipe: Recipe,
+    data: tuple[Imatrix, str] | None,
+    names: Mapping[str, str],
+    promote: bool,
+) -> Decision:
+    kind = choice.type
+    weights = None
+    if data and kind != tensor.type and kind.is_quantized:
+        weights = data[0].weights(names.get(tensor.name, tensor.name), tensor.shape)
+    while promote and weights is None and kind != tensor.type and _needs(recipe, kind, tensor):
+        kind = tensor_type(PROMOTED[kind.name])
+    return Decision(
+        tensor,
+        retyped(tensor, kind, weights),
+        fell_from=choice.wanted if choice.fell_back else None,
+        promoted_from=choice.type if kind != choice.type else None,
+        needs_imatrix=_needs(recipe, kind, tensor),
+        weights=weights,
+    )
+
+
+def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
+    """Whether a type must have importance data: the recipe asks for it, or ggml fails without."""
+    if kind.id in packing.requiring_weights():
+        return True
+    return kind.name in recipe.needs_imatrix and role_of(tensor.name) not in ("embedding", "output")
+
+
+def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...] | None:
+    """Return how many tensors lie in each file of the input; None for a single file."""
+    held = Counter(decision.before.path for decision in decisions)
+    counts = tuple(held[file.path] for file in model.files)
+    return counts if len(counts) > 1 and sum(counts) == sum(held.values()) else None
+
+
+def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -> int:
+    """Return what general.file_type shall say."""
+    if recipe.file_type is not None:
+        return recipe.file_type
+    changed = [decision.is_changed for decision in decisions]
+    known = None if any(changed) else file_type_of(metadata)
+    return known if known is not None else guessed_file_type(d.after for d in decisions)
+
+
+def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, Value]]:
+    """Yield what tells of the importance matrix."""
+    if data is None:
+        return
+    imatrix, path = data
+    if path:
+        yield "quantize.imatrix.file", _cut(path)
+    if imatrix.datasets:
+        yield "quantize.imatrix.dataset", _cut(imatrix.datasets[0])
+    yield "quantize.imatrix.entries_count", np.uint32(len(imatrix.entries))
+    if imatrix.chunk_count > 0:
+        yield "quantize.imatrix.chunks_count", np.uint32(imatrix.chunk_count)
+
+
+def _cut(text: str) -> str:
+    """Return as many whole characters as llama-quantize's buffer holds."""
+    return os.fsencode(text)[:MAX_TEXT].decode("utf-8", "ignore")
+
+
+# What is refused.
+
+
+def refuse(done: Quantization, *, allow_requantize: bool) -> None:
+    """Raise for what is not to be written: see `quantize`."""
+    if done.requantized and not allow_requantize:
+        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
+        raise TensorTypeError(
+            f"{_named(done.requantized)}: quantized already ({kinds}), and quantizing again loses "
+            "quality",
+            remedy="Begin with the F32, F16 or BF16 model, or allow it (--allow-requantize)",
+        )
+    if done.uncovered:
+        kinds = ", ".join(sorted({d.after.type.name for d in done.uncovered}))
+        raise MissingImportanceError(
+            f"{done.recipe.name} makes {_named(done.uncovered)} {kinds}, which needs importance "
+            "data that is not there",
+            remedy="Give an importance matrix that covers them (--imatrix), take the nearest "
+            "types that need none (--promote-uncovered), or name types (--tensor-type)",
+        )
+
+
+def _named(decisions: Iterable[Decision]) -> str:
+    return named([decision.after.name for decision in decisions])
+
+
+def named(names: Sequence[str]) -> str:
+    """Return how many tensors these are, and all their names, those of many layers as one."""
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        found = _LAYER.match(name)
+        layers.setdefault(_LAYER.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
+    listed = ", ".join(name.replace("#", _ranges(held)) for name, held in layers.items())
+    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as "0-3,5"."""
+    runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ends = ([number for _, number in run] for _, run in runs)
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -91,12 +92,17 @@ class Packing:
             raise ValueTypeError(message, remedy=error.remedy) from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
 class Retyped:
-    """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does."""
+    """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
+
+    `weights` says how important each column is: of shape (width,), or (matrices, width) for a
+    stack of matrices.
+    """
 
     tensor: Tensor
     type: TensorType
+    weights: Floats | None = None
 
     @property
     def byte_order(self) -> ByteOrder:
@@ -111,7 +117,11 @@ class Retyped:
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and pack rows `start` to `stop`."""
         packed = self.origin.read(start, stop)
-        return quants.requantize(packed, self.tensor.type, self.type, threads=1)
+        parts = [
+            quants.requantize(packed[part], self.tensor.type, self.type, imatrix=weights, threads=1)
+            for part, weights in self._weighted(start, stop)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @property
     def origin(self) -> Source:
@@ -125,8 +135,23 @@ class Retyped:
 
     def packed(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
         """Pack decoded rows, of which the first is row `start`, into `out` if it is given."""
-        del start  # every row is packed alike
-        return quants.encode_rows(rows, self.type, out)
+        if out is None:
+            out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
+        for part, weights in self._weighted(start, start + len(rows)):
+            quants.encode_rows(rows[part], self.type, out[part], imatrix=weights)
+        return out
+
+    def _weighted(self, start: int, stop: int) -> Iterator[tuple[slice, Floats | None]]:
+        """Yield parts of rows `start` to `stop`, counted from `start`, and the weights of each."""
+        weights = self.weights
+        if weights is None or weights.ndim == 1:
+            yield slice(0, stop - start), weights
+            return
+        per_matrix = self.tensor.shape[-2]
+        for matrix in range(start // per_matrix, -(-stop // per_matrix)):
+            first, last = matrix * per_matrix, (matrix + 1) * per_matrix
+            part = slice(max(first, start) - start, min(last, stop) - start)
+            yield part, weights[matrix % len(weights)]
 
 
 @dataclass(frozen=True)
@@ -155,16 +180,17 @@ def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
     return Swapped(tensor.source, tensor.type, byte_order)
 
 
-def retyped(tensor: Tensor, type: str | int | TensorType) -> Tensor:
+def retyped(tensor: Tensor, type: str | int | TensorType, weights: Floats | None = None) -> Tensor:
     """Return `tensor` as another type: decoded to float32 and quantized when written.
 
-    Raises ShapeError where rows do not divide into blocks, TensorTypeError for opaque types.
+    `weights` says how important its columns are (see `Retyped`). Raises ShapeError where rows do
+    not divide into blocks, TensorTypeError for opaque types.
     """
     target = tensor_type(type)
     if target == tensor.type:
         return tensor
     quants.check_requantize(tensor.type, target)
-    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target))
+    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target, weights))
 
 
 def from_array(

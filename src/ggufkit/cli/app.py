@@ -17,6 +17,7 @@ COMMANDS: Final = (
     "inspect",
     "check",
     "quantize",
+    "plan",
     "imatrix",
     "copy",
     "edit",

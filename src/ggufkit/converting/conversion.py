@@ -21,7 +21,7 @@ from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError
 from ggufkit.file_types import NUMBER_OF
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
-from ggufkit.quantizing import QUANTIZATION_VERSION
+from ggufkit.stamping import QUANTIZATION_VERSION
 from ggufkit.store import AnyPath
 from ggufkit.types import MAX_DIMS
 from ggufkit.values import Value, brief

@@ -1,0 +1,98 @@
+"""Which tensors llama-quantize touches at all: matrices of weights, less those it always keeps.
+
+Source: `tensor_allows_quantization` in llama.cpp's `llama-quant.cpp`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ggufkit.model import Tensor
+from ggufkit.types import TensorType
+
+# Tensors that stay as they are: small ones, and those whose precision the model hangs on.
+
+KEPT_NAMES: Final = ("position_embd.weight", "token_types.weight")
+KEPT_PARTS: Final = (
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
+    "altup",
+    "laurel",
+    "per_layer_model_proj",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+    # RWKV
+    "time_mix_first.weight",
+    "time_mix_w0.weight",
+    "time_mix_w1.weight",
+    "time_mix_w2.weight",
+    "time_mix_v0.weight",
+    "time_mix_v1.weight",
+    "time_mix_v2.weight",
+    "time_mix_a0.weight",
+    "time_mix_a1.weight",
+    "time_mix_a2.weight",
+    "time_mix_g1.weight",
+    "time_mix_g2.weight",
+    "time_mix_decay_w1.weight",
+    "time_mix_decay_w2.weight",
+    "time_mix_lerp_fused.weight",
+    # T5
+    "attn_rel_b.weight",
+    # Vision and audio
+    ".position_embd",
+    "sam.pos_embd",
+    "sam.neck.",
+    "sam.net_",
+    ".rel_pos",
+    ".patch_embd",
+    ".patch_merger",
+    "a.rvq.codebook",
+    "mm.a.code_embd",
+)
+KEPT_PARTS_OF: Final = {
+    "glm5-next": (
+        "hc_",
+        "indexer.attn_q_b",
+        "indexer.attn_k",
+        "indexer.proj",
+        "indexer_compressor_gate",
+        "indexer_compressor_ape",
+        "ssm_f_a.weight",
+        "ssm_f_b.weight",
+        "ssm_g_a.weight",
+        "ssm_g_b.weight",
+        "ssm_beta.weight",
+        "attn_kv_a_mqa.weight",
+        "attn_k_b.weight",
+        "attn_v_b.weight",
+    ),
+}
+
+
+def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
+    """Whether llama.cpp quantizes a tensor of this name and shape.
+
+    Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
+    """
+    name = tensor.name
+    if is_whole(tensor.type):
+        return False
+    # Compared as llama.cpp does, for which any name of five characters ends so too.
+    if axes(tensor.shape) < 2 or name.rfind("weight") != len(name) - 6:  # noqa: PLR2004
+        return False
+    kept = KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
+    return name not in KEPT_NAMES and not any(part in name for part in kept)
+
+
+def is_whole(type: TensorType) -> bool:
+    """Whether the elements of a type are integers."""
+    return (type.dtype or "").startswith("i")
+
+
+def axes(shape: tuple[int, ...]) -> int:
+    """Return the number of axes from the first on that is longer than 1, as ggml counts them."""
+    return next((len(shape) - i for i, length in enumerate(shape[:-1]) if length > 1), 1)
