@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit import executing
+from ggufkit import chunking, executing
 from ggufkit.chunking import Part, Sizes, run, whole
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.layout import layout
@@ -107,6 +107,17 @@ def test_source_is_read_once_for_all_outputs(model, out, monkeypatch):
     assert sum(stop - start for start, stop in read) == sum(t.nbytes for t in matrices)
     read.sort()
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(read))
+
+
+@pytest.mark.parametrize("piece", [1, 1 << 11, 1 << 15])
+def test_rows_that_are_cut_give_the_same_bytes(model, expected, out, monkeypatch, piece):
+    with ggufkit.open(ggufkit.write(model, out / "big", byte_order="big")[0]) as big:
+        whole = ggufkit.write(as_type(big, "F32"), out / "whole")[0].read_bytes()
+        monkeypatch.setattr(chunking, "PIECE", piece)
+        ggufkit.write_many([(as_type(model, kind), out / kind) for kind in KINDS])
+        cut = ggufkit.write(as_type(big, "F32"), out / "cut")[0].read_bytes()
+    assert {kind: (out / kind).read_bytes() for kind in KINDS} == expected
+    assert cut == whole
 
 
 def test_progress_counts_all_outputs(model, out):

@@ -8,6 +8,7 @@ twice does no harm, for the same bytes go to the same place.
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import threading
 import zlib
@@ -19,8 +20,8 @@ import numpy as np
 
 from ggufkit import packing
 from ggufkit.layout import Extent
-from ggufkit.model import Bytes
-from ggufkit.sources import Retyped
+from ggufkit.model import Bytes, Source
+from ggufkit.sources import FileSource, Retyped, Swapped
 from ggufkit.store import Output, begin_writeback, checksum_at, write_at
 
 TILE: Final = 1 << 16  # elements decoded and packed at once: their floats stay in a core's cache
@@ -151,6 +152,45 @@ class Chunk:
         return made
 
 
+def shortened(extent: Extent) -> Extent:
+    """Return the extent with a row too wide to be held cut into many, where its source allows.
+
+    Blocks do not look at one another, unless columns have weights: then some types look at rows.
+    """
+    source = extent.source
+    if extent.row_bytes <= PIECE or source.span is not None:
+        return extent
+    if isinstance(source, Retyped) and getattr(source, "weights", None) is None:
+        return _short_retyped(extent, source)
+    if isinstance(source, Swapped) and isinstance(source.inner, FileSource):
+        unit = _divisor(extent.row_bytes, source.type.block_bytes)
+        inner = source.inner._replace(row_bytes=unit)
+        return _with_rows(extent, replace(source, inner=inner), unit)
+    return extent
+
+
+def _short_retyped(extent: Extent, source: Retyped) -> Extent:
+    tensor = source.tensor
+    if not isinstance(tensor.source, FileSource):
+        return extent
+    block = math.lcm(tensor.type.block_size, source.type.block_size)
+    width = _divisor(tensor.shape[-1], block)
+    rows = tensor.source._replace(row_bytes=tensor.type.row_bytes(width))
+    short = replace(tensor, shape=(tensor.elements // width, width), source=rows)
+    return _with_rows(extent, replace(source, tensor=short), source.type.row_bytes(width))
+
+
+def _with_rows(extent: Extent, source: Source, row_bytes: int) -> Extent:
+    return replace(extent, source=source, rows=extent.nbytes // row_bytes, row_bytes=row_bytes)
+
+
+def _divisor(width: int, unit: int) -> int:
+    """Return the largest of `unit`, twice, four times ... that divides `width` and fits a tile."""
+    while unit < TILE and width % (2 * unit) == 0:
+        unit *= 2
+    return unit
+
+
 def grouped(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
     """Bring together the parts that are made of the same tensor, which is then decoded once."""
     groups: dict[object, list[Part]] = {}
@@ -163,7 +203,9 @@ def _key(part: Part) -> object:
     if part.origin is None:
         return id(part.extent)
     tensor = part.origin.tensor
-    return id(tensor.source), tensor.type, tensor.shape[-1:], tensor.rows
+    # A row that was cut has a source of its own for each output, but it is equal.
+    source = tensor.source if isinstance(tensor.source, FileSource) else id(tensor.source)
+    return source, tensor.type, tensor.shape[-1:], tensor.rows
 
 
 def whole(group: tuple[Part, ...]) -> Chunk:

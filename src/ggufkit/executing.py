@@ -20,7 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ggufkit.chunking import AWAY, HERE, Chunk, Part, Written, grouped, run, run_pickled, whole
+from ggufkit.chunking import (
+    AWAY,
+    HERE,
+    Chunk,
+    Part,
+    Written,
+    grouped,
+    run,
+    run_pickled,
+    shortened,
+    whole,
+)
 from ggufkit.errors import DiskSpaceError, GGUFError, OutputError, ValueTypeError
 from ggufkit.layout import Plan, PlannedFile
 from ggufkit.machine import usable_cores
@@ -79,7 +90,7 @@ class Job:
         """Yield the extents of all files; `number` is the job's own."""
         for index, (file, stage) in enumerate(zip(self.order.plan.files, self.stages, strict=True)):
             for extent in file.extents:
-                yield Part(number, index, stage.output, extent)
+                yield Part(number, index, stage.output, shortened(extent))
 
     def claim(self, chunk: Chunk, part: Part) -> int | None:
         """Return the checksum of a part's bytes if an earlier run wrote them."""

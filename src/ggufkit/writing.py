@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 
-from ggufkit.chunking import PIECE, Part, whole
+from ggufkit.chunking import PIECE, Part, shortened, whole
 from ggufkit.errors import OutputError, TensorTypeError
 from ggufkit.executing import Order, Progress, execute_all, pool_of, workers, zeros
 from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
@@ -210,7 +210,7 @@ def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[byte
     at = len(file.head)
     ahead: deque[tuple[int, Future[list[Bytes]]]] = deque()
     for extent in file.extents:
-        part = Part(0, 0, _NOWHERE, extent)
+        part = Part(0, 0, _NOWHERE, shortened(extent))
         for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
             ahead.append((piece.place(part)[0], pool.submit(piece.contents)))
             while len(ahead) >= in_flight:
