@@ -3,9 +3,9 @@
     python benchmarks/codec.py [--types Q8_0 Q4_K ...] [--isa v3 v2 ...] [--weighted]
                                [--only encode] [--elements N] [--repeats N]
 
-Figures are millions of elements per second, and how many times ggml's rate on one core that is. One
-thread is measured in its own CPU time, two in wall time; all take turns. At the end come geometric
-means over the types.
+Figures are millions of elements per second, and how many times ggml's rate on one core that is.
+Each thread is measured in its own CPU time, so that what else runs counts little, and of two the
+slower counts; all take turns. At the end come geometric means over the types.
 `memory` works on buffers larger than the last-level cache, `cache` on small ones; outputs are
 allocated and touched beforehand for all. Decoding in memory uses streaming stores.
 """
@@ -37,11 +37,9 @@ CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's se
 PATIENCE = 0.1  # seconds that one call may take: slow types get fewer rows
 SMALLEST = 16  # rows
 
-Work = Callable[[int], object]  # works on the first so many rows
-Clock = Callable[[], float]
-ALONE: Clock = time.thread_time  # what else runs on the machine does not count
-TOGETHER: Clock = time.perf_counter
-Maker = Callable[["Buffers", bool], Work]
+Work = Callable[[int], float]  # works on the first so many rows and tells what it took
+Maker = Callable[["Buffers"], Callable[[int], object]]
+CLOCK = time.thread_time  # what else runs on the machine does not count
 
 
 @dataclass(frozen=True)
@@ -65,22 +63,22 @@ def buffers(kind: TensorType, rows: int, *, weighted: bool) -> Buffers:
     return Buffers(kind, floats, packed, weights)
 
 
-def ggml_encoder(b: Buffers) -> Work:
+def ggml_encoder(b: Buffers) -> Callable[[int], object]:
     """Return ggml's encoder."""
     return lambda rows: oracle.encode("libggml", b.floats[:rows], b.type, b.weights, b.packed)
 
 
-def ggml_decoder(b: Buffers) -> Work:
+def ggml_decoder(b: Buffers) -> Callable[[int], object]:
     """Return ggml's decoder."""
     return lambda rows: oracle.decode("libggml", b.packed[:rows], b.type, b.floats)
 
 
-def gguf_py_encoder(b: Buffers) -> Work:
+def gguf_py_encoder(b: Buffers) -> Callable[[int], object]:
     """Return gguf-py's encoder."""
     return lambda rows: gguf.quants.quantize(b.floats[:rows], gguf.GGMLQuantizationType(b.type.id))
 
 
-def gguf_py_decoder(b: Buffers) -> Work:
+def gguf_py_decoder(b: Buffers) -> Callable[[int], object]:
     """Return gguf-py's decoder."""
     return lambda rows: gguf.quants.dequantize(
         b.packed[:rows], gguf.GGMLQuantizationType(b.type.id)
@@ -108,44 +106,44 @@ def own_decoder(b: Buffers, isa: str, *, streaming: bool) -> Callable[[int, int]
 
 
 def in_threads(part: Callable[[int, int], object], pool: ThreadPoolExecutor | None) -> Work:
-    """Return `part` over all rows, by two threads if there is a pool."""
+    """Return `part` over all rows, by two threads if there is a pool; it tells what it took."""
 
-    def alone(rows: int) -> object:
-        return part(0, rows)
+    def timed(start: int, stop: int) -> float:
+        begin = CLOCK()
+        part(start, stop)
+        return CLOCK() - begin
 
-    def halves(rows: int) -> object:
+    def halves(rows: int) -> float:
         middle = rows // 2
         ends = [(0, middle), (middle, rows)]
-        return [done.result() for done in [pool.submit(part, *end) for end in ends]]
+        return max(done.result() for done in [pool.submit(timed, *end) for end in ends])
 
-    return alone if pool is None else halves
+    return halves if pool else lambda rows: timed(0, rows)
 
 
-def calls(work: Work, rows: int, clock: Clock) -> Callable[[], float]:
+def by_peer(work: Callable[[int], object]) -> Work:
+    """Return a peer's work on the first so many rows, which tells what it took."""
+
+    def timed(rows: int) -> float:
+        begin = CLOCK()
+        work(rows)
+        return CLOCK() - begin
+
+    return timed
+
+
+def calls(work: Work, rows: int) -> Callable[[], float]:
     """Return what works for about PATIENCE and tells its rate, in millions of elements a second."""
     least = min(rows, SMALLEST)
-    took = seconds(lambda: work(least), clock)
-    rows = max(least, min(rows, int(PATIENCE / took * least)))
+    rows = max(least, min(rows, int(PATIENCE / work(least) * least)))
     loops = max(1, CACHED // (rows * WIDTH))
-
-    def once() -> float:
-        took = seconds(lambda: [work(rows) for _ in range(loops)], clock)
-        return loops * rows * WIDTH / took / 1e6
-
-    return once
+    return lambda: loops * rows * WIDTH / sum(work(rows) for _ in range(loops)) / 1e6
 
 
-def seconds(function: Callable[[], object], clock: Clock) -> float:
-    """Return how long a call takes."""
-    begin = clock()
-    function()
-    return clock() - begin
-
-
-def peer(make: Callable[[Buffers], Work], b: Buffers) -> Callable[[], float] | None:
+def peer(make: Maker, b: Buffers) -> Callable[[], float] | None:
     """Return the calls of a peer, None where it lacks the type."""
     try:
-        return calls(make(b), len(b.floats), ALONE)
+        return calls(by_peer(make(b)), len(b.floats))
     except (NotImplementedError, AttributeError, ValueError):
         return None
 
@@ -169,9 +167,9 @@ def line(
     with ThreadPoolExecutor(2) as pool:
         for isa in arguments.isa:
             part = own_encoder(b, isa) if encodes else own_decoder(b, isa, streaming=in_memory)
-            works.append(calls(in_threads(part, None), rows, ALONE))
+            works.append(calls(in_threads(part, None), rows))
             if two_cores():
-                both = calls(in_threads(part, pool), rows, TOGETHER) if in_memory else None
+                both = calls(in_threads(part, pool), rows) if in_memory else None
                 works.append(both)
         ggml, python, *own = rates(works, arguments.repeats)
     cells = " ".join([cell(ggml, None), cell(python, ggml), *(cell(value, ggml) for value in own)])

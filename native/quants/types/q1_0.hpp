@@ -20,12 +20,17 @@ struct Q1_0 : EncodesAnyLane<Q1_0> {
         using Int = IntOf<Lane>;
         const Lane zero{};
         Lane sum = zero;
-        Int words[4] = {};
-        for (int i = 0; i < 128; ++i) {
-            sum = sum + absolute(x[i]);
-            const auto positive = either(less(zero, x[i]), equal(x[i], zero));
-            const auto bit = static_cast<int32_t>(1u << i % 32);
-            words[i / 32] |= select(positive, all_ints<Int>(bit), Int{});
+        Int words[4];
+        for (int i = 0; i < 4; ++i) {
+            words[i] = Int{};
+            UNROLL
+            for (int j = 0; j < 32; ++j) {
+                const Lane here = x[32 * i + j];
+                sum = sum + absolute(here);
+                const auto positive = either(less(zero, here), equal(here, zero));
+                const auto bit = static_cast<int32_t>(1u << j);
+                words[i] |= select(positive, all_ints<Int>(bit), Int{});
+            }
         }
         scatter_halves<block_bytes>(half_of_float(sum / 128.0f), bytes);
         store_words<4, block_bytes>(words, bytes + 2);
