@@ -31,7 +31,7 @@ ALGORITHMS: Final = (*BY_TENSOR, UUID, CONTENT)
 UUID_NAMESPACE: Final = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")  # llama.cpp's own
 CONTENT_FORM: Final = b"ggufkit content 1\0"
 
-TILE_BYTES: Final = 4 << 20  # enough that handing a tile to a thread costs nothing beside hashing
+TILE_BYTES: Final = 1 << 20  # of two such tiles, one read and one hashed, caches hold both
 READ_AHEAD: Final = 4  # tiles
 
 
