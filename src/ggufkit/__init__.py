@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ggufkit.planning import plan
     from ggufkit.quantizing import quantize
     from ggufkit.selecting import select
+    from ggufkit.targeting import target
     from ggufkit.types import TensorType, ValueType
     from ggufkit.writing import save, write, write_many
 
@@ -63,6 +64,7 @@ _HOMES = {
     "recover": "journal",
     "save": "writing",
     "select": "selecting",
+    "target": "targeting",
     "typed": "coerce",
     "undo": "patching",
     "write": "writing",
@@ -100,6 +102,7 @@ __all__ = [
     "recover",
     "save",
     "select",
+    "target",
     "typed",
     "undo",
     "write",

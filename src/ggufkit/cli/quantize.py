@@ -14,6 +14,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import counted, emit, examples, note, size, table
+from ggufkit.cli.targeting import aimed, target_of, target_options
 from ggufkit.cli.writing import (
     PIPE,
     cluster_option,
@@ -80,6 +81,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
         "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --tensor-type attn_v=Q8_0 --dry-run",
         "ggufkit quantize model-f16.gguf out.gguf mine.toml",
         "ggufkit quantize model-f16.gguf out.gguf --like other-UD-Q4_K_XL.gguf",
+        "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
     ),
 )
 @click.argument("source", metavar="IN")
@@ -132,6 +134,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     metavar="FILE",
     help="More of these, in a file, between spaces or newlines.",
 )
+@target_options
 @click.option("--like", metavar="GGUF", help="Take the type of each tensor from this model.")
 @click.option(
     "--prune-layers",
@@ -168,10 +171,14 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
     """
     dry_run, as_json, requantize = (asked.pop(key) for key in _FLAGS)
     work = {key: asked.pop(key) for key in _WORK}
-    if recipe is None and out is not None and not asked["like"]:
+    target = target_of(asked)
+    needs_recipe = not (asked["like"] or target)
+    if recipe is None and out is not None and needs_recipe:
         out, recipe = None, out
-    if recipe is None and not asked["like"]:
+    if recipe is None and needs_recipe:
         raise click.UsageError("Name a recipe, such as Q4_K_M, or a model to be --like")
+    if recipe is not None and target:
+        raise click.UsageError(f"A target chooses the types itself: leave out {recipe}")
     if out is None and not dry_run:
         raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
     if as_json and out == PIPE and not dry_run:
@@ -180,6 +187,8 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.open(source))
         options = _options(asked, opened)
+        if target:
+            options = aimed(model, target, options, work["threads"])
         made = [decide(model, one, **options) for one in recipes]
         for done in made:
             if not dry_run:
