@@ -101,6 +101,14 @@ def test_chat_template_comes_from_a_file(path, tmp_path):
     assert "    +зeile" in result.lines
 
 
+def test_text_of_a_new_key_is_shown_on_one_line(path, tmp_path):
+    document = tmp_path / "keys.json"
+    document.write_text(json.dumps({"my.text": "one\ntwo", "my.long": "x" * 900}))
+    shown = done("edit", path, "--set-json", document, "--dry-run").lines
+    assert shown[0] == r'+ my.text  string "one\ntwo"'
+    assert shown[1].endswith('... (900 characters)"')
+
+
 def test_many_keys_come_from_json(path, tmp_path):
     given = {"general.name": "x", "my.sizes": [5], "my.new": {"type": "uint64", "value": 3}}
     document = tmp_path / "keys.json"

@@ -102,7 +102,7 @@ def _refuse(sentences: list[str]) -> None:
     if sentences:
         raise ValueTypeError(
             "this edit would keep the model from loading: " + "; ".join(sentences),
-            remedy="Correct the edit, or force it if you know better",
+            remedy="Correct the edit, or force it (--force) if you know better",
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -75,7 +74,7 @@ def _lines(before: str, after: str) -> Iterator[str]:
 def _brief(value: object) -> str:
     """Return a value on one short line."""
     if isinstance(value, str):
-        return json.dumps(shorten(value, SHOWN_WIDTH), ensure_ascii=False)
+        return f'"{shorten(value, SHOWN_WIDTH)}"'  # which escapes what needs it
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, np.ndarray | Strings | Arrays):
