@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,8 +11,8 @@ import ggufkit
 from ggufkit.cli.differences import as_json, show
 from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.values import Assignments, assignments
-from ggufkit.cli.writing import parse_size, progress_bar, report, threads_option, write_out
-from ggufkit.editing import Edits, changes
+from ggufkit.cli.writing import PIPE, parse_size, progress_bar, report, threads_option, write_out
+from ggufkit.editing import Change, Edits, changes
 from ggufkit.errors import printable
 from ggufkit.patching import Edited, EditPlan, apply, first_file, plan, plan_undo
 
@@ -77,7 +78,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("--undo takes back a whole edit and goes with no other")
     if not undo and not is_edit:
         raise click.UsageError("There is nothing to do; say what to --set, --unset or --rename")
-    if is_json and output == "-" and not dry_run:
+    if is_json and output == PIPE and not dry_run:
         raise click.UsageError("--json and a model cannot share stdout")
     if undo:
         _apply(plan_undo(file, force=force), dry_run=dry_run, is_json=is_json)
@@ -91,8 +92,13 @@ def command(  # noqa: PLR0913 (click passes each option)
         edited = ggufkit.edit(model, reserve=reserve or 0, force=force, **edits)
         found = changes(model.metadata, edited.metadata)
         if not is_json:
-            show(found, err=output == "-")
+            show(found, err=output == PIPE)
         paths = [] if dry_run else write_out(edited, output, threads=threads)
+    _report(paths, found, is_json=is_json)
+
+
+def _report(paths: list[Path], found: list[Change], *, is_json: bool) -> None:
+    """Tell which copy was written."""
     if is_json:
         emit({"files": [str(path) for path in paths], "changes": as_json(found)})
     else:
