@@ -75,7 +75,7 @@ def test_data_is_left_alone_where_it_need_not_be_read(saved):
 def test_keys_are_told_by_type_and_value(saved, value, line):
     saved(keys={"a.number": value})
     lines = different("a.gguf", "b.gguf").lines
-    assert lines == [line, "", "3 tensors: all the same; 4 keys: 1 differ"]
+    assert lines == [line, "", "3 tensors: all the same; 4 keys: 1 differs"]
 
 
 def test_keys_of_one_model_alone_are_told(saved):
@@ -89,7 +89,7 @@ def test_long_values_are_told_from_where_they_differ(saved):
     saved(keys={"a.template": TEMPLATE[:100] + "!", "a.words": words})
     lines = different("a.gguf", "b.gguf").lines
     assert (
-        lines[0] == "~ a.words (array[string]): 100 items, 1 differ, the first: [50] '50' -> 'new'"
+        lines[0] == "~ a.words (array[string]): 100 items, 1 differs, the first: [50] '50' -> 'new'"
     )
     assert lines[1].startswith("~ a.template (string): from character 100 on ")
     assert lines[1].endswith(' -> "!"')

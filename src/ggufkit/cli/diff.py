@@ -136,8 +136,12 @@ def _summary(found: Difference, before: Model, after: Model) -> str:
     kinds = Counter(change.kind for change in found.tensors)
     told = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all the same"
     keys = len({*before.metadata, *after.metadata})
-    differ = f"{len(found.keys)} differ" if found.keys else "all the same"
+    differ = _differ(len(found.keys)) if found.keys else "all the same"
     return f"{counted(tensors, 'tensor')}: {told}; {counted(keys, 'key')}: {differ}"
+
+
+def _differ(number: int) -> str:
+    return f"{number:,} differ{'s' if number == 1 else ''}"
 
 
 def _key_line(change: KeyChange) -> str:
@@ -180,7 +184,7 @@ def _changed_items(old: list[Any], new: list[Any]) -> str:
         return f"{lengths} items, the first {min(len(old), len(new)):,} the same"
     at = places[0]
     first = f"[{at}] {shorten(repr(old[at]), SHOWN)} -> {shorten(repr(new[at]), SHOWN)}"
-    return f"{lengths} items, {len(places):,} differ, the first: {first}"
+    return f"{lengths} items, {_differ(len(places))}, the first: {first}"
 
 
 def _unlike(old: list[Any], new: list[Any]) -> list[int]:
