@@ -160,7 +160,7 @@ def shortened(extent: Extent) -> Extent:
     source = extent.source
     if extent.row_bytes <= PIECE or source.span is not None:
         return extent
-    if isinstance(source, Retyped) and getattr(source, "weights", None) is None:
+    if isinstance(source, Retyped) and source.weights is None:
         return _short_retyped(extent, source)
     if isinstance(source, Swapped) and isinstance(source.inner, FileSource):
         unit = _divisor(extent.row_bytes, source.type.block_bytes)
