@@ -201,7 +201,67 @@ LLAMA_NAMES = {
     "model.layers.{i}.mlp.up_proj.weight": (96, 64),
     "model.layers.{i}.mlp.down_proj.weight": (64, 96),
 }  # fmt: skip
+FP8_NAMES = dict(LLAMA_NAMES)
+for _name in ("self_attn.q_proj", "mlp.up_proj", "mlp.down_proj"):
+    _full = f"model.layers.{{i}}.{_name}.weight"
+    FP8_NAMES[_full] = (LLAMA_NAMES[_full], "float8_e4m3fn")
+BLOCKS = FP8_NAMES | {
+    "model.layers.{i}.self_attn.q_proj.weight_scale_inv": ((2, 2), "float32"),
+    "model.layers.{i}.mlp.up_proj.weight_scale_inv": ((3, 2), "float32"),
+    "model.layers.{i}.mlp.down_proj.weight_scale_inv": ((2, 3), "float32"),
+}
+CHANNELS = FP8_NAMES | {
+    "model.layers.{i}.self_attn.q_proj.weight_scale": ((64, 1), "bfloat16"),
+    "model.layers.{i}.mlp.up_proj.weight_scale": ((96, 1), "bfloat16"),
+    "model.layers.{i}.mlp.down_proj.weight_scale": ((64, 1), "bfloat16"),
+}
+LLAMA = {**BASE, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5,
+         "hidden_act": "silu"}  # fmt: skip
 RAW = {
+    "llama-fp8": {
+        "vocabulary": "bytes", "tensors": BLOCKS,
+        "config": LLAMA | {
+            "quantization_config": {"quant_method": "fp8", "weight_block_size": [40, 40]},
+        },
+    },
+    "llama-compressed": {
+        "vocabulary": "bytes", "tensors": CHANNELS,
+        "config": LLAMA | {
+            "quantization_config": {
+                "quant_method": "compressed-tensors", "format": "float-quantized",
+                "config_groups": {"group_0": {"weights": {"strategy": "channel"}}},
+            },
+        },
+    },
+    "gpt-oss-mxfp4": {
+        "vocabulary": "bytes",
+        "config": {
+            **BASE, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
+            "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16,
+            "sliding_window": 128, "intermediate_size": 64, "rms_norm_eps": 1e-5,
+            "quantization_config": {"quant_method": "mxfp4"},
+        },
+        "tensors": {
+            "model.embed_tokens.weight": (416, 64), "model.norm.weight": (64,),
+            "lm_head.weight": (416, 64),
+            "model.layers.{i}.input_layernorm.weight": (64,),
+            "model.layers.{i}.self_attn.q_proj.weight": (64, 64),
+            "model.layers.{i}.self_attn.q_proj.bias": (64,),
+            "model.layers.{i}.self_attn.k_proj.weight": (32, 64),
+            "model.layers.{i}.self_attn.v_proj.weight": (32, 64),
+            "model.layers.{i}.self_attn.o_proj.weight": (64, 64),
+            "model.layers.{i}.self_attn.sinks": (4,),
+            "model.layers.{i}.post_attention_layernorm.weight": (64,),
+            "model.layers.{i}.mlp.router.weight": (4, 64),
+            "model.layers.{i}.mlp.router.bias": (4,),
+            "model.layers.{i}.mlp.experts.down_proj_blocks": ((4, 64, 2, 16), "uint8"),
+            "model.layers.{i}.mlp.experts.down_proj_scales": ((4, 64, 2), "exponents"),
+            "model.layers.{i}.mlp.experts.down_proj_bias": (4, 64),
+            "model.layers.{i}.mlp.experts.gate_up_proj_blocks": ((4, 128, 2, 16), "uint8"),
+            "model.layers.{i}.mlp.experts.gate_up_proj_scales": ((4, 128, 2), "exponents"),
+            "model.layers.{i}.mlp.experts.gate_up_proj_bias": (4, 128),
+        },
+    },
     "minicpm": {
         "vocabulary": "pieces", "tensors": LLAMA_NAMES,
         "config": {
@@ -347,13 +407,26 @@ VOCABULARIES = {
 }
 
 
+def described(shape: Any) -> tuple[tuple[int, ...], str]:
+    """Return shape and type of a tensor, BF16 where only the shape is given."""
+    return shape if isinstance(shape[-1], str) else (shape, "bfloat16")
+
+
+def random_tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    if dtype == "uint8":
+        return torch.randint(0, 256, shape, dtype=torch.uint8)
+    if dtype == "exponents":
+        return torch.randint(110, 130, shape, dtype=torch.uint8)
+    return torch.randn(shape).to(getattr(torch, dtype))
+
+
 def make_raw(folder: Path, name: str) -> None:
     """Make a checkpoint of a class that transformers has no code for."""
     spec = RAW[name]
     folder.mkdir(parents=True)
     torch.manual_seed(len(name))
     names = {n.replace("{i}", str(i)): s for n, s in spec["tensors"].items() for i in range(3)}
-    tensors = {n: torch.randn(shape).to(torch.bfloat16) for n, shape in names.items()}
+    tensors = {n: random_tensor(*described(shape)) for n, shape in names.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(spec["config"], indent=2))
     VOCABULARIES[spec["vocabulary"]](folder)

@@ -11,6 +11,7 @@ import numpy as np
 from ggufkit.coerce import typed
 from ggufkit.converting.architecture import Entries, find
 from ggufkit.converting.checkpoint import Checkpoint, open_checkpoint
+from ggufkit.converting.decoding import decoded
 from ggufkit.converting.describing import describe
 from ggufkit.converting.facts import Facts
 from ggufkit.converting.generating import generate
@@ -80,8 +81,10 @@ def _converted(  # noqa: PLR0913 (handed on as they came)
     facts = Facts(checkpoint, architecture)
     tensors = list(checkpoint.tensors.values())
     kind = _wanted(outtype, tensors)
-    facts.fields["file_type"] = NUMBER_OF[kind]
-    placement = place(tensors, facts)
+    plain = decoded(tensors, checkpoint.config)
+    facts.fields["file_type"] = _file_type(kind, plain.tensors)
+    placement = place(plain.tensors, facts)
+    placement.skipped += plain.skipped
     made = [*generate(facts), *placement.tensors]
     problems = [*placement.problems, *_about_layers(facts, placement)]
     early = _parameters(facts, architecture.early, problems)
@@ -110,6 +113,12 @@ def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
         return OUTTYPES[outtype]
     known = ", ".join((AUTO, *OUTTYPES))
     raise TensorTypeError(f"there is no outtype {outtype!r}", remedy=f"Use one of {known}")
+
+
+def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
+    """Return the number for general.file_type; MXFP4 experts name the file that is not Q8_0."""
+    is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
+    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
 
 def _tell(placement: Placement, say: Say) -> None:

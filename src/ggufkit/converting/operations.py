@@ -27,7 +27,7 @@ Index = npt.NDArray[np.int64]
 NEAR: Final = 64  # rows between two wanted ones that are cheaper read than skipped
 
 
-class _Made:
+class Made:
     """What the sources below have in common: little-endian rows that lie in no file."""
 
     @property
@@ -45,7 +45,7 @@ class _Made:
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered(_Made):
+class Gathered(Made):
     """Rows of another source in another order."""
 
     inner: Source
@@ -66,7 +66,7 @@ class Gathered(_Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Joined(_Made):
+class Joined(Made):
     """Sources one after the other, `rows` from each."""
 
     parts: tuple[Source, ...]
@@ -86,7 +86,7 @@ class Joined(_Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Recut(_Made):
+class Recut(Made):
     """The bytes of another source cut into rows of another length."""
 
     inner: Source
@@ -103,7 +103,7 @@ class Recut(_Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Whole(_Made):
+class Whole(Made):
     """Rows of an array that can only be made whole: kept from the first read to the last."""
 
     make: Callable[[], Bytes]
@@ -292,7 +292,7 @@ def squeeze(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Computed(_Made):
+class Computed(Made):
     """Rows of another tensor after arithmetic in its own precision."""
 
     tensor: Tensor

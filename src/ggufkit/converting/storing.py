@@ -34,7 +34,7 @@ def automatic(tensors: Iterable[Tensor]) -> str:
 def stored(tensor: Tensor, wanted: str) -> Tensor:
     """Return the tensor as it is stored where matrices become `wanted`."""
     kind = _kind(tensor, wanted)
-    if tensor.type == kind:
+    if tensor.type == kind or tensor.type.is_quantized:
         return tensor
     if tensor.type.name not in _FLOATS:
         if tensor.type.dtype is None:
