@@ -504,6 +504,32 @@ def test_what_is_of_its_type_already_is_not_quantized_again(smollm2):
     assert [t.type for t in copied.tensors.values()].count(tensor_type("Q4_1")) == 210
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("recipe", ["Q8_0", "Q4_K_M"])
+def test_what_is_no_number_is_refused_with_its_place_as_llama_quantize_does(
+    recipe, value, tmp_path
+):
+    rows = np.ones((40, 256), np.float32)
+    rows[33, 7] = value
+    ggufkit.save(tmp_path / "in.gguf", {"blk.0.ffn_up.weight": rows}, metadata("llama"))
+    with ggufkit.open(tmp_path / "in.gguf") as model:
+        quantized = ggufkit.quantize(model, recipe)
+        with pytest.raises(ValueTypeError, match=r"ffn_up.weight.* in row 33, column 7"):
+            ggufkit.write(quantized, tmp_path / "out.gguf")
+    assert not llama_quantize.quantize(tmp_path / "in.gguf", tmp_path / "theirs.gguf", recipe)
+    assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.parametrize("shape", [(0, 256), (3, 0, 256)])
+def test_empty_tensors_quantize_to_empty_ones(shape, tmp_path):
+    name = "blk.0.ffn_up.weight"
+    width = np.ones((max(shape[0], 1), shape[-1]), np.float32)
+    data = Imatrix({name: Entry(width if len(shape) > 2 else width[:1], np.ones(1, np.int64))})
+    model = model_of({name: np.ones(shape, np.float32)})
+    quantized = ggufkit.quantize(model, "Q4_K_M", types={name: "Q4_K"}, imatrix=data)
+    assert quantized.tensors[name].raw().size == 0
+
+
 def test_integers_stay_integers():
     tensors = {"t.weight": np.ones((2, 32), np.int32)}
     quantized = ggufkit.quantize(model_of(tensors), "Q8_0", types={"t.weight": "Q4_0"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -117,11 +117,9 @@ class Retyped:
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and pack rows `start` to `stop`."""
         packed = self.origin.read(start, stop)
-        parts = [
-            quants.requantize(packed[part], self.tensor.type, self.type, imatrix=weights, threads=1)
-            for part, weights in self._weighted(start, stop)
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if self.passes_floats:
+            return self.packed(quants.dequantize(packed, self.tensor.type, threads=1), start)
+        return quants.requantize(packed, self.tensor.type, self.type, threads=1)
 
     @property
     def origin(self) -> Source:
@@ -134,12 +132,26 @@ class Retyped:
         return not (self.type.dtype or "").startswith("i")
 
     def packed(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
-        """Pack decoded rows, of which the first is row `start`, into `out` if it is given."""
+        """Pack decoded rows, of which the first is row `start`, into `out` if it is given.
+
+        Raises ValueTypeError for infinities and what is no number, which blocks cannot hold.
+        """
+        if self.type.is_quantized and not np.isfinite(rows).all():
+            self._refuse(rows, start)
         if out is None:
             out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
         for part, weights in self._weighted(start, start + len(rows)):
             quants.encode_rows(rows[part], self.type, out[part], imatrix=weights)
         return out
+
+    def _refuse(self, rows: Floats, start: int) -> NoReturn:
+        row, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(rows)))
+        raise ValueTypeError(
+            f"tensor {self.tensor.name!r} holds {rows[row, column]} in row {start + row}, column "
+            f"{column}, which {self.type} cannot",
+            remedy="The model is damaged, llama.cpp refuses it too: get it again, or keep the "
+            "tensor in its type",
+        )
 
     def _weighted(self, start: int, stop: int) -> Iterator[tuple[slice, Floats | None]]:
         """Yield parts of rows `start` to `stop`, counted from `start`, and the weights of each."""
@@ -147,7 +159,7 @@ class Retyped:
         if weights is None or weights.ndim == 1:
             yield slice(0, stop - start), weights
             return
-        per_matrix = self.tensor.shape[-2]
+        per_matrix = max(self.tensor.shape[-2], 1)
         for matrix in range(start // per_matrix, -(-stop // per_matrix)):
             first, last = matrix * per_matrix, (matrix + 1) * per_matrix
             part = slice(max(first, start) - start, min(last, stop) - start)
