@@ -6,7 +6,9 @@ Source: `collect_imatrix` and `compute_imatrix` in llama.cpp's `tools/imatrix/im
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import GGUFError, ValueTypeError
-from ggufkit.imatrix import CHUNK_SIZE, Counts, Entry, Floats, Imatrix
+from ggufkit.imatrix import CHUNK_SIZE, Counts, Entry, Floats, Imatrix, chunks_held
 from ggufkit.llama import F32, GraphTensor, Library, Session, library
 from ggufkit.machine import usable_cores
 from ggufkit.opening import open as open_model
@@ -164,31 +166,28 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     location = as_path(model)
     llama = library()
     open_model(location).close()  # says what is wrong, which llama.cpp would not survive
+    content = as_path(text).read_bytes().removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
     collector = _Collector(llama, process_output)
     with Session(
         location,
         length=context,
-        batch=batch if batch < context else sequences * context,
+        batch=batch,
         sequences=sequences,
         threads=threads or usable_cores(),
         watcher=collector,
         llama=llama,
     ) as session:
-        content = as_path(text).read_bytes().removesuffix(b"\n")
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
         groups = list(_groups(tokens, context, chunks, sequences))
         total = sum(map(len, groups))
-        done = 0
-        for group in groups:
+        for done, group in zip(itertools.accumulate(map(len, groups)), groups, strict=True):
             _read(session, group, batch)
-            done += len(group)
             if progress:
                 progress(done, total)
     entries = collector.entries()
-    most = max((int(entry.counts.max()) for entry in entries.values()), default=0)
-    return Imatrix(entries, (str(text),), most // context, context)
+    return Imatrix(entries, (os.fsdecode(text),), chunks_held(entries, context), context)
 
 
 def _groups(

@@ -180,8 +180,12 @@ def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Ima
             entries[name] = _sum(name, known, tokens, is_legacy=one.is_legacy) if known else tokens
     ordered = {name: _checked(entry, name) for name, entry in _sorted(entries)}
     datasets = tuple(itertools.chain.from_iterable(one.datasets for one in given))
-    most = max((int(entry.counts.max()) for entry in ordered.values()), default=0)
-    return Imatrix(ordered, datasets, most // size, size)
+    return Imatrix(ordered, datasets, chunks_held(ordered, size), size)
+
+
+def chunks_held(entries: Mapping[str, Entry], chunk_size: int) -> int:
+    """Return how many chunks the most used entry counts, which llama-imatrix calls all."""
+    return max((int(entry.counts.max()) for entry in entries.values()), default=0) // chunk_size
 
 
 def _as_bytes(text: str) -> bytes:
