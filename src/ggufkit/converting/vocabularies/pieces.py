@@ -21,6 +21,7 @@ _MAX_VARINT_BITS: Final = 70  # ten groups of seven
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE: Final = 3
+_VOCABULARY_SIZE, _BYTE_FALLBACK, _UNKNOWN_ID = 4, 35, 40
 _CHARSMAP, _ADD_PREFIX, _REMOVE_SPACES = 2, 3, 4
 
 Value = int | bytes
@@ -74,6 +75,45 @@ def parse_pieces(data: bytes, name: str) -> PieceModel:
         raise CheckpointError(
             f"{name} is no SentencePiece model: {error}", remedy="Fetch the file again"
         ) from None
+
+
+def dump_pieces(model: PieceModel) -> bytes:
+    """Return the model as the bytes of a file that SentencePiece loads."""
+    kinds = [piece.type for piece in model.pieces]
+    unknown = kinds.index(PieceType.UNKNOWN) if PieceType.UNKNOWN in kinds else 0
+    trainer = (
+        _field(_MODEL_TYPE, model.type)
+        + _field(_VOCABULARY_SIZE, len(model.pieces))
+        + _field(_BYTE_FALLBACK, PieceType.BYTE in kinds)
+        + _field(_UNKNOWN_ID, unknown)
+    )
+    normalizer = (
+        _field(_CHARSMAP, model.precompiled_charsmap)
+        + _field(_ADD_PREFIX, model.add_dummy_prefix)
+        + _field(_REMOVE_SPACES, model.remove_extra_whitespaces)
+    )
+    pieces = (_field(_PIECES, _piece_bytes(piece)) for piece in model.pieces)
+    return b"".join((*pieces, _field(_TRAINER, trainer), _field(_NORMALIZER, normalizer)))
+
+
+def _piece_bytes(piece: Piece) -> bytes:
+    score = _varint_bytes(_SCORE << 3 | _FIXED32) + struct.pack("<f", piece.score)
+    kind = b"" if piece.type == PieceType.NORMAL else _field(_TYPE, piece.type)
+    return _field(_PIECE, piece.text.encode()) + score + kind
+
+
+def _field(number: int, value: Value) -> bytes:
+    if isinstance(value, int):
+        return _varint_bytes(number << 3 | _VARINT) + _varint_bytes(value)
+    return _varint_bytes(number << 3 | _BYTES) + _varint_bytes(len(value)) + value
+
+
+def _varint_bytes(value: int) -> bytes:
+    groups = [value & 0x7F]
+    while value := value >> 7:
+        groups[-1] |= _SHORT_VARINT
+        groups.append(value & 0x7F)
+    return bytes(groups)
 
 
 def _model(data: bytes) -> PieceModel:

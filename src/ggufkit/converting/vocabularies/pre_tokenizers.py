@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -94,6 +94,7 @@ class PreTokenizer:
     ignores_merges: bool = False
     cleans_spaces: bool = True
     byte_level: bool = True
+    adds_bos: bool = False
 
 
 # Where several names mean the same, the first row is the one to choose.
@@ -102,12 +103,18 @@ PRE_TOKENIZERS: Final = (
     PreTokenizer("trillion", (_GPT2,), cleans_spaces=False),
     PreTokenizer("starcoder", (r"\p{N}", _GPT2)),
     PreTokenizer("smollm", (r"\p{N}", _GPT2), cleans_spaces=False),
-    PreTokenizer("llama-bpe", (_words(r"\p{N}{1,3}"),), ignores_merges=True),
+    PreTokenizer("llama-bpe", (_words(r"\p{N}{1,3}"),), ignores_merges=True, adds_bos=True),
     PreTokenizer("dbrx", (_words(r"\p{N}{1,3}"),)),
     PreTokenizer("qwen2", (_words(r"\p{N}"),), cleans_spaces=False),
     PreTokenizer("stablelm2", (_words(r"\p{N}"),)),
     PreTokenizer("gpt-4o", (_cased(r"\p{N}{1,3}", f"{_ENGLISH}?"),), cleans_spaces=False),
-    PreTokenizer("tekken", (_cased(r"\p{N}", ""),), ignores_merges=True, cleans_spaces=False),
+    PreTokenizer(
+        "tekken",
+        (_cased(r"\p{N}", ""),),
+        ignores_merges=True,
+        cleans_spaces=False,
+        adds_bos=True,
+    ),
     PreTokenizer(
         "qwen35",
         (_MARKED,),
@@ -125,6 +132,18 @@ PRE_TOKENIZERS: Final = (
         ),
         cleans_spaces=False,
     ),
+    PreTokenizer(
+        "deepseek-llm",
+        (
+            r"[\r\n]",
+            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
+            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+            r"\s+$",
+            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+            r"\p{N}+",
+        ),
+        cleans_spaces=False,
+    ),
     PreTokenizer("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
     PreTokenizer("bloom", (_BLOOM,)),
     PreTokenizer("viking", (_BLOOM, r"\p{N}"), cleans_spaces=False),
@@ -139,6 +158,38 @@ PRE_TOKENIZERS: Final = (
     PreTokenizer("superbpe", (r"\p{N}+", r"(?=(\d{3})+(?!\d))"), cleans_spaces=False),
     PreTokenizer("gemma4", (r"[^\n]+|[\n]+",), byte_level=False),
 )
+# What llama.cpp does for a name that it does not split by any rule of its own.
+_DEFAULT: Final = PreTokenizer(
+    DEFAULT, (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+)
+# Other names of rows above, and in what they differ from them.
+_ALIASES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    **dict.fromkeys(
+        (
+            *("phi-2", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0", "mellum", "modern-bert"),
+            *("jina-v1-en", "jina-v2-code", "roberta-bpe", "mpt", "olmo", "jais", "exaone4"),
+        ),
+        ("gpt-2", {}),
+    ),
+    "granite-docling": ("trillion", {}),
+    **dict.fromkeys(("refact", "codeshell", "exaone", "minerva-7b", "mellum2"), ("starcoder", {})),
+    "command-r": ("smollm", {}),
+    **dict.fromkeys(
+        ("falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"), ("llama-bpe", {})
+    ),
+    "smaug-bpe": ("dbrx", {}),
+    "chatglm-bpe": ("dbrx", {}),
+    "glm4": ("dbrx", {"ignores_merges": True}),
+    **dict.fromkeys(
+        ("deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"), ("qwen2", {})
+    ),
+    "megrez": ("stablelm2", {}),
+    **dict.fromkeys(("llama4", "kanana2", "talkie", "minimax-m2"), ("gpt-4o", {})),
+    "granite-embed-multi-97m": ("gpt-4o", {"ignores_merges": True}),
+    **dict.fromkeys(("joyai-llm", "hunyuan-dense", "hy_v4"), ("deepseek-v3", {})),
+    **dict.fromkeys(("poro-chat", "gpt3-finnish"), ("bloom", {})),
+    "bailingmoe2": ("bailingmoe", {}),
+}
 KNOWN: Final = frozenset({*PRE_NAMES.values(), *(row.name for row in PRE_TOKENIZERS), DEFAULT})
 
 
@@ -159,6 +210,14 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
         files.say(f"the tokenizer has {error}, which is not understood: its fingerprint is unknown")
         known = None
     return known or _by_rules(files, tokenizer)
+
+
+def rules_of_name(name: str) -> PreTokenizer | None:
+    """Return how the pre-tokenizer of that name splits a text, None where that is not known."""
+    rows = {row.name: row for row in (*PRE_TOKENIZERS, _DEFAULT)}
+    row, changes = _ALIASES.get(name, (name, {}))
+    found = rows.get(row)
+    return None if found is None or not found.byte_level else replace(found, **changes)
 
 
 def fingerprint(tokenizer: HubTokenizer) -> str:
