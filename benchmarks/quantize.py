@@ -5,7 +5,7 @@
 Every job is a process of its own, from its start to the file on disk; the page cache is warm. The
 model is made once: random weights of Llama's shape, 1.2 GiB as F16, with a real vocabulary. Printed
 are medians of wall time and of processor time, their ratios, and the peak of memory that a process
-has for itself. llama.cpp's output gives the types, and the outputs are compared byte by byte.
+has for itself; the outputs are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import ggufkit
 import llama_quantize
 import real
-from ggufkit.file_types import NUMBER_OF
-from ggufkit.sources import retyped
+from ggufkit.imatrix import Entry, Imatrix
 
-RECIPES = ("Q4_K_M", "Q5_K_M", "Q2_K", "Q6_K", "IQ4_XS", "Q8_0", "Q4_0")
+RECIPES = ("Q4_K_M", "Q5_K_M", "Q2_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XXS", "Q8_0", "Q4_0")
+WEIGHTED = ("IQ3_S", "IQ2_XXS")  # recipes that are given importance data
+IMATRIX, DATASET, CHUNKS = "imatrix.gguf", "random", 1
 LAYERS, WIDTH, HIDDEN, HEADS, SHARED_HEADS = 11, 2048, 5632, 32, 8
 
 
@@ -89,13 +90,25 @@ def shapes(tokens: int) -> Iterator[tuple[str, tuple[int, ...], Any]]:
     yield "output.weight", (tokens, WIDTH), np.float16
 
 
+def make_imatrix(model: Path, path: Path) -> None:
+    """Write importance data of every matrix."""
+    random = np.random.default_rng(2)
+    with ggufkit.open(model) as opened:
+        widths = {t.name: t.shape[-1] for t in opened.tensors.values() if len(t.shape) > 1}
+    entries = {
+        name: Entry(random.gamma(1, 1, (1, width)).astype(np.float32) * 512, np.array([512]))
+        for name, width in widths.items()
+    }
+    Imatrix(entries, (DATASET,), CHUNKS).save(path)
+
+
 def run_ggufkit(source: str, target: str, recipe: str, threads: int) -> None:
     """Quantize with ggufkit, here and now."""
-    like = Path(target).with_name(f"llama.cpp-{recipe}.gguf")
-    with ggufkit.open(source) as model, ggufkit.open(like) as pattern:
-        tensors = [retyped(model.tensors[name], t.type) for name, t in pattern.tensors.items()]
-        same = model.replace(metadata=pattern.metadata, tensors=tensors)
-        ggufkit.write(same, target, threads=threads)
+    imatrix = IMATRIX if recipe in WEIGHTED else None
+    with ggufkit.open(source) as model:
+        chosen = imatrix and Path(source).with_name(imatrix)
+        quantized = ggufkit.quantize(model, recipe, imatrix=chosen)
+        ggufkit.write(quantized, target, threads=threads)
 
 
 def run_llama_cpp(source: str, target: str, recipe: str, threads: int) -> None:
@@ -105,11 +118,18 @@ def run_llama_cpp(source: str, target: str, recipe: str, threads: int) -> None:
     silence = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_ignore)
     library.llama_log_set(silence, None)
     chosen = library.llama_model_quantize_default_params()
-    chosen.file_type = NUMBER_OF[recipe]
+    asked: dict[str, Any] = {"recipe": recipe, "weights": {}}
+    if recipe in WEIGHTED:
+        path = Path(source).with_name(IMATRIX)
+        imatrix = Imatrix.open(path)
+        asked["weights"] = {name: imatrix.weights(name) for name in imatrix.entries}
+        asked["imatrix_keys"] = {"file": str(path), "dataset": DATASET, "chunks": CHUNKS}
+    alive = llama_quantize._fill(chosen, asked)  # noqa: SLF001 (the tests' own)
     chosen.threads = threads
     begin = time.perf_counter(), time.process_time()
     failed = library.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(chosen))
     print(time.perf_counter() - begin[0], time.process_time() - begin[1])
+    del alive
     sys.exit(failed)
 
 
@@ -201,6 +221,8 @@ def main() -> None:
     source = options.folder / "llama-f16.gguf"
     if not source.exists():
         make_model(source)
+    if not (options.folder / IMATRIX).exists():
+        make_imatrix(source, options.folder / IMATRIX)
     warm(source)
     print(f"{source.stat().st_size / 2**30:.2f} GiB of F16, {options.threads} threads, wall and")
     print("processor seconds, and MiB of memory, of llama.cpp and of ggufkit")
