@@ -130,6 +130,20 @@ def test_legacy_file_holds_means_times_chunks(matrix, tmp_path):
     )
 
 
+def test_legacy_bytes_are_those_of_llama_imatrix(matrix, tmp_path):
+    chunks, seen = np.float32(2), matrix.entries[EXPERTS].counts[:, np.newaxis].astype(np.float32)
+    experts = matrix.entries[EXPERTS].sums / np.where(seen > 0, seen, 1)
+    experts[1] = 1
+    expected = legacy(
+        [
+            (DENSE.encode(), 2, matrix.entries[DENSE].sums[0] / np.float32(1024) * chunks),
+            (EXPERTS.encode(), 2, (experts * chunks).reshape(-1)),
+        ],
+        struct.pack("<ii", 2, 5) + b"b.txt",
+    )
+    assert matrix.save(tmp_path / "x.dat").read_bytes() == expected
+
+
 def test_legacy_file_leaves_out_what_no_token_reached(tmp_path):
     matrix = Imatrix({"a": entry([0, 0]), "b": entry([3])}, (), 1)
     assert list(Imatrix.open(matrix.save(tmp_path / "x.dat")).entries) == ["b"]

@@ -38,7 +38,7 @@ CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context, which legacy
 MAX_COUNT: Final = 2**48  # tokens, far beyond any text: sums of a few still fit 64 bits
 MAX_INT32: Final = 2**31 - 1
 MAX_LEGACY_NAME: Final = 4096  # bytes: far beyond any name; a larger length is a lie
-MAX_EXPERTS_AXES: Final = 3
+STACK_AXES: Final = 3  # of a tensor that stacks experts
 SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
 TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
@@ -80,8 +80,8 @@ class Imatrix:
     def open(cls, path: AnyPath) -> Imatrix:
         """Read a GGUF or legacy file, whichever it is.
 
-        Raises a FormatError (a ValueError) for what is neither or is damaged, and for values that
-        are not finite, which llama-quantize refuses; OSError as the builtin `open` does.
+        Raises a FormatError (a ValueError) for what is neither, is damaged, or holds values that
+        are not finite; OSError as the builtin `open` does.
         """
         location = as_path(path)
         file = MappedFile(location)
@@ -129,9 +129,8 @@ class Imatrix:
     def save(self, path: AnyPath, format: str | None = None) -> Path:
         """Write the file that llama-imatrix would write, whole or not at all; return its path.
 
-        `format` is "gguf" or "dat"; by default the name ending in .dat asks for the legacy form.
-        Entries of a legacy file are turned into sums first, as `merge` does. Raises as
-        `ggufkit.write` does.
+        `format` is "gguf" or "dat"; by default a name ending in .dat asks for the legacy form.
+        Legacy entries are turned into sums first, as `merge` does. Raises as `ggufkit.write` does.
         """
         target = as_path(path)
         chosen = format or ("dat" if target.suffix == ".dat" else "gguf")
@@ -146,11 +145,10 @@ class Imatrix:
 
 
 def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
-    width = rows_and_width(shape)[1]
-    experts = shape[-MAX_EXPERTS_AXES] if len(shape) >= MAX_EXPERTS_AXES else 1
+    width, is_stack = rows_and_width(shape)[1], len(shape) >= STACK_AXES
+    experts = shape[-STACK_AXES] if is_stack else 1
     if means.size == width * experts:
-        flat = means.reshape(experts, width)
-        return flat if len(shape) >= MAX_EXPERTS_AXES else flat[0]
+        return means.reshape((experts, width) if is_stack else width)
     if name in TOKEN_EMBEDDINGS:
         return None
     raise ShapeError(
@@ -328,10 +326,6 @@ class _Reader:
         self.path = path
         self.at = 0
 
-    @property
-    def is_done(self) -> bool:
-        return self.at >= len(self.data)
-
     def int32(self) -> int:
         number: int = struct.unpack("<i", self.take(4, "a number"))[0]
         return number
@@ -365,9 +359,9 @@ def _read_legacy(data: Data, path: str) -> Imatrix:
     if count < 1:
         raise reader.wrong(f"there cannot be {count} entries", 0)
     entries = dict(_legacy_entry(reader) for _ in range(count))
-    chunk_count = 0 if reader.is_done else reader.int32()
+    chunk_count = reader.int32() if reader.at < len(data) else 0
     datasets: tuple[str, ...] = ()
-    if not reader.is_done:
+    if reader.at < len(data):
         size = reader.int32()
         datasets = (reader.text(size, "the name of the dataset"),) if size > 0 else ()
     return Imatrix(entries, datasets, max(chunk_count, 0), chunk_size=0, is_legacy=True)
