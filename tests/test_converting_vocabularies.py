@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -221,6 +222,19 @@ def test_missing_tokenizer_is_an_error_with_a_remedy(tmp_path):
 def test_tokenizer_of_the_wrong_form_is_a_typed_error(tmp_path, tokenizer):
     with pytest.raises(CheckpointError):
         vocabulary(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
+
+
+def test_rules_nested_too_deep_are_a_typed_error(tmp_path):
+    deep = '{"type": "Sequence", "normalizers": [' * 480 + "{}" + "]}" * 480
+    tokenizer = json.dumps(bpe())[:-1] + f', "normalizer": {deep}' + "}"
+    checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
+    recursion = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        with pytest.raises(CheckpointError):
+            vocabulary(checkpoint, "bpe")
+    finally:
+        sys.setrecursionlimit(recursion)
 
 
 # Special tokens.

@@ -16,6 +16,16 @@ from ggufkit.converting.vocabularies.files import Say, TokenizerFiles
 from ggufkit.errors import CheckpointError, GGUFError
 from ggufkit.values import Value
 
+# What reading JSON of another form than expected comes to, nested too deep included.
+_MISFORMED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 Kind = Callable[[TokenizerFiles, Entries], None]
 
 
@@ -39,7 +49,7 @@ def vocabulary(
         KINDS[kind](files, entries)
     except GGUFError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except _MISFORMED as error:
         what = f"{error.__class__.__name__}: {error}"
         raise CheckpointError(
             f"the tokenizer files in {checkpoint.folder} contradict their format ({what})",
