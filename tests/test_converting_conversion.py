@@ -235,6 +235,12 @@ def test_what_is_skipped_is_said(convert):
     assert any("rotary_emb.inv_freq" in line for line in said)
 
 
+def test_skipped_names_may_hold_a_field(convert, arch):
+    own = ARCH.replace("vocabulary", 'skip = ["model.layers.{num_hidden_layers}.*"]\nvocabulary')
+    (arch[0] / "plain.toml").write_text(own)
+    assert len(convert(whole() | layer(2)).tensors) == 20
+
+
 def test_llama3_frequencies_come_first(convert):
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 64}  # fmt: skip

@@ -58,9 +58,10 @@ def place(tensors: Iterable[Tensor], facts: Facts) -> Placement:
     index = Index(facts.architecture.rules)
     heaps: dict[str, Heap] = {}
     done = Placement()
+    skip = [_with_fields(pattern, facts) for pattern in facts.architecture.skip]
     for position, tensor in enumerate(tensors):
         name = _renamed(tensor.name, facts)
-        if any(fnmatchcase(name, pattern) for pattern in facts.architecture.skip):
+        if any(fnmatchcase(name, pattern) for pattern in skip):
             done.skipped.append(tensor.name)
             continue
         placed = index.place(name)
@@ -92,7 +93,11 @@ def _renamed(name: str, facts: Facts) -> str:
 def _target_name(placed: Placed, target: Target, facts: Facts) -> str:
     """Return the name of a target with its numbers, and with the fields that it names."""
     name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
-    return re.sub(r"\{(\w+)\}", lambda found: str(facts.lookup(found[1])), name)
+    return _with_fields(name, facts)
+
+
+def _with_fields(text: str, facts: Facts) -> str:
+    return re.sub(r"\{(\w+)\}", lambda found: str(facts.lookup(found[1])), text)
 
 
 def _arrive(
