@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+from ggufkit import _native, opening
 from ggufkit.errors import FormatError, NotGGUFError, ShardError, TruncatedError
 from spelled import Info, Spelling
 
@@ -326,3 +328,90 @@ def test_large_set_opens(tmp_path):
     with ggufkit.open(tmp_path / "m-00150-of-00300.gguf") as model:
         assert len(model.tensors) == 300
         assert model.tensors["t299"].numpy().tolist() == [[0.0], [1.0]]
+
+
+# Files that change under the reader. A signal would end the process, so each has its own.
+
+CUT = """
+import os, sys
+import ggufkit
+from ggufkit import opening
+path, size = sys.argv[1], int(sys.argv[2])
+parse = opening.parse
+def cut_and_parse(data, nbytes):
+    os.truncate(path, size)
+    return parse(data, nbytes)
+if sys.argv[3] == "scanned":
+    opening.parse = cut_and_parse
+try:
+    model = ggufkit.open(path)
+    kept = model.tensors["t"].raw()
+    words = model.metadata["words"]
+    os.truncate(path, size)
+    reads = (words.tolist, lambda: words[9999], model.tensors["t"].raw, model.tensors["t"].numpy,
+             lambda: model.metadata.encode(ggufkit.values.CANONICAL))
+    for read in reads:
+        try:
+            print(read())
+        except ggufkit.FormatError as error:
+            assert "while in use" in str(error), error
+    assert kept[-1, -1] == 0
+except ggufkit.FormatError as error:
+    assert "changed while in use" in str(error), error
+"""
+guarded = pytest.mark.skipif(not hasattr(_native, "Guard"), reason="maps are not guarded here")
+
+
+@guarded
+@pytest.mark.parametrize("size", [0, 10, 5000, 100_000])
+@pytest.mark.parametrize("when", ["scanned", "opened"])
+def test_file_cut_while_it_is_mapped_is_an_error_and_no_signal(tmp_path, when, size):
+    path = tmp_path / "model.gguf"
+    tensors = {"t": np.ones((64, 4096), np.float32)}
+    ggufkit.save(path, tensors, {"words": [f"word {n}" for n in range(10_000)]})
+    command = [sys.executable, "-c", CUT, str(path), str(size), when]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@guarded
+def test_bus_error_of_others_still_ends_the_process(tmp_path):
+    path = tmp_path / "model.gguf"
+    ggufkit.save(path, {"t": np.ones(8, np.float32)})
+    code = "import os, sys, ggufkit; ggufkit.open(sys.argv[1]); os.kill(os.getpid(), 7)"
+    code = code.replace("7", str(int(signal.SIGBUS)))
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -signal.SIGBUS
+
+
+@posix
+def test_set_of_more_shards_than_files_may_be_open_at_first_opens(tmp_path):
+    code = """
+import resource, sys
+import numpy as np
+import ggufkit
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+tensors = {f"t{n}": np.full(8, n, "f4") for n in range(100)}
+paths = ggufkit.save(sys.argv[1] + "/set.gguf", tensors, shard_tensors=1)
+with ggufkit.open(sys.argv[1]) as model:
+    ggufkit.write(model, sys.argv[1] + "/one.gguf")
+print(len(paths), ggufkit.open(sys.argv[1] + "/one.gguf").tensors["t99"].numpy()[7])
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("100 99.0\n", "")
+
+
+def test_tensors_are_made_once_and_when_asked_for(tmp_path, monkeypatch):
+    write_set(tmp_path)
+    made = []
+    make = opening._tensor
+    monkeypatch.setattr(opening, "_tensor", lambda *place: made.append(place) or make(*place))
+    with ggufkit.open(tmp_path) as model:
+        assert list(model.tensors) == ["t0", "t1", "t2"]
+        assert "t2" in model.tensors
+        assert not made
+        assert model.tensors["t1"] is model.tensors["t1"]
+        assert len(made) == 1
+        assert_is_the_set(model)

@@ -55,6 +55,10 @@ def values(header):
 # What a header tells.
 
 
+def rows(header):
+    return [header.places.tensor(index) for index in range(len(header.places.starts))]
+
+
 @pytest.mark.parametrize(("version", "mark"), TWINS)
 def test_every_version_and_byte_order_holds_the_same(version, mark):
     pairs = (*unusual.every_type(), unusual.nested_text())
@@ -63,7 +67,7 @@ def test_every_version_and_byte_order_holds_the_same(version, mark):
     assert not errors(twin)
     assert (twin.version, twin.byte_order) == (version, {"<": "little", ">": "big"}[mark])
     assert values(twin) == values(plain)
-    assert list(twin.places.tensors()) == list(plain.places.tensors())
+    assert rows(twin) == rows(plain)
 
 
 def test_all_13_value_types_are_told_apart():
@@ -75,8 +79,8 @@ def test_all_13_value_types_are_told_apart():
 
 def test_places_follow_from_shapes_types_and_offsets():
     header = parsed(Forge(infos=(*INFOS, tensor("third", 32, 2, type=8))))
-    rows = [(name, str(kind), *row) for name, kind, *row in header.places.tensors()]
-    assert rows == [
+    found = [(name, str(kind), *row) for name, kind, *row in rows(header)]
+    assert found == [
         ("first", "F32", (2, 8), 0, 64, 32),
         ("second", "I8", (3,), 64, 3, 3),
         ("third", "Q8_0", (2, 32), 96, 68, 34),

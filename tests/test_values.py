@@ -318,7 +318,7 @@ def test_shut_map_is_read_no_more(mapped):
         strings.tolist,
         lambda: strings.encoded(CANONICAL),
         lambda: arrays[0],
-        lambda: view(mapped),
+        view(mapped).__enter__,
     ):
         with pytest.raises(ClosedError, match="closed before"):
             use()

@@ -107,7 +107,8 @@ def _check_part(part: Part) -> Iterator[Finding]:
     for key, entry in header.entries.items():
         _about_text(key, entry.decode(), entry.value_at, findings)
     if not _is_broken(part):
-        _about_padding(header, part.file.data, findings)
+        with part.file.unchanged():
+            _about_padding(header, part.file.data, findings)
         _about_end(header, findings)
     for each in (*header.findings, *findings.all()):
         yield each.at(str(part.file.path))

@@ -43,8 +43,9 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
     """
     file = MappedFile(resolve(Path(path)))
     try:
-        header = parse(file.data, file.nbytes)
-        fields = list(_Map(file, header).fields()) if file.nbytes else []
+        with file.unchanged():
+            header = parse(file.data, file.nbytes)
+            fields = list(_Map(file, header).fields()) if file.nbytes else []
     finally:
         file.close()
     return fields, tuple(found.at(str(path)) for found in header.findings)

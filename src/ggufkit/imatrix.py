@@ -86,8 +86,9 @@ class Imatrix:
         location = as_path(path)
         file = MappedFile(location)
         try:
-            is_gguf = bytes(file.data[: len(MAGIC)]) == MAGIC
-            found = None if is_gguf else _read_legacy(file.data, str(location))
+            with file.unchanged():
+                is_gguf = bytes(file.data[: len(MAGIC)]) == MAGIC
+                found = None if is_gguf else _read_legacy(file.data, str(location))
         finally:
             file.close()
         return replace(found or _read_gguf(location), path=location)

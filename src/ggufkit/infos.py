@@ -216,11 +216,12 @@ class Places:
         sizes, row_bytes = _sizes(infos.table, room)
         return cls(infos, room, starts, list(map(add, starts, sizes)), sizes, row_bytes)
 
-    def tensors(self) -> Iterator[tuple[str, TensorType, tuple[int, ...], int, int, int]]:
-        """Yield name, type, shape (in NumPy order), start, bytes and bytes per row of each."""
-        types = self.infos.types()
-        columns = (types, self.infos.shapes, self.starts, self.sizes, self.row_bytes)
-        return zip(self.infos.names, *columns, strict=True)
+    def tensor(self, index: int) -> tuple[str, TensorType, tuple[int, ...], int, int, int]:
+        """Return name, type, shape (in NumPy order), start, bytes and bytes per row of one."""
+        infos = self.infos
+        kind = tensor_type(int(infos.table["type"][index]))
+        place = (self.starts[index], self.sizes[index], self.row_bytes[index])
+        return infos.names[index], kind, infos.shapes[index], *place
 
     @functools.cached_property
     def end(self) -> int:

@@ -48,7 +48,8 @@ class Encoded:
     def bytes(self, layout: Layout) -> bytes:
         """Return the bytes in `layout`: copied as they are where they lie in it already."""
         if layout == self.layout:
-            return bytes(view(self.data)[self.start : self.end])
+            with view(self.data) as raw:
+                return bytes(raw[self.start : self.end])
         return encode(self.decode(), layout)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -147,11 +147,11 @@ class Tensor:
                 f"tensor {self.name!r} is of type {self.type}, which cannot be decoded",
                 remedy="`raw()` gives its bytes",
             )
-        data = self._bytes()
         if self.type.dtype is None:
-            rows = data.reshape(self.rows, self.row_bytes)
+            rows = self.source.read(0, self.rows)
             native = to_byte_order(rows, self.type, self.source.byte_order, "little")
             return quants.dequantize(native, self.type).reshape(self.shape)
+        data = self._bytes()
         mark = "<" if self.source.byte_order == "little" else ">"
         array = data.view(mark + self.type.dtype).reshape(self.shape)
         return array.astype(self.type.dtype, copy=False)
@@ -246,26 +246,42 @@ class _Columns:
 
 
 class Tensors(Mapping[str, Tensor]):
-    """The tensors of a model by name, in file order."""
+    """The tensors of a model by name, in file order.
 
-    __slots__ = ("_by_name",)
+    Those of an opened file are made when they are asked for.
+    """
+
+    __slots__ = ("_by_name", "_make")
+    _make: Callable[[int], Tensor]  # from the numbers that `lying` has in the place of tensors
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         """Take tensors in order; a name that stands twice raises ShapeError."""
-        self._by_name: dict[str, Tensor] = {}
+        self._by_name: dict[str, Tensor | int] = {}
         for tensor in tensors:
             if tensor.name in self._by_name:
                 raise ShapeError(f"two tensors have the name {tensor.name!r}")
             self._by_name[tensor.name] = tensor
 
+    @classmethod
+    def lying(cls, names: Iterable[str], make: Callable[[int], Tensor]) -> Tensors:
+        """Return tensors of different `names`, of which `make` makes one from its number."""
+        tensors = cls()
+        tensors._by_name = {name: number for number, name in enumerate(names)}
+        tensors._make = make
+        return tensors
+
     def __getitem__(self, name: str) -> Tensor:
         """Return a tensor; an unknown name raises MissingTensorError with the nearest one."""
         try:
-            return self._by_name[name]
+            found = self._by_name[name]
         except KeyError:
             near = difflib.get_close_matches(str(name), self._by_name, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
             raise MissingTensorError(f"there is no tensor {name!r}", remedy=remedy) from None
+        if isinstance(found, Tensor):
+            return found
+        made = self._by_name[name] = self._make(found)
+        return made
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +84,8 @@ def map_part(path: Path) -> Part:
     """
     journal.settle(journal.real(path))
     file = MappedFile(path)
-    return Part(file, parse(file.data, file.nbytes))
+    with file.unchanged():
+        return Part(file, parse(file.data, file.nbytes))
 
 
 def _opened(path: Path, opened: contextlib.ExitStack) -> Part:
@@ -181,7 +184,7 @@ def model_of(parts: list[Part]) -> Model:
     )
     return Model(
         metadata,
-        Tensors(tensor for part in parts for tensor in _tensors(part)),
+        _tensors(parts),
         version=head.version,
         byte_order=head.byte_order,
         files=files,
@@ -189,8 +192,21 @@ def model_of(parts: list[Part]) -> Model:
     )
 
 
-def _tensors(part: Part) -> Iterator[Tensor]:
-    file, order, data_offset = part.file, part.header.byte_order, part.header.data_offset
-    for name, kind, shape, start, nbytes, row_bytes in part.header.places.tensors():
-        source = FileSource(file, data_offset + start, nbytes, row_bytes, order)
-        yield Tensor(name, kind, shape, nbytes, source)
+def _tensors(parts: list[Part]) -> Tensors:
+    """Return the tensors of all parts, none of which is made before it is asked for."""
+    infos = [part.header.places.infos for part in parts]
+    ends = list(accumulate(len(each.names) for each in infos))
+
+    def make(number: int) -> Tensor:
+        place = bisect.bisect_right(ends, number)
+        return _tensor(parts[place], number - ends[place] + len(infos[place].names))
+
+    return Tensors.lying(chain.from_iterable(each.names for each in infos), make)
+
+
+def _tensor(part: Part, index: int) -> Tensor:
+    header = part.header
+    name, kind, shape, start, nbytes, row_bytes = header.places.tensor(index)
+    offset = header.data_offset + start
+    source = FileSource(part.file, offset, nbytes, row_bytes, header.byte_order)
+    return Tensor(name, kind, shape, nbytes, source)

@@ -18,7 +18,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,14 @@ from ggufkit.errors import ClosedError, FormatError, OutputError
 from ggufkit.values import Data, MappedBytes
 
 Bytes = npt.NDArray[np.uint8]
+T = TypeVar("T")
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
 ATTEMPTS: Final = 100  # others may sweep, or begin the same output, between any two calls
 MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
 HEAD_BYTES: Final = 1 << 20  # of a file tell it from others: the metadata, mostly
+MANY_FILES: Final = 10240  # open at once: the most that macOS allows
 REOPENED: Final = 64  # files that travelled here are kept open, for they come again
 _BINARY: Final = getattr(os, "O_BINARY", 0)
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY
@@ -57,6 +59,12 @@ except ImportError:  # Windows
 else:
     fcntl = _fcntl
 try:
+    import resource as _resource
+except ImportError:  # Windows
+    resource: Any = None
+else:
+    resource = _resource
+try:
     import msvcrt as _msvcrt
 except ImportError:  # anything else
     msvcrt: Any = None
@@ -70,6 +78,33 @@ def as_path(path: AnyPath) -> Path:
     if not name:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return Path(name)
+
+
+def with_descriptors(act: Callable[[], T]) -> T:
+    """Return what `act` opens, with more open files than at first allowed if there must be.
+
+    A set of shards takes two for each shard, and systems allow 256 or 1024 where nobody asks.
+    """
+    try:
+        return act()
+    except OSError as error:
+        if error.errno != errno.EMFILE or not _allow_descriptors():
+            raise
+    return act()
+
+
+def _allow_descriptors() -> bool:
+    """Take what the system would allow; say whether that is more than before."""
+    if resource is None:
+        return False
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+    if wanted <= before:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        return True
+    return False
 
 
 # Reading.
@@ -86,9 +121,10 @@ class Identity(NamedTuple):
 class MappedFile:
     """A file that is open for reading and mapped into memory.
 
-    `view` looks into the map, which is free but deadly where the file is cut meanwhile; `read`
-    and `copy` go through the descriptor and notice when the file changes. All raise ClosedError
-    after `close`. A file that is replaced, renamed or deleted stays readable as it was.
+    `view` looks into the map, which is free, but reads as zeros where the file is cut afterwards;
+    `read` and `copy` go through the descriptor and notice when the file changes. What looks into
+    `data` does so inside `unchanged`. All raise ClosedError after `close`. A file that is replaced,
+    renamed or deleted stays readable as it was.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,19 +132,23 @@ class MappedFile:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | _BINARY)
+        self._descriptor = with_descriptors(lambda: os.open(path, os.O_RDONLY | _BINARY))
         self._release = weakref.finalize(self, os.close, self._descriptor)
         self._lock = threading.Lock()
         self._opened = os.fstat(self._descriptor)
         self.nbytes = self._opened.st_size
         self.data: Data = b""
         if self.nbytes:
-            self.data = MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
+            self.data = with_descriptors(self._map)
         self.closed = False
 
+    def _map(self) -> MappedBytes:
+        return MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
+
     def view(self, offset: int, nbytes: int) -> Bytes:
-        """Return a view of the map."""
-        self._require_open()
+        """Return a view of the map; FormatError if the file changed since it was opened."""
+        with self._borrowed():
+            pass
         if nbytes == 0:
             return np.empty(0, np.uint8)
         return np.frombuffer(self.data, np.uint8, nbytes, offset)
@@ -125,6 +165,17 @@ class MappedFile:
         with self._borrowed() as descriptor:
             copied = copy_at(descriptor, offset, target, target_offset, nbytes)
         self._require_same(is_same=copied == nbytes)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Let `data` be looked at; FormatError if the file changed since it was opened."""
+        try:
+            yield
+        finally:
+            with self._borrowed():
+                pass
+            if isinstance(self.data, MappedBytes):
+                self._require_same(is_same=self.data.is_whole)
 
     def __reduce__(self) -> tuple[Callable[..., MappedFile], tuple[str, Identity]]:
         """Travel as a path and as what tells whether the file found there is the same."""
@@ -165,7 +216,7 @@ class MappedFile:
         """Lend a descriptor of its own to each thread, that none reads from a number reused."""
         with self._lock:
             self._require_open()
-            descriptor = os.dup(self._descriptor)
+            descriptor = with_descriptors(lambda: os.dup(self._descriptor))
         try:
             yield descriptor
             now = os.fstat(descriptor)
@@ -357,7 +408,7 @@ class Staging:
     def _opened(self) -> int | None:
         """Open the file; None if another was in the way and is gone."""
         try:
-            return os.open(self.path, _NEW, 0o666)
+            return with_descriptors(lambda: os.open(self.path, _NEW, 0o666))
         except FileExistsError:
             if self.is_kept:
                 self.is_new = False
@@ -434,10 +485,12 @@ def sweep(folder: Path) -> None:
 def remove_leftover(path: Path) -> bool:
     """Remove a staging file unless a process holds it, and say whether it is gone."""
     try:
-        descriptor = os.open(path, _THERE)
+        descriptor = with_descriptors(lambda: os.open(path, _THERE))
     except FileNotFoundError:
         return True
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise
         return False
     try:
         if lock(descriptor) is not True:
@@ -481,7 +534,7 @@ def lock(descriptor: int) -> bool | None:
 def sync_folder(folder: Path) -> None:
     """Make renames in `folder` durable, where folders can be synced."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = with_descriptors(lambda: os.open(folder, os.O_RDONLY))
     except OSError:  # Windows
         return
     try:

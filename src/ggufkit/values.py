@@ -7,6 +7,7 @@ them know their GGUF type, so writing a value again gives the bytes it was read 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import operator
 import reprlib
@@ -19,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias, overload
 import numpy as np
 
 from ggufkit import _native
-from ggufkit.errors import ClosedError, ValueTypeError
+from ggufkit.errors import ClosedError, FormatError, ValueTypeError
 from ggufkit.types import VALUE_TYPES, ValueType
 
 Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
@@ -65,24 +66,52 @@ class Layout:
 CANONICAL: Final = Layout()
 
 
+# None on Windows, which keeps mapped files from being cut.
+_Guard: Final[Any] = getattr(_native, "Guard", None)
+
+
 class MappedBytes(mmap.mmap):
     """The mapped content of a file; `shut` when its model was closed.
 
     Closing cannot always unmap, for NumPy arrays may still look into the map. What is not decoded
-    yet must not depend on that.
+    yet must not depend on that. Where the file is cut meanwhile, the map reads as zeros instead of
+    ending the process, and `is_whole` says so.
     """
 
     shut = False
 
+    def __init__(self, *_: object, **__: object) -> None:
+        """Guard the map, which is made already."""
+        self.guard = _Guard(self) if _Guard else None
 
-def view(data: Data) -> memoryview:
-    """Return a view of the bytes; ClosedError when their model was closed."""
-    if isinstance(data, MappedBytes) and data.shut:
+    @property
+    def is_whole(self) -> bool:
+        """Whether all bytes could be read since, and are still there."""
+        return self.size() >= len(self) and not (self.guard and self.guard.lost)
+
+
+@contextlib.contextmanager
+def view(data: Data) -> Iterator[memoryview]:
+    """Lend a view of the bytes.
+
+    Raises ClosedError when their model was closed, FormatError if their file was cut meanwhile.
+    """
+    if not isinstance(data, MappedBytes):
+        yield memoryview(data)
+        return
+    if data.shut:
         raise ClosedError(
             "the model was closed before this value was read",
             remedy="Read what you need first; `tolist()` decodes a whole array",
         )
-    return memoryview(data)
+    try:
+        yield memoryview(data)
+    finally:
+        if not data.is_whole:
+            raise FormatError(
+                "the file of this value was cut short while in use",
+                remedy="Run again and leave the input alone meanwhile",
+            )
 
 
 class _Packed(Sequence[Any]):
@@ -104,7 +133,8 @@ class _Packed(Sequence[Any]):
     def encoded(self, layout: Layout) -> bytes:
         """Return the elements' bytes in `layout`; untouched ones are copied as they are."""
         if layout == self._layout:
-            return bytes(view(self._data)[self._at : self._end])
+            with view(self._data) as raw:
+                return bytes(raw[self._at : self._end])
         return self._recoded(layout)
 
     @abstractmethod
@@ -182,7 +212,8 @@ class Strings(_Packed):
         places = self._places()
         position = self._position(index)
         start = int(places[position]) + self._layout.count_bytes
-        return bytes(view(self._data)[start : int(places[position + 1])])
+        with view(self._data) as raw:
+            return bytes(raw[start : int(places[position + 1])])
 
     def longest(self) -> int:
         """Return the bytes of the longest item, 0 if there is none."""
@@ -192,9 +223,9 @@ class Strings(_Packed):
 
     def first_invalid(self) -> int | None:
         """Return the index of the first item that is not UTF-8, None if all are."""
-        index = _native.utf8_problem(
-            view(self._data), self._at, self._count, self._layout.wide, self._big
-        )
+        wide = self._layout.wide
+        with view(self._data) as raw:
+            index = _native.utf8_problem(raw, self._at, self._count, wide, self._big)
         return None if index < 0 else index
 
     def tolist(self) -> list[str]:
@@ -204,10 +235,10 @@ class Strings(_Packed):
     def _places(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return where each item begins, and where the last one ends."""
         if self._index is None:
-            data, wide = view(self._data), self._layout.wide
-            self._index = np.frombuffer(
-                _native.string_index(data, self._at, self._count, wide, self._big), "u8"
-            )
+            wide = self._layout.wide
+            with view(self._data) as raw:
+                places = _native.string_index(raw, self._at, self._count, wide, self._big)
+            self._index = np.frombuffer(places, "u8")
         return self._index
 
     @property
@@ -220,7 +251,8 @@ class Strings(_Packed):
         if start and self._index is None:
             self.raw(start)
         at = self._at if start == 0 or self._index is None else int(self._index[start])
-        return _native.strings(view(self._data), at, stop - start, self._layout.wide, self._big)
+        with view(self._data) as raw:
+            return _native.strings(raw, at, stop - start, self._layout.wide, self._big)
 
     def _recoded(self, layout: Layout) -> bytes:
         return b"".join(encode_string(item, layout) for item in self)
@@ -255,13 +287,9 @@ class Arrays(_Packed):
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._count))]
         if self._index is None:
-            records = _native.array_index(
-                view(self._data),
-                self._at,
-                self._count,
-                self._layout.wide,
-                self._layout.byte_order == "big",
-            )
+            wide, big = self._layout.wide, self._layout.byte_order == "big"
+            with view(self._data) as raw:
+                records = _native.array_index(raw, self._at, self._count, wide, big)
             self._index = np.frombuffer(records, INNER_ARRAY)
         kind, _, count, at, end = self._index[self._position(index)].tolist()
         return decode_array(self._data, VALUE_TYPES[kind], count, at, end, self._layout)
@@ -307,13 +335,13 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 
 def decode_scalar(data: Data, kind: ValueType, at: int, end: int, layout: Layout) -> Value:
     """Return the scalar of type `kind` that lies in `data[at:end]`."""
-    if kind is ValueType.STRING:
-        raw = bytes(view(data)[at + layout.count_bytes : end])
-        return raw.decode("utf-8", "surrogateescape")
-    if kind is ValueType.BOOL:
-        return view(data)[at] != 0
-    number: np.generic = np.frombuffer(view(data), f"{layout.mark}{kind.dtype}", 1, at)[0]
-    return number
+    with view(data) as raw:
+        if kind is ValueType.STRING:
+            return bytes(raw[at + layout.count_bytes : end]).decode("utf-8", "surrogateescape")
+        if kind is ValueType.BOOL:
+            return raw[at] != 0
+        number: np.generic = np.frombuffer(raw, f"{layout.mark}{kind.dtype}", 1, at)[0]
+        return number
 
 
 def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
@@ -327,7 +355,8 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
     dtype = np.dtype(f"{layout.mark}{kind.dtype}")
     if count == 0:
         return np.empty(0, dtype)
-    array = np.frombuffer(view(data), dtype, count, at)
+    with view(data) as raw:
+        array = np.frombuffer(raw, dtype, count, at)
     array.flags.writeable = False
     return array
 

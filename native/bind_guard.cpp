@@ -1,0 +1,35 @@
+// Python's door to guarded maps.
+#include <nanobind/nanobind.h>
+
+#include "guard.hpp"
+
+namespace nb = nanobind;
+
+#if defined(__unix__) || defined(__APPLE__)
+
+namespace {
+
+// Keeps no view of `data`, which could not be closed otherwise: whoever maps lets go of both.
+ggufkit::Guard *guard(nb::handle data) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    const void *begin = view.buf;
+    const size_t size = static_cast<size_t>(view.len);
+    PyBuffer_Release(&view);
+    return new ggufkit::Guard(begin, size);
+}
+
+}  // namespace
+
+void bind_guard(nb::module_ &module) {
+    using namespace nb::literals;
+    nb::class_<ggufkit::Guard>(module, "Guard", "Zeros, and no signal, where a mapped file was cut.")
+        .def(nb::new_(&guard), "data"_a)
+        .def_prop_ro("lost", &ggufkit::Guard::lost, "Whether bytes were missed since.");
+}
+
+#else
+
+void bind_guard(nb::module_ &) {}
+
+#endif
