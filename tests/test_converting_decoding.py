@@ -104,7 +104,7 @@ def test_scales_of_activations_are_left_out_and_named(tmp_path):
 @pytest.mark.parametrize(
     ("held", "said", "told"),
     [
-        ({}, {"quant_method": "awq"}, "awq"),
+        ({}, {"quant_method": "hqq"}, "hqq"),
         ({}, {"quant_method": ["fp8"]}, "cannot be decoded"),
         ({}, {"quant_method": "compressed-tensors", "format": "int-quantized"}, "int-quantized"),
         ({"w_scale_inv": np.ones(1, np.float32)}, {"quant_method": "fp8"}, "not there"),

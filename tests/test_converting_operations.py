@@ -116,12 +116,14 @@ def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
         assert made.source.span is not None
 
 
-def test_transposed_matrix_is_let_go_when_all_rows_were_read():
-    made = operations.transpose(from_array("x", numbers(6, 4)))
-    made.source.read(0, 3)
-    assert made.source.kept
-    made.source.read(3, 4)
-    assert not made.source.kept
+def test_transposed_matrices_read_last_are_kept_and_those_before_let_go(monkeypatch):
+    monkeypatch.setattr(operations, "KEPT_BYTES", 0)
+    count = operations.KEPT_ARRAYS + 1
+    made = [operations.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
+    wanted = [tensor.numpy().copy() for tensor in made]
+    assert [bool(tensor.source.kept) for tensor in made] == [False] + [True] * (count - 1)
+    assert np.array_equal(made[0].numpy(), wanted[0])
+    assert [bool(tensor.source.kept) for tensor in made[:2]] == [True, False]
 
 
 def test_stacking_tensors_that_differ_is_refused():

@@ -215,6 +215,47 @@ CHANNELS = FP8_NAMES | {
     "model.layers.{i}.mlp.up_proj.weight_scale": ((96, 1), "bfloat16"),
     "model.layers.{i}.mlp.down_proj.weight_scale": ((64, 1), "bfloat16"),
 }
+PACKED = {"self_attn.q_proj": (64, 64), "mlp.up_proj": (96, 64), "mlp.down_proj": (64, 96)}
+GROUP = 32
+
+
+def gptq(bits: int, **said: object) -> dict[str, Any]:
+    """Return a case of matrices packed down, a group of 32 columns in any order each."""
+    tensors = dict(LLAMA_NAMES)
+    for name, (rows, width) in PACKED.items():
+        stem = f"model.layers.{{i}}.{name}"
+        del tensors[f"{stem}.weight"]
+        tensors |= {
+            f"{stem}.qweight": ((width * bits // 32, rows), "words"),
+            f"{stem}.qzeros": ((width // GROUP, rows * bits // 32), "words"),
+            f"{stem}.scales": ((width // GROUP, rows), "float16"),
+            f"{stem}.g_idx": ((width,), "groups"),
+        }
+    method = {"quant_method": "gptq", "bits": bits, "group_size": GROUP, **said}
+    return {"vocabulary": "bytes", "tensors": tensors,
+            "config": LLAMA | {"quantization_config": method}}  # fmt: skip
+
+
+def pack_quantized(bits: int, *, zeros: bool) -> dict[str, Any]:
+    """Return a case of compressed-tensors' integers in groups of 32 columns."""
+    tensors, values = dict(LLAMA_NAMES), 32 // bits
+    for name, (rows, width) in PACKED.items():
+        stem = f"model.layers.{{i}}.{name}.weight"
+        del tensors[stem]
+        tensors |= {
+            f"{stem}_packed": ((rows, -(-width // values)), "words"),
+            f"{stem}_scale": ((rows, width // GROUP), "bfloat16"),
+            f"{stem}_shape": ((rows, width), "shape"),
+        }
+        if zeros:
+            tensors[f"{stem}_zero_point"] = ((-(-rows // values), width // GROUP), "words")
+    group = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": GROUP}
+    method = {"quant_method": "compressed-tensors", "format": "pack-quantized",
+              "config_groups": {"group_0": {"weights": group}}}  # fmt: skip
+    return {"vocabulary": "bytes", "tensors": tensors,
+            "config": LLAMA | {"quantization_config": method}}  # fmt: skip
+
+
 LLAMA = {**BASE, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5,
          "hidden_act": "silu"}  # fmt: skip
 RAW = {
@@ -233,6 +274,11 @@ RAW = {
             },
         },
     },
+    "llama-gptq-2": gptq(2, checkpoint_format="gptq_v2"),
+    "llama-gptq-4": gptq(4, desc_act=True),
+    "llama-gptq-8": gptq(8, checkpoint_format="gptq"),
+    "llama-packed-4": pack_quantized(4, zeros=True),
+    "llama-packed-8": pack_quantized(8, zeros=False),
     "gpt-oss-mxfp4": {
         "vocabulary": "bytes",
         "config": {
@@ -417,6 +463,12 @@ def random_tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         return torch.randint(0, 256, shape, dtype=torch.uint8)
     if dtype == "exponents":
         return torch.randint(110, 130, shape, dtype=torch.uint8)
+    if dtype == "words":
+        return torch.randint(-(2**31), 2**31, shape, dtype=torch.int32)
+    if dtype == "groups":
+        return (torch.randperm(*shape) // GROUP).to(torch.int32)
+    if dtype == "shape":
+        return torch.tensor(shape)
     return torch.randn(shape).to(getattr(torch, dtype))
 
 

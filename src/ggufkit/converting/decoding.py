@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.converting.operations import Floats, Made, read_floats, reshape
+from ggufkit.converting.packed import awq, gptq, pack_quantized
 from ggufkit.errors import CheckpointError
 from ggufkit.model import Bytes, Tensor
 from ggufkit.safetensors import F8_E4M3, F8_E5M2
@@ -140,11 +141,15 @@ def _fp8(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
 def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
     groups = said.get("config_groups")
     weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
-    if said.get("format") != "float-quantized" or len(weights) != 1 or not weights[0]:
+    form = said.get("format")
+    is_known = form in ("float-quantized", "pack-quantized")
+    if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
         raise CheckpointError(
-            f"compressed-tensors of the format {brief(said.get('format'))} cannot be decoded",
-            remedy="float-quantized with one group can",
+            f"compressed-tensors of the format {brief(form)} cannot be decoded",
+            remedy="float-quantized and pack-quantized with one group can",
         )
+    if form == "pack-quantized":
+        return Decoded(pack_quantized(held, weights[0]), [])
     return _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
 
 
@@ -187,7 +192,9 @@ def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
 
 
 _METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Decoded]]] = {
+    "awq": lambda held, said: Decoded(awq(held, said), []),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
+    "gptq": lambda held, said: Decoded(gptq(held, said), []),
     "mxfp4": _mxfp4,
 }

@@ -7,6 +7,8 @@ that a stack of many experts is never in memory whole.
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -24,6 +26,8 @@ from ggufkit.values import ByteOrder
 Floats = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
 
+KEPT_BYTES: Final = 256 << 20  # of arrays that had to be made whole
+KEPT_ARRAYS: Final = 3  # never fewer: codes, zeros and scales of one weight are read together
 NEAR: Final = 64  # rows between two wanted ones that are cheaper read than skipped
 
 
@@ -102,25 +106,49 @@ class Recut(Made):
         return data[begin - skipped : end - skipped].reshape(stop - start, self.row_bytes)
 
 
+class _Recent:
+    """The arrays made whole that were read last, those before them let go."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sizes: OrderedDict[weakref.ref[Whole], int] = OrderedDict()
+
+    def note(self, whole: Whole, nbytes: int) -> None:
+        """Take note that an array was read, and let go of what is beyond the limit."""
+        with self.lock:
+            place = weakref.ref(whole)
+            self.sizes[place] = nbytes
+            self.sizes.move_to_end(place)
+            while sum(self.sizes.values()) > KEPT_BYTES and len(self.sizes) > KEPT_ARRAYS:
+                oldest = self.sizes.popitem(last=False)[0]()
+                if oldest is not None:
+                    oldest.forget()
+
+
+_RECENT: Final = _Recent()
+
+
 @dataclass(frozen=True, eq=False)
 class Whole(Made):
-    """Rows of an array that can only be made whole: kept from the first read to the last."""
+    """Rows of an array that can only be made whole: kept while it is among the last read."""
 
     make: Callable[[], Bytes]
-    rows: int
     lock: threading.Lock = field(default_factory=threading.Lock)
-    kept: list[Any] = field(default_factory=list)
+    kept: list[Bytes] = field(default_factory=list)
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Return rows; the array is let go when as many rows were read as there are."""
+        """Return rows."""
         with self.lock:
             if not self.kept:
-                self.kept[:] = [self.make(), 0]
-            made: Bytes = self.kept[0]
-            self.kept[1] += stop - start
-            if self.kept[1] >= self.rows:
-                self.kept.clear()
+                self.kept.append(self.make())
+            made = self.kept[0]
+        _RECENT.note(self, made.nbytes)
         return made[start:stop]
+
+    def forget(self) -> None:
+        """Let the array go; the next read makes it again."""
+        with self.lock:
+            self.kept.clear()
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -192,7 +220,7 @@ def transpose(tensor: Tensor) -> Tensor:
             whole = np.ascontiguousarray(tensor.source.read(0, rows)).view(item)
             return np.ascontiguousarray(whole.T).view(np.uint8)
 
-        return Tensor.over(tensor.name, tensor.type, (width, rows), Whole(make, width))
+        return Tensor.over(tensor.name, tensor.type, (width, rows), Whole(make))
     each = [transpose(reshape(tensor[i : i + 1], tensor.shape[1:])) for i in range(outer[0])]
     return stack(tensor.name, each)
 
