@@ -96,6 +96,7 @@ class _ContextParameters(ctypes.Structure):
         ("type_v", c_int),
         ("abort_callback", c_void_p),
         ("abort_callback_data", c_void_p),
+        ("added", c_void_p),  # in no published header; it defaults to null
         ("embeddings", c_bool),
         ("offload_kqv", c_bool),
         ("no_perf", c_bool),
