@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ggufkit.converting.conversion import convert
     from ggufkit.editing import edit
     from ggufkit.errors import FormatError, GGUFError
+    from ggufkit.estimating import estimate
     from ggufkit.findings import Finding
     from ggufkit.hashing import hash  # noqa: A004 (the name users expect)
     from ggufkit.imatrix import Imatrix
@@ -58,6 +59,7 @@ _HOMES = {
     "name": "labelling",
     "edit": "editing",
     "edit_in_place": "patching",
+    "estimate": "estimating",
     "open": "opening",
     "plan": "planning",
     "quantize": "quantizing",
@@ -91,6 +93,7 @@ __all__ = [
     "edit",
     "edit_in_place",
     "errors",
+    "estimate",
     "hash",
     "imatrix",
     "list",

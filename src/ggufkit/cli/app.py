@@ -18,6 +18,7 @@ COMMANDS: Final = (
     "check",
     "quantize",
     "plan",
+    "estimate",
     "imatrix",
     "copy",
     "edit",
