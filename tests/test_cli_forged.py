@@ -15,6 +15,7 @@ COMMANDS = {
     "prune": ("select", "FILE", "OUT", "--prune-layers", "0"),
     "vocabulary": ("select", "FILE", "OUT", "--vocab-only"),
     "graft": ("select", "FILE", "OUT", "--graft", f"FILE:{ALL}", "--graft-keys", f"FILE:{ALL}"),
+    "estimate": ("estimate", "FILE", "--memory", "1G"),
     "name": ("name", "FILE", "--rename", "--dry-run"),
 }
 
