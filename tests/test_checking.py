@@ -55,9 +55,10 @@ def write_set(folder: Path, *shards: Forge) -> list[Path]:
 # Files.
 
 
-def test_nothing_is_found_in_real_models(smollm2, gemma3, vocabularies):
+def test_no_fault_is_found_in_real_models(smollm2, gemma3, vocabularies):
     for path in (smollm2, gemma3, *vocabularies):
-        assert ggufkit.check(path) == [], path.name
+        faults = [found for found in ggufkit.check(path) if found.severity != "note"]
+        assert faults == [], path.name
 
 
 def test_missing_file_is_an_oserror(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+from ggufkit.rules import STRUCTURE
 from shell import done, ggufkit
 
 TOKENS = ["<s>", "</s>", "a", "b"]
@@ -83,7 +84,8 @@ def test_option_becomes_a_value_of_the_right_type(path, arguments, key, expected
     after = metadata(path)
     assert after[key] == expected
     assert others.items() <= after.items()
-    assert api.check(path) == [] or "array[array]" in expected or ":" in key
+    broken = [found for found in api.check(path) if found.rule in STRUCTURE]
+    assert not broken or "array[array]" in expected or ":" in key
 
 
 def test_keys_are_removed(path):

@@ -427,7 +427,7 @@ def test_llama_cpp_loads_what_was_edited(smollm2, tmp_path):
     ]
     for edits in steps:
         assert ggufkit.edit_in_place(path, **edits).way != "nothing"
-        assert ggufkit.check(path) == []
+        assert all(found.severity == "note" for found in ggufkit.check(path))
     assert speak(path) == "The capital of France is Paris."
     ggufkit.edit_in_place(path, set={"general.alignment": 64}, force=True)
     ggufkit.edit_in_place(path, chat_template="")

@@ -20,6 +20,7 @@ from ggufkit.model import Tensor, Tensors
 from ggufkit.pruning import prune_layers
 from ggufkit.quantizing import decide
 from ggufkit.recipes import RECIPES
+from ggufkit.rules import STRUCTURE
 from ggufkit.types import tensor_type
 from ggufkit.writing import as_tensor
 
@@ -329,7 +330,7 @@ def test_alignment_of_the_input_is_kept(tmp_path):
     ggufkit.save(tmp_path / "in.gguf", tensors, metadata("llama"), alignment=128)
     with ggufkit.open(tmp_path / "in.gguf") as model:
         ggufkit.write(ggufkit.quantize(model, "Q8_0"), tmp_path / "out.gguf")
-    assert not ggufkit.check(tmp_path / "out.gguf")
+    assert not [each for each in ggufkit.check(tmp_path / "out.gguf") if each.rule in STRUCTURE]
     with ggufkit.open(tmp_path / "out.gguf") as model:
         assert model.alignment == 128
 

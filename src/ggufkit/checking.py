@@ -1,38 +1,71 @@
-"""List what is wrong or odd about files: the header, values, padding, and the other shards."""
+"""List what is wrong or odd about files: how they are built, and what they mean."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ggufkit import _native
+from ggufkit.auditing import audit
 from ggufkit.caches import resolve
+from ggufkit.claims import false_claims
+from ggufkit.consistency import Broken, Seen, inconsistencies
 from ggufkit.findings import Finding, Findings, finding, first_error
 from ggufkit.infos import is_utf8
-from ggufkit.opening import Part, about_set, about_siblings, map_part, shard_count, siblings
+from ggufkit.model import Model
+from ggufkit.opening import (
+    Part,
+    about_set,
+    about_siblings,
+    map_part,
+    model_of,
+    shard_count,
+    siblings,
+)
 from ggufkit.parse import Header
+from ggufkit.templates import template_faults
+from ggufkit.tiling import Progress
 from ggufkit.types import padded
 from ggufkit.values import Arrays, Data, Strings, Value
+from ggufkit.vocabulary import vocabulary_faults
 
 MAX_GAP: Final = 1 << 20  # bytes looked at between two tensors: padding is far shorter
 
 
-def check(path: str | os.PathLike[str]) -> list[Finding]:
+@dataclass(frozen=True)
+class Looking:
+    """How deep to look: at tensor data too if `data` is true."""
+
+    data: bool = False
+    threads: int | None = None
+    progress: Progress | None = None
+
+
+def check(
+    path: str | os.PathLike[str],
+    *,
+    data: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> list[Finding]:
     """Return what is wrong or odd about a file, sorted by file and offset; nothing if all is well.
 
-    Any shard stands for its whole set, a folder for all GGUF files in it. Tensor data is not
-    read. Nothing is raised for what is wrong inside a file; OSError, as the builtin `open`
-    raises it, where `path` itself cannot be read.
+    Any shard stands for its whole set, a folder for all GGUF files in it. Tensor data is read
+    only if `data` is true: in bounded memory, with `threads` threads (default: one for each
+    usable core), `progress(done, total)` being called with bytes. Nothing is raised for what is
+    wrong inside a file; OSError, as the builtin `open` raises it, where `path` itself cannot be
+    read.
     """
-    path = resolve(Path(path))
-    found = _check_folder(path) if path.is_dir() else _check_file(path, set())
+    path, looking = resolve(Path(path)), Looking(data, threads, progress)
+    found = _check_folder(path, looking) if path.is_dir() else _check_file(path, set(), looking)
     return sorted(found, key=lambda each: (each.path, each.offset))
 
 
-def _check_folder(folder: Path) -> Iterator[Finding]:
+def _check_folder(folder: Path, looking: Looking) -> Iterator[Finding]:
     paths = sorted(folder.glob("*.gguf"))
     if not paths:
         yield _unreadable(folder, "there is no GGUF file in this folder")
@@ -40,7 +73,7 @@ def _check_folder(folder: Path) -> Iterator[Finding]:
     for path in paths:
         if path not in checked:
             try:
-                yield from _check_file(path, checked)
+                yield from _check_file(path, checked, looking)
             except OSError as error:
                 yield _unreadable(path, str(error))
 
@@ -49,14 +82,16 @@ def _unreadable(path: Path, reason: str) -> Finding:
     return finding("unreadable", 0, reason=reason).at(str(path))
 
 
-def _check_file(path: Path, checked: set[Path]) -> Iterator[Finding]:
+def _check_file(path: Path, checked: set[Path], looking: Looking) -> Iterator[Finding]:
     """Check a file and the others of its set, adding their paths to `checked`."""
     with contextlib.ExitStack() as opened:
         part = _map(path, opened)
         checked.add(path)
         yield from _check_part(part)
         if shard_count(part.header) > 1:
-            yield from _check_set(part, opened, checked)
+            yield from _check_set(part, opened, checked, looking)
+        elif not _is_broken(part):
+            yield from _about_whole([part], looking)
         else:
             yield from _about_quantization([part])
 
@@ -67,7 +102,9 @@ def _map(path: Path, opened: contextlib.ExitStack) -> Part:
     return part
 
 
-def _check_set(first: Part, opened: contextlib.ExitStack, checked: set[Path]) -> Iterator[Finding]:
+def _check_set(
+    first: Part, opened: contextlib.ExitStack, checked: set[Path], looking: Looking
+) -> Iterator[Finding]:
     yield from about_siblings(first)
     parts = []
     for path in siblings(first):
@@ -85,11 +122,52 @@ def _check_set(first: Part, opened: contextlib.ExitStack, checked: set[Path]) ->
         yield from _check_part(parts[-1])
     if len(parts) == shard_count(first.header) and not any(map(_is_broken, parts)):
         yield from about_set(parts)
-        yield from _about_quantization(parts)
+        yield from _about_whole(parts, looking)
 
 
 def _is_broken(part: Part) -> bool:
     return first_error(part.header.findings) is not None
+
+
+def _about_whole(parts: list[Part], looking: Looking) -> Iterator[Finding]:
+    """Look at what sound files mean together."""
+    yield from _about_quantization(parts)
+    yield from _about_split_keys(parts[0])
+    model = model_of(parts)
+    noted: dict[Path, Findings] = {}
+    for broken in _faults(model, looking):
+        path, offset = _place(broken, model, parts[0])
+        noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
+    for path, findings in noted.items():
+        yield from (each.at(str(path)) for each in findings.all())
+
+
+def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
+    seen = Seen.of(model)
+    if seen.is_language_model:
+        yield from inconsistencies(seen)
+        yield from vocabulary_faults(seen)
+        yield from false_claims(seen)
+    yield from template_faults(seen)
+    if looking.data:
+        yield from audit(model, threads=looking.threads, progress=looking.progress)
+
+
+def _place(broken: Broken, model: Model, first: Part) -> tuple[Path, int]:
+    """Return file and offset of what is broken."""
+    tensor = model.tensors.get(broken.tensor)
+    if tensor is not None and tensor.path is not None:
+        return tensor.path, tensor.offset or 0
+    entry = first.header.entries.get(broken.key)
+    return first.file.path, entry.value_at if entry else 0
+
+
+def _about_split_keys(first: Part) -> Iterator[Finding]:
+    """Look for the keys that llama.cpp reads of each set of more than one shard."""
+    count, key = shard_count(first.header), "split.tensors.count"
+    if count > 1 and key not in first.header.entries:
+        at = first.header.entries["split.count"].value_at
+        yield finding("split-key", at, key=key, count=count).at(str(first.file.path))
 
 
 def _about_quantization(parts: list[Part]) -> Iterator[Finding]:

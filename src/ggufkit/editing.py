@@ -11,11 +11,12 @@ from typing import Any, Final, Literal, TypedDict
 import numpy as np
 
 from ggufkit.coerce import plain, typed, typed_value
+from ggufkit.consistency import TOKENS
 from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.fitting import slack, visible
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, alignment_of
-from ggufkit.obstacles import TOKENS, obstacles
+from ggufkit.obstacles import obstacles
 from ggufkit.values import CANONICAL, Array, Arrays, Strings, Value, brief
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"

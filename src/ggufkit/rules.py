@@ -3,7 +3,7 @@
 Rules that break "GGUF" come from the specification (ggml's `docs/gguf.md`), those that break
 "llama.cpp" from its reader and loader (`gguf.cpp`, `llama-model-loader.cpp`), which refuse some
 files that the specification allows. Texts stand here and nowhere else: what is wrong, then what
-to do.
+to do. The rows about what a file means stand in `meanings`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ggufkit import meanings
 from ggufkit.errors import FormatError, LimitError, NotGGUFError, ShardError, TruncatedError
 
 Severity = Literal["error", "warning", "note"]
@@ -338,4 +339,6 @@ _FILES: Final = (
     ),
 )
 
-RULES: Final = {rule.id: rule for rule in (*_FOREIGN, *_SCANNED, *_METADATA, *_TENSORS, *_FILES)}
+_ALL: Final = (*_FOREIGN, *_SCANNED, *_METADATA, *_TENSORS, *_FILES)
+STRUCTURE: Final = {rule.id: rule for rule in _ALL}
+RULES: Final = STRUCTURE | {row[0]: Rule(*row) for row in meanings.ROWS}

@@ -1,0 +1,319 @@
+"""Whether the keys of a model agree with one another and with its tensors, without its data.
+
+Sources: `llama-model.cpp`, which demands keys, tensors and shapes by architecture,
+`llama-model-loader.cpp`, which insists on exact types of values and lengths of arrays, and
+`llama-vocab.cpp`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ggufkit.demands import Demands, demands
+from ggufkit.metadata import Encoded, Metadata
+from ggufkit.model import Model, Tensor
+
+ARCHITECTURE: Final = "general.architecture"
+TOKENS: Final = "tokenizer.ggml.tokens"
+EMBEDDING: Final = "token_embd.weight"
+GGML_ALIGNMENT: Final = 32  # ggml's TENSOR_ALIGNMENT
+MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
+PROJECTOR: Final = "clip"  # an architecture that llama.cpp loads by other means
+_LAYER: Final = re.compile(r"blk\.(\d+)\.")
+_ID: Final = re.compile(r"tokenizer\.ggml\.\w+_token_id")
+# One element for each token.
+_PER_TOKEN: Final = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
+# Either one number, or an array with one for each block.
+_PER_BLOCK: Final = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+_TYPES: Final = (
+    (re.compile(r"general\.architecture|tokenizer\.ggml\.(model|pre)"), "string"),
+    (re.compile(r"tokenizer\.chat_template"), "string"),
+    (re.compile(r"tokenizer\.ggml\.(tokens|merges)"), "array[string]"),
+    (re.compile(r"tokenizer\.ggml\.token_type"), "array[int32]"),
+    (re.compile(r"tokenizer\.ggml\.add_\w+"), "bool"),
+    (_ID, "uint32"),
+)
+# Of hyperparameters, which are numbers of two types only.
+_WANTED: Final = {
+    "float64": "float32",
+    **dict.fromkeys(("uint8", "int8", "uint16", "int16", "int32", "uint64", "int64"), "uint32"),
+}
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule that a model breaks: at the value of `key`, or at the tensor `tensor`."""
+
+    rule: str
+    details: Mapping[str, object]
+    key: str = ""
+    tensor: str = ""
+
+
+def at_key(rule: str, key: str, **details: object) -> Broken:
+    """Return what is broken about a key, which the message calls so."""
+    return Broken(rule, {"key": key, **details}, key=key)
+
+
+def at_tensor(rule: str, tensor: Tensor, **details: object) -> Broken:
+    """Return what is broken about a tensor, which the message calls `name`."""
+    return Broken(rule, {"name": tensor.name, **details}, tensor=tensor.name)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A model as the rules look at it."""
+
+    metadata: Metadata
+    model: Model
+    layers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count the blocks once."""
+        found = (_LAYER.match(name) for name in self.model.tensors)
+        layers = max((int(each[1]) + 1 for each in found if each), default=0)
+        object.__setattr__(self, "layers", layers)
+
+    @classmethod
+    def of(cls, model: Model) -> Seen:
+        """Look at a model."""
+        return cls(model.metadata, model)
+
+    def text(self, key: str) -> str:
+        """Return the text of a key, empty where it has none."""
+        value = self.metadata.get(key, "")
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> int | None:
+        """Return the whole number of a key, None where it has none."""
+        value = self.metadata.get(key, None)
+        return int(value) if isinstance(value, np.integer) else None
+
+    def count(self, key: str) -> int | None:
+        """Return the number of elements of an array, None for what is none."""
+        if key not in self.metadata or not self.metadata.type_name(key).startswith("array"):
+            return None
+        entry = self.metadata.entry(key)
+        if isinstance(entry, Encoded):
+            return entry.count
+        return len(entry) if not isinstance(entry, bool | np.generic) else None
+
+    def own(self, name: str) -> str:
+        """Return the key of a hyperparameter."""
+        return f"{self.architecture}.{name}"
+
+    @property
+    def embedding(self) -> tuple[int, ...]:
+        """The shape of the embedding, of no axes where there is none."""
+        tensors = self.model.tensors
+        return tensors[EMBEDDING].shape if EMBEDDING in tensors else ()
+
+    @property
+    def architecture(self) -> str:
+        """The architecture that the file names."""
+        return self.text(ARCHITECTURE)
+
+    @property
+    def hyperparameters(self) -> list[str]:
+        """The keys of the architecture."""
+        prefix = f"{self.architecture}."
+        return [key for key in self.metadata if self.architecture and key.startswith(prefix)]
+
+    @property
+    def demands(self) -> Demands | None:
+        """What llama.cpp demands of the architecture."""
+        return demands(self.architecture)
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether this claims to be what llama.cpp loads as a model or a vocabulary."""
+        if self.text("general.type") not in ("", "model") or self.architecture == PROJECTOR:
+            return False
+        is_whole = "tokenizer.ggml.model" in self.metadata or EMBEDDING in self.model.tensors
+        return bool(self.architecture) and is_whole
+
+
+# What an edit may break, whatever the file is.
+
+
+def about_architecture(seen: Seen) -> Iterator[Broken]:
+    """Look for the keys of the architecture."""
+    if seen.architecture and seen.metadata and not seen.hyperparameters:
+        yield Broken("architecture-keys", {"architecture": seen.architecture}, key=ARCHITECTURE)
+
+
+def about_types(seen: Seen) -> Iterator[Broken]:
+    """Look at the types of values."""
+    for key, found, wanted in wrong_types(seen, seen.hyperparameters):
+        yield at_key("key-type", key, found=found, wanted=wanted)
+
+
+def wrong_types(seen: Seen, hyperparameters: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield keys, the types of their values, and those that llama.cpp reads."""
+    for key in seen.metadata:
+        found = seen.metadata.type_name(key)
+        wanted = next((name for form, name in _TYPES if form.fullmatch(key)), found)
+        if found != wanted:
+            yield key, found, wanted
+    for key in hyperparameters:
+        found = seen.metadata.type_name(key)
+        if found in _WANTED:
+            yield key, found, _WANTED[found]
+
+
+def about_tokens(seen: Seen) -> Iterator[Broken]:
+    """Compare the vocabulary with the embedding and with what each token has."""
+    tokens = seen.count(TOKENS)
+    if tokens is None:
+        return
+    if seen.embedding and seen.embedding[0] != tokens:
+        rows = {"other": EMBEDDING, "rows": seen.embedding[0]}
+        yield at_key("token-rows", TOKENS, count=tokens, **rows)
+    for key in _PER_TOKEN:
+        count = seen.count(key)
+        if count not in (None, tokens):
+            yield at_key("token-arrays", key, count=count, other=TOKENS, tokens=tokens)
+    for key in filter(_ID.fullmatch, seen.metadata):
+        number = seen.number(key)
+        if number is not None and not 0 <= number < tokens:
+            yield at_key("token-id-range", key, number=number, tokens=tokens)
+
+
+def about_blocks(seen: Seen) -> Iterator[Broken]:
+    """Compare the number of blocks with the tensors and with what each block has."""
+    key = seen.own("block_count")
+    blocks = seen.number(key)
+    if blocks is None:
+        return
+    trunk = blocks - (seen.number(seen.own("nextn_predict_layers")) or 0)
+    if seen.layers not in (0, blocks, trunk):
+        yield at_key("block-count", key, blocks=blocks, layers=seen.layers)
+    for array in map(seen.own, _PER_BLOCK):
+        count = seen.count(array)
+        if count not in (None, blocks):
+            yield at_key("block-arrays", array, count=count, other=key, blocks=blocks)
+
+
+def about_width(seen: Seen) -> Iterator[Broken]:
+    """Compare the width of the model with its embedding."""
+    key = seen.own("embedding_length")
+    width = seen.number(key)
+    if width is not None and seen.embedding and seen.embedding[-1] != width:
+        sizes = {"other": EMBEDDING, "elements": seen.embedding[-1]}
+        yield at_key("embedding-width", key, width=width, **sizes)
+
+
+LOADING: Final[tuple[Callable[[Seen], Iterator[Broken]], ...]] = (
+    about_architecture,
+    about_types,
+    about_tokens,
+    about_blocks,
+    about_width,
+)
+
+
+# What check looks at besides, in what claims to be a model.
+
+
+def inconsistencies(seen: Seen) -> Iterator[Broken]:
+    """Yield every rule that the keys and tensor infos of a model break; no data is read."""
+    known = seen.demands
+    if known is None:
+        yield Broken("architecture-unknown", {"architecture": seen.architecture}, key=ARCHITECTURE)
+    read = [seen.own(name) for name in known.read] if known else []
+    for key, found, wanted in wrong_types(seen, [key for key in read if key in seen.metadata]):
+        yield at_key("key-type", key, found=found, wanted=wanted)
+    yield from about_tokens(seen)
+    yield from _about_alignment(seen)
+    if not seen.model.tensors or not known:
+        return
+    if seen.hyperparameters:
+        yield from about_blocks(seen)
+        yield from about_width(seen)
+        yield from _about_counts(seen)
+        yield from _about_demands(seen, known)
+    else:
+        yield from about_architecture(seen)
+
+
+def _about_alignment(seen: Seen) -> Iterator[Broken]:
+    number = seen.number("general.alignment")
+    if number is not None and number < GGML_ALIGNMENT:
+        yield at_key("alignment-ggml", "general.alignment", number=number, least=GGML_ALIGNMENT)
+
+
+def _about_counts(seen: Seen) -> Iterator[Broken]:
+    """Compare the numbers of heads, and of experts."""
+    heads, kv = (seen.number(seen.own(f"attention.head_count{end}")) for end in ("", "_kv"))
+    if heads and kv and heads % kv:
+        yield at_key("head-count", seen.own("attention.head_count_kv"), heads=heads, kv=kv)
+    used, experts = (
+        seen.number(seen.own("expert_used_count")),
+        seen.number(seen.own("expert_count")),
+    )
+    if used and used > (experts or 0):
+        key = seen.own("expert_used_count")
+        yield at_key("expert-count", key, used=used, experts=experts or 0)
+
+
+def _about_demands(seen: Seen, known: Demands) -> Iterator[Broken]:
+    architecture = seen.architecture
+    for key in map(seen.own, known.keys):
+        if key not in seen.metadata:
+            details = {"key": key, "architecture": architecture}
+            yield Broken("key-required", details, key=ARCHITECTURE)
+    sizes = _sizes(seen)
+    nextn = seen.number(seen.own("nextn_predict_layers")) or 0
+    blocks = max((seen.number(seen.own("block_count")) or 0) - nextn, 0)
+    for demand in known.tensors:
+        if demand.is_dense and sizes["experts"]:
+            continue
+        shape = tuple(sizes.get(word, 0) for word in demand.shape)
+        for name in _each(demand.name, min(blocks, seen.layers, MAX_BLOCKS)):
+            yield from _about_tensor(seen, name, shape)
+
+
+def _each(name: str, blocks: int) -> Iterator[str]:
+    if "{i}" not in name:
+        yield name
+        return
+    for block in range(blocks):
+        yield name.replace("{i}", str(block))
+
+
+def _about_tensor(seen: Seen, name: str, shape: tuple[int, ...]) -> Iterator[Broken]:
+    tensor = seen.model.tensors.get(name)
+    if tensor is None:
+        details = {"name": name, "architecture": seen.architecture}
+        yield Broken("tensor-required", details, key=ARCHITECTURE)
+    elif name != EMBEDDING and all(shape) and _without_ones(tensor.shape) != _without_ones(shape):
+        yield at_tensor("tensor-shape", tensor, shape=list(tensor.shape), wanted=list(shape))
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without leading ones, which ggml does not tell from absent axes."""
+    lead = next((i for i, length in enumerate(shape) if length != 1), len(shape))
+    return shape[lead:]
+
+
+def _sizes(seen: Seen) -> dict[str, int]:
+    """Return what the words of `demands.toml` mean in this model; 0 where that is not one number.
+
+    Where blocks differ, a size is an array and no one number.
+    """
+    width, heads = (seen.number(seen.own(k)) or 0 for k in ("embedding_length", _PER_BLOCK[0]))
+    head = seen.number(seen.own("attention.key_length")) or (width // heads if heads else 0)
+    return {
+        "embedding": width,
+        "tokens": seen.count(TOKENS) or 0,
+        "feed_forward": seen.number(seen.own("feed_forward_length")) or 0,
+        "head": head,
+        "heads": head * heads,
+        "experts": seen.number(seen.own("expert_count")) or 0,
+        "expert_feed_forward": seen.number(seen.own("expert_feed_forward_length")) or 0,
+    }

@@ -1,0 +1,199 @@
+"""Render a chat template on sample conversations: the child process of `templates`.
+
+A job is JSON on stdin, the faults found are JSON on stdout. The limits are set before the template
+is looked at. Nothing but the standard library and jinja2 is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+MAX_SECONDS: Final = 5  # of processor time
+MAX_BYTES: Final = 1 << 30  # of memory
+MAX_CHARACTERS: Final = 1 << 20  # of output for one conversation
+SHOWN_CHARACTERS: Final = 200  # of a reason
+QUESTION: Final = "What is the capital of Portugal?"
+_USER: Final = {"role": "user", "content": QUESTION}
+_ANSWER: Final = {"role": "assistant", "content": "Lisbon."}
+_SYSTEM: Final = {"role": "system", "content": "Answer briefly."}
+_PARTS: Final = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
+_TOOL: Final = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Its name"}},
+            "required": ["city"],
+        },
+    },
+}
+_DOCUMENTS: Final = [{"title": "Portugal", "text": "Its capital is Lisbon."}]
+_FIRST: Final = "a question"
+_WITH_TOOL: Final = "a question with a tool"
+CONVERSATIONS: Final[dict[str, dict[str, Any]]] = {
+    _FIRST: {"messages": [_USER]},
+    "a question after an answer": {"messages": [_USER, _ANSWER, _USER]},
+    "a question with a system message": {"messages": [_SYSTEM, _USER]},
+    _WITH_TOOL: {"messages": [_USER], "tools": [_TOOL]},
+}
+
+# A template may decline some conversations, but not all.
+_REFUSED: Final = "refused"
+_ON_ALL: Final = dict.fromkeys((_REFUSED, "template-partial"), "template-render")
+
+Fault = dict[str, str]
+
+
+class RefusedError(Exception):
+    """The template itself refuses a conversation, by `raise_exception`."""
+
+
+class OutputLimitError(Exception):
+    """The template writes without end."""
+
+
+def main() -> None:
+    """Read a job from stdin and write the faults to stdout."""
+    job = json.load(sys.stdin)
+    _limit()
+    json.dump(list(faults(job)), sys.stdout)
+
+
+def _limit() -> None:
+    """Let the system stop this process where it uses too much."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 (not on Windows, where the parent's clock must do)
+
+        resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+
+
+def faults(job: dict[str, Any]) -> Iterator[Fault]:
+    """Yield what is wrong with the template of a job."""
+    from jinja2 import TemplateSyntaxError  # noqa: PLC0415 (an extra)
+
+    try:
+        template = _environment().from_string(job["template"])
+    except (TemplateSyntaxError, RecursionError) as error:
+        yield {"rule": "template-syntax", "reason": _reason(error)}
+        return
+    except MemoryError:
+        yield {"rule": "template-limit", "reason": "parsing it takes too much memory"}
+        return
+    names = (_WITH_TOOL,) if job["is_special"] else tuple(CONVERSATIONS)
+    found = [_about(template, name, job) for name in names]
+    if all(found) and not job["is_special"]:  # which may ask for tools of another form
+        yield found[0] | {"rule": _ON_ALL.get(found[0]["rule"], found[0]["rule"])}
+    else:
+        yield from (each for each in found if each.get("rule", _REFUSED) != _REFUSED)
+
+
+def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
+    """Render one conversation and return what is wrong, nothing where all is well."""
+    from jinja2.exceptions import SecurityError  # noqa: PLC0415
+
+    try:
+        rendered = _render(template, name, job)
+    except RefusedError as error:
+        return {"rule": _REFUSED, "conversation": name, "reason": _reason(error)}
+    except SecurityError as error:
+        return {"rule": "template-unsafe", "reason": _reason(error)}
+    except (OutputLimitError, MemoryError) as error:
+        return {"rule": "template-limit", "reason": _reason(error)}
+    except Exception as error:  # noqa: BLE001 (a template can raise whatever Python can)
+        return {"rule": "template-partial", "conversation": name, "reason": _reason(error)}
+    is_heard = QUESTION in rendered
+    return {} if is_heard else {"rule": "template-silent", "conversation": name}
+
+
+def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN401
+    """Render a conversation; with messages in parts, as some templates want them, if it fails."""
+    given = CONVERSATIONS[name]
+    rendered, failure = "", None
+    for user in (_USER, _PARTS):
+        messages = [user if each is _USER else each for each in given["messages"]]
+        try:
+            rendered = _limited(template.generate(_variables(job) | given | {"messages": messages}))
+        except (TypeError, AttributeError, RefusedError) as error:
+            failure = failure or error
+            continue
+        if QUESTION in rendered:
+            return rendered
+    if failure and not rendered:
+        raise failure
+    return rendered
+
+
+def _limited(pieces: Iterator[str]) -> str:
+    parts, size = [], 0
+    for piece in pieces:
+        parts.append(piece)
+        size += len(piece)
+        if size > MAX_CHARACTERS:
+            raise OutputLimitError(f"it writes more than {MAX_CHARACTERS} characters")
+    return "".join(parts)
+
+
+def _variables(job: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "add_generation_prompt": True,
+        "bos_token": job["bos_token"],
+        "eos_token": job["eos_token"],
+        "raise_exception": _refuse,
+        "strftime_now": _now,
+        "tools": None,
+        "documents": _DOCUMENTS if job["is_special"] else None,
+    }
+
+
+def _refuse(message: object) -> None:
+    raise RefusedError(str(message))
+
+
+def _now(form: str) -> str:
+    return dt.datetime.now(tz=dt.timezone.utc).strftime(form)
+
+
+def _environment() -> Any:  # noqa: ANN401
+    """Return the environment that transformers and llama.cpp give to chat templates, sandboxed."""
+    from jinja2 import nodes  # noqa: PLC0415
+    from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415
+    from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
+
+    class Generation(Extension):
+        """The block that marks what the model says; it is rendered as it is."""
+
+        tags = {"generation"}  # noqa: RUF012 (as jinja2 has it)
+
+        def parse(self, parser: Any) -> Any:  # noqa: ANN401
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[Generation, loopcontrols],
+        autoescape=False,
+    )
+    environment.filters["tojson"] = _as_json
+    return environment
+
+
+def _as_json(value: object, **options: Any) -> str:
+    kept = {key: options[key] for key in ("indent", "separators", "sort_keys") if key in options}
+    return json.dumps(value, ensure_ascii=False, **kept)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of what an exception says, cut short."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:SHOWN_CHARACTERS]

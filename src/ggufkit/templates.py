@@ -1,0 +1,101 @@
+"""Whether chat templates are sound: searched for code, then rendered in a process of their own.
+
+A template is a program in Jinja that a stranger wrote. It is never run in this process: `rendering`
+runs it in jinja2's sandbox, with limits on time, memory and output.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ggufkit.consistency import TOKENS, Broken, Seen, at_key
+from ggufkit.values import Strings
+
+TEMPLATE: Final = "tokenizer.chat_template"
+SECONDS: Final = 20  # for one template: real ones take milliseconds
+# What reaches from a template into Python, in the ways of published attacks.
+_CODE: Final = re.compile(
+    r"__\w+__"  # dunder attributes, as in __class__ or __globals__
+    r"|(?:\\x5f|\\137|\\u005f){2}"  # the same, escaped
+    r"|\battr\s*\(\s*['\"]_"  # attributes by name
+    r"|['\"]_{1,2}['\"]\s*[~*+]"  # underscores put together
+    r"|\b(?:lipsum|cycler|joiner)\s*(?:\.|\[|\|)"  # objects of Jinja that lead to its globals
+    r"|\b(?:subprocess|importlib|builtins|popen)\b"
+    r"|\b(?:eval|exec|compile|getattr|globals|os\.system)\s*\("
+    r"|\{%-?\s*(?:include|extends|import|from)\b",
+    re.IGNORECASE,
+)
+_TAGS: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_CHILD: Final = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from ggufkit.rendering import main; main()"
+)
+
+
+def template_faults(seen: Seen) -> Iterator[Broken]:
+    """Yield every rule that the chat templates of a model break."""
+    for key in seen.metadata:
+        text = seen.metadata.get(key) if _is_template(key) else None
+        if isinstance(text, str) and text:
+            yield from _about_code(key, text)
+            yield from _about_rendering(seen, key, text)
+
+
+def _is_template(key: str) -> bool:
+    return key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
+
+
+def _about_code(key: str, text: str) -> Iterator[Broken]:
+    """Search what Jinja runs, not the text around it."""
+    for tag in _TAGS.finditer(text):
+        found = _CODE.search(tag[0])
+        if found:
+            yield at_key("template-code", key, found=found[0])
+
+
+def _about_rendering(seen: Seen, key: str, text: str) -> Iterator[Broken]:
+    if importlib.util.find_spec("jinja2") is None:
+        yield at_key("template-unrendered", key)
+        return
+    job = {
+        "template": text,
+        "is_special": key != TEMPLATE,  # one for tools or documents, which gets both
+        "bos_token": _token(seen, "bos"),
+        "eos_token": _token(seen, "eos"),
+    }
+    for fault in _rendered(job):
+        yield at_key(fault.pop("rule"), key, **fault)
+
+
+def _token(seen: Seen, name: str) -> str:
+    """Return the text of a special token."""
+    number = seen.number(f"tokenizer.ggml.{name}_token_id")
+    tokens = seen.metadata.get(TOKENS)
+    is_there = number is not None and isinstance(tokens, Strings) and 0 <= number < len(tokens)
+    return tokens[number] if is_there and isinstance(tokens, Strings) and number is not None else ""
+
+
+def _rendered(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the child says, or what became of it."""
+    paths = json.dumps([each for each in sys.path if each])
+    command = [sys.executable, "-I", "-c", _CHILD, paths]
+    sent = json.dumps(job).encode()
+    try:
+        done = subprocess.run(  # noqa: S603 (the template is data on stdin)
+            command, input=sent, capture_output=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return [{"rule": "template-limit", "reason": f"it takes more than {SECONDS} seconds"}]
+    except OSError as error:
+        return [{"rule": "template-limit", "reason": f"no process could be begun: {error}"}]
+    if done.returncode:
+        reason = "it used more time or memory than a template needs"
+        return [{"rule": "template-limit", "reason": reason}]
+    faults: list[dict[str, Any]] = json.loads(done.stdout)
+    return faults
