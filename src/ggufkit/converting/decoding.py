@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.converting.bitsandbytes import bitsandbytes
 from ggufkit.converting.operations import Floats, Made, read_floats, reshape
 from ggufkit.converting.packed import awq, gptq, pack_quantized
 from ggufkit.errors import CheckpointError
@@ -193,6 +194,7 @@ def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
 
 _METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Decoded]]] = {
     "awq": lambda held, said: Decoded(awq(held, said), []),
+    "bitsandbytes": lambda held, said: Decoded(bitsandbytes(held, said), []),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
     "gptq": lambda held, said: Decoded(gptq(held, said), []),
