@@ -223,7 +223,7 @@ class _State:
         value = self.fields.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refusal(key)
-        if abs(value) > np.finfo(np.float32).max:
+        if abs(value) > float(np.finfo(np.float32).max):
             raise self._refusal(key)
         return float(value)
 
