@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,10 @@ import real
 if TYPE_CHECKING:
     import ctypes
     from pathlib import Path
+
+# A shell has what it runs in the background ignore Ctrl-C, and so would all that tests run.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests never judge time: a busy machine makes any example slow.
 settings.register_profile("ggufkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
