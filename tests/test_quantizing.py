@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ggufkit
 import llama_quantize
+import recorded
 import shapes
 from ggufkit.eligibility import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF
 from ggufkit.errors import (
@@ -29,6 +31,7 @@ OURS_ONLY = {"NVFP4"}  # llama.cpp has the type, llama-quantize no such recipe
 THEIRS = [name for name in RECIPES if name not in OURS_ONLY]
 FEW = ["F16", "Q4_0", "Q4_K_M", "IQ4_XS", "MXFP4_MOE", "COPY"]
 DATASET = "some/text.txt"
+RECORDED = recorded.table()
 
 # What llama.cpp must know of a model to quantize it.
 HYPERPARAMETERS = {
@@ -219,14 +222,20 @@ def test_every_recipe_gives_the_file_of_llama_quantize(
 
 
 @pytest.mark.matrix
-@with_and_without
-@pytest.mark.parametrize("recipe", THEIRS)
-@pytest.mark.parametrize("source", ["smollm2", "gemma3"])
-def test_whole_real_model_becomes_the_file_of_llama_quantize(
-    request, source, recipe, with_imatrix, tmp_path
-):
-    path = request.getfixturevalue(source)
-    assert_same_in_recipe(path, recipe, tmp_path, with_imatrix=with_imatrix)
+@pytest.mark.parametrize("case", [case for case in recorded.cases() if case.name in RECORDED])
+def test_whole_real_model_becomes_the_file_of_llama_quantize(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = recorded.SOURCES[case.source]()
+    recorded.importance(source).save(recorded.IMATRIX)
+    ours = {"imatrix": recorded.IMATRIX} if case.with_imatrix else {}
+    with ggufkit.open(source) as model:
+        try:
+            made = ggufkit.quantize(model, case.recipe, allow_requantize=True, **ours)
+        except MissingImportanceError:
+            assert RECORDED[case.name] is None
+            return
+        ggufkit.write(made, "ours.gguf")
+    assert recorded.digest(Path("ours.gguf")) == RECORDED[case.name]
 
 
 # Flags.
