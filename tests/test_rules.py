@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggufkit.errors import GGUFError, printable
+from ggufkit.explaining import explanations, pattern
 from ggufkit.findings import finding
+from ggufkit.repairing import REPAIRED
 from ggufkit.rules import RULES
 
 PAGE = Path(__file__).parents[1] / "docs" / "check.md"
@@ -17,14 +19,18 @@ PAGE = Path(__file__).parents[1] / "docs" / "check.md"
 
 def row(rule):
     """Return a rule's line on the page, with details as words: `{name!r}` is NAME."""
-    message = re.sub(r"\{(\w+)[^}]*\}", lambda detail: detail[1].upper(), rule.message)
-    return f"| `{rule.id}` | {rule.severity} | {rule.breaks} | {message} |"
+    return f"| `{rule.id}` | {rule.severity} | {rule.breaks} | {pattern(rule)} |"
 
 
 def test_page_lists_every_rule_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
     listed = [line for line in text.splitlines() if line.startswith("| `")]
     assert listed == [row(rule) for rule in RULES.values()]
+
+
+def test_page_tells_what_is_repaired():
+    text = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^- `([a-z-]+)`: ", text, flags=re.MULTILINE)) == REPAIRED
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
@@ -37,6 +43,13 @@ def test_rule_says_what_is_wrong_and_what_to_do(rule):
     assert issubclass(rule.error, GGUFError)
     assert rule.severity != "error" or rule.breaks == "GGUF" or rule.id == "unreadable"
     assert rule.breaks != "llama.cpp" or rule.severity == "warning"
+
+
+def test_every_rule_is_explained_in_whole_sentences():
+    assert list(explanations()) == list(RULES)
+    for why in explanations().values():
+        assert why[0].isupper() or why.startswith(("ggml", "llama.cpp"))
+        assert why.endswith(".")
 
 
 def test_long_names_are_cut_short_in_messages():
