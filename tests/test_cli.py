@@ -62,7 +62,7 @@ def test_rich_is_not_imported_where_nothing_shows_progress(model):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_examples_that_are_commands(command):
     text = done(command, "--help").out
-    examples = re.findall(r"^ +ggufkit (\w+)", text.partition("Examples:")[2], re.MULTILINE)
+    examples = re.findall(r"^ +ggufkit ([\w-]+)", text.partition("Examples:")[2], re.MULTILINE)
     assert examples
     assert set(examples) == {command}
 

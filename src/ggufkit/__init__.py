@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ggufkit.imatrix import Imatrix
     from ggufkit.journal import recover
     from ggufkit.labelling import name
+    from ggufkit.legacy import convert_legacy
     from ggufkit.measuring import bench
     from ggufkit.metadata import Metadata
     from ggufkit.model import Model, Tensor
@@ -53,6 +54,7 @@ _HOMES = {
     "check": "checking",
     "convert": "converting.conversion",
     "compute_imatrix": "activations",
+    "convert_legacy": "legacy",
     "diff": "comparing",
     "hash": "hashing",
     "list": "caches",
@@ -89,6 +91,7 @@ __all__ = [
     "check",
     "compute_imatrix",
     "convert",
+    "convert_legacy",
     "diff",
     "edit",
     "edit_in_place",

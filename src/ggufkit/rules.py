@@ -93,7 +93,7 @@ _FOREIGN: Final = (
     _foreign(
         "legacy-ggml",
         "this is a {what} file, from before GGUF",
-        "Get the model as GGUF, or convert its original checkpoint",
+        "Get the model as GGUF, or use `ggufkit convert-legacy` if it is of the LLaMA family",
     ),
     _foreign(
         "text",

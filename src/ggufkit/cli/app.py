@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "edit",
     "recover",
     "convert",
+    "convert-legacy",
     "archs",
     "bench",
     "hash",
@@ -45,7 +46,7 @@ class Commands(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"ggufkit.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(_module_of(cmd_name)).command
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -68,6 +69,10 @@ class Commands(click.Group):
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}."
         raise click.UsageError(f"There is no command {name!r}; {hint}", ctx)
+
+
+def _module_of(name: str) -> str:
+    return f"ggufkit.cli.{name.replace('-', '_')}"
 
 
 @click.group(

@@ -1,0 +1,149 @@
+"""The blocks of GGML files from before GGUF, decoded, or laid out as today's where they can be.
+
+Before GGJT 2 (May 2023) a byte held two elements that follow each other; since then it holds one of
+the first half of its block and one of the second. Before GGJT 3 the scales of Q4_0, Q4_1 and Q8_0
+were float32, which today's blocks cannot hold. Q4_2 and Q4_3 are gone altogether.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import TensorTypeError
+from ggufkit.model import Bytes, Source
+from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
+from ggufkit.values import ByteOrder
+
+PAIRED: Final = 1  # the last version whose bytes hold neighbours
+WIDE_SCALES: Final = 2  # the last version whose scales are float32
+HIGH_BIT: Final = 16  # what the fifth bit of an element counts
+_PLAIN: Final = frozenset({"F32", "F16"})
+_GONE: Final = frozenset({"Q4_2", "Q4_3"})
+
+
+@dataclass(frozen=True)
+class Block:
+    """How a row is packed: `elements` in `scale`, perhaps `minimum`, perhaps fifth bits, `nibbles`.
+
+    `center` is taken from each whole number before it is scaled. Numbers of 8 bits have no nibbles.
+    """
+
+    type: TensorType
+    elements: int
+    scale: str
+    has_minimum: bool = False
+    has_fifth: bool = False
+    center: int = 0
+    bits: int = 4
+    is_paired: bool = True
+
+    @property
+    def fields(self) -> np.dtype[Any]:
+        """The block as NumPy sees it."""
+        fields: list[Any] = [("d", self.scale)]
+        if self.has_minimum:
+            fields.append(("m", self.scale))
+        if self.has_fifth:
+            fields.append(("h", "<u4"))
+        whole = ("i1", (self.elements,)) if self.bits > 4 else ("u1", (self.elements // 2,))  # noqa: PLR2004
+        return np.dtype([*fields, ("q", *whole)])
+
+    def row_bytes(self, width: int) -> int:
+        """Return the bytes of a row."""
+        return width // self.elements * self.fields.itemsize
+
+    def numbers(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Return the whole numbers of blocks, of shape (blocks, elements)."""
+        whole = blocks["q"]
+        if whole.dtype == np.int8:
+            return whole.astype(np.int32)
+        low, high = whole & 15, whole >> 4
+        pairs = np.stack((low, high), axis=-1) if self.is_paired else np.stack((low, high), axis=-2)
+        numbers = pairs.reshape(*blocks.shape, self.elements).astype(np.int32)
+        if self.has_fifth:
+            bits = blocks["h"][..., None] >> np.arange(self.elements, dtype=np.uint32) & 1
+            numbers += HIGH_BIT * bits.astype(np.int32)
+        return numbers
+
+    def decoded(self, packed: Bytes) -> npt.NDArray[np.float32]:
+        """Return rows as float32, reckoned in float32 as ggml did."""
+        blocks = packed.view(self.fields)
+        scaled = (self.numbers(blocks) - self.center).astype(np.float32)
+        scaled *= blocks["d"].astype(np.float32)[..., None]
+        if self.has_minimum:
+            scaled += blocks["m"].astype(np.float32)[..., None]
+        rows: npt.NDArray[np.float32] = scaled.reshape(len(packed), -1)
+        return rows
+
+    def modern(self, packed: Bytes) -> Bytes:
+        """Return rows whose bytes hold elements in today's order; all else is today's already."""
+        blocks = packed.view(self.fields).copy()
+        low, high = blocks["q"] & 15, blocks["q"] >> 4
+        flat = np.stack((low, high), axis=-1).reshape(*blocks.shape, self.elements)
+        half = self.elements // 2
+        blocks["q"] = flat[..., :half] | flat[..., half:] << 4
+        rows: Bytes = blocks.view(np.uint8).reshape(packed.shape)
+        return rows
+
+
+def block_of(type: TensorType, version: int) -> Block | None:
+    """Return the layout of `type` in a file of GGJT `version` (0: older), None if it is today's.
+
+    Raises TensorTypeError for types that files of the version cannot hold.
+    """
+    name = type.name
+    is_paired = version <= PAIRED
+    known = {
+        "Q4_0": Block(type, 32, "<f4", center=8, is_paired=is_paired),
+        "Q4_1": Block(type, 32, "<f4", has_minimum=True, is_paired=is_paired),
+        "Q4_2": Block(type, 16, "<f2", center=8),
+        "Q4_3": Block(type, 16, "<f2", has_minimum=True),
+        "Q5_0": Block(type, 32, "<f2", has_fifth=True, center=16),
+        "Q5_1": Block(type, 32, "<f2", has_minimum=True, has_fifth=True),
+        "Q8_0": Block(type, 32, "<f4", bits=8),
+    }
+    is_old = is_paired or (version <= WIDE_SCALES and name in {"Q4_0", "Q4_1", "Q8_0"})
+    if name in _PLAIN or (not is_old and name not in _GONE and type.id in TENSOR_TYPES):
+        return None
+    if name not in known or not is_old:
+        raise TensorTypeError(f"no file of this version holds tensors of type {name}")
+    return known[name]
+
+
+def is_kept(block: Block) -> bool:
+    """Whether today's type holds the same numbers, only in another order."""
+    return block.scale == "<f2" and block.type.name not in _GONE
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Rows of old blocks, as float32 or, where its numbers fit, as today's block."""
+
+    inner: Source
+    block: Block
+
+    @property
+    def type(self) -> TensorType:
+        """The type that rows come in."""
+        return self.block.type if is_kept(self.block) else tensor_type("F32")
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Always little."""
+        return "little"
+
+    @property
+    def span(self) -> None:
+        """In no file."""
+        return
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Decode rows `start` to `stop`."""
+        packed = np.ascontiguousarray(self.inner.read(start, stop))
+        if is_kept(self.block):
+            return self.block.modern(packed)
+        return self.block.decoded(packed).astype("<f4").view(np.uint8)

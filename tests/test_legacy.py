@@ -1,0 +1,195 @@
+"""Files from before GGUF become models whose every element is what it was."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+import ggufkit
+import legacy_files
+import llama_memory
+from ggufkit.errors import FormatError, GGUFError, NotGGUFError, ShapeError, ValueTypeError
+
+OLD = [("GGML", 0), ("GGMF", 1), ("GGJT", 1)]
+CASES = [
+    *[(kind, version, name) for kind, version in legacy_files.KINDS for name in ("F32", "F16")],
+    *[(*kind, name) for kind in OLD for name in ("Q4_0", "Q4_1", "Q4_2", "Q4_3")],
+    *[(*kind, name) for kind in OLD for name in ("Q5_0", "Q5_1", "Q8_0")],
+    *[("GGJT", v, n) for v in (2, 3) for n in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")],
+]
+NAMES = {
+    "tok_embeddings.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "output.weight": "output.weight",
+    "layers.1.attention.wk.weight": "blk.1.attn_k.weight",
+    "layers.0.attention.wo.weight": "blk.0.attn_output.weight",
+    "layers.0.feed_forward.w1.weight": "blk.0.ffn_gate.weight",
+    "layers.0.feed_forward.w2.weight": "blk.0.ffn_down.weight",
+    "layers.1.feed_forward.w3.weight": "blk.1.ffn_up.weight",
+    "layers.1.ffn_norm.weight": "blk.1.ffn_norm.weight",
+}
+
+
+@pytest.mark.parametrize(("kind", "version", "type"), CASES)
+def test_every_element_is_what_it_was(kind, version, type, tmp_path):
+    elements = legacy_files.write(tmp_path / "old.bin", kind, version, type)
+    with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
+        ggufkit.write(model, tmp_path / "new.gguf")
+    with ggufkit.open(tmp_path / "new.gguf") as model:
+        assert len(model.tensors) == len(elements)
+        for old, new in NAMES.items():
+            found = model.tensors[new].numpy().astype(np.float32)
+            np.testing.assert_array_equal(found, elements[old], err_msg=new)
+
+
+@pytest.mark.parametrize(
+    ("version", "type", "expected"),
+    [
+        (1, "Q4_0", "F32"),
+        (1, "Q5_1", "Q5_1"),
+        (1, "Q8_0", "F32"),
+        (2, "Q4_1", "F32"),
+        (2, "Q5_0", "Q5_0"),
+        (3, "Q4_0", "Q4_0"),
+        (3, "Q8_0", "Q8_0"),
+    ],
+)
+def test_blocks_stay_where_a_type_of_today_holds_them(version, type, expected, tmp_path):
+    legacy_files.write(tmp_path / "old.bin", "GGJT", version, type)
+    with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
+        assert model.tensors["output.weight"].type.name == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "type"),
+    [("GGML", 0, "F16"), ("GGMF", 1, "Q4_1"), ("GGJT", 1, "Q5_0"), ("GGJT", 3, "Q4_0")],
+)
+def test_result_loads_in_llama_cpp(kind, version, type, tmp_path):
+    legacy_files.write(tmp_path / "old.bin", kind, version, type, keys=2)
+    with ggufkit.convert_legacy(tmp_path / "old.bin", context_length=512) as model:
+        ggufkit.write(model, tmp_path / "new.gguf")
+        assert model.metadata["llama.attention.head_count_kv"] == 2
+    told = llama_memory.report(tmp_path / "new.gguf", n_ctx=256)
+    assert told["caches"]
+    assert [
+        found for found in ggufkit.check(tmp_path / "new.gguf") if found.severity == "error"
+    ] == []
+
+
+def test_vocabulary_is_spelled_as_sentencepiece_does(tmp_path):
+    legacy_files.write(tmp_path / "old.bin", "GGJT", 3)
+    with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
+        tokens = list(model.metadata["tokenizer.ggml.tokens"])
+        types = model.metadata["tokenizer.ggml.token_type"].tolist()
+        scores = model.metadata["tokenizer.ggml.scores"].tolist()
+    assert tokens[:4] == ["<unk>", "<s>", "</s>", "<0x00>"]
+    assert tokens[258:263] == ["<0xFF>", "\u2581a", "ä", "b\u2581c", ""]
+    assert types[:4] == [2, 3, 3, 6]
+    assert types[258:263] == [6, 1, 1, 1, 3]
+    assert scores[259:262] == [0, -1, -2]
+
+
+def test_vocabulary_of_another_file_is_taken(tmp_path):
+    legacy_files.write(tmp_path / "old.bin", "GGML", 0)
+    legacy_files.write(tmp_path / "scored.bin", "GGJT", 3)
+    with (
+        ggufkit.convert_legacy(tmp_path / "scored.bin") as donor,
+        ggufkit.convert_legacy(tmp_path / "old.bin", vocab_from=donor) as model,
+    ):
+        assert model.metadata["tokenizer.ggml.scores"][261] == -2
+        assert model.metadata["general.description"] == "converted from GGML (unversioned)"
+
+
+def test_vocabulary_of_another_size_is_refused(tmp_path, smollm2):
+    legacy_files.write(tmp_path / "old.bin", "GGML", 0)
+    with (
+        ggufkit.open(smollm2) as donor,
+        pytest.raises(ValueTypeError, match="49152 tokens, the model 300"),
+    ):
+        ggufkit.convert_legacy(tmp_path / "old.bin", vocab_from=donor)
+
+
+# Damaged and hostile files.
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """The bytes of a sound file."""
+    path = tmp_path_factory.mktemp("sound") / "old.bin"
+    legacy_files.write(path, "GGJT", 3)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"tokens": 0},
+        {"tokens": 2**32 - 1},
+        {"layers": 2**31},
+        {"layers": 0},
+        {"heads": 0},
+        {"heads": 7},
+        {"rotated": 2**32 - 1},
+    ],
+)
+def test_sizes_that_lie_are_an_error(sizes, sound, tmp_path):
+    forged = legacy_files.head("GGJT", 3, **sizes)
+    (tmp_path / "x").write_bytes(forged + sound[len(forged) :])
+    with pytest.raises(FormatError, match="at byte"):
+        ggufkit.convert_legacy(tmp_path / "x")
+
+
+def test_file_of_another_kind_is_told_so(tmp_path, smollm2):
+    (tmp_path / "x").write_bytes(b"GGLA" * 10)
+    with pytest.raises(NotGGUFError, match="begins no GGML"):
+        ggufkit.convert_legacy(tmp_path / "x")
+    with pytest.raises(NotGGUFError, match="needs no conversion"):
+        ggufkit.convert_legacy(smollm2)
+
+
+def test_version_that_never_was_is_an_error(sound, tmp_path):
+    (tmp_path / "x").write_bytes(sound[:4] + struct.pack("<I", 9) + sound[8:])
+    with pytest.raises(FormatError, match="no version 9 of GGJT"):
+        ggufkit.convert_legacy(tmp_path / "x")
+
+
+def test_one_part_of_several_is_refused(tmp_path, monkeypatch):
+    whole = legacy_files.shapes()
+    monkeypatch.setattr(
+        legacy_files,
+        "shapes",
+        lambda _: whole | {"tok_embeddings.weight": (legacy_files.TOKENS, 32)},
+    )
+    legacy_files.write(tmp_path / "old.bin", "GGML", 0)
+    with pytest.raises(ShapeError, match="one part of several"):
+        ggufkit.convert_legacy(tmp_path / "old.bin")
+
+
+def test_file_that_ends_anywhere_is_an_error(sound, tmp_path):
+    draw = np.random.default_rng(5)
+    places = [*range(40), *draw.integers(40, len(sound), 150).tolist()]
+    for place in places:
+        (tmp_path / "x").write_bytes(sound[:place])
+        with pytest.raises(GGUFError):
+            ggufkit.convert_legacy(tmp_path / "x")
+
+
+def test_flipped_bytes_are_an_error_or_a_model(sound, tmp_path):
+    """The head, every name and every shape lie among the first bytes of a tensor."""
+    draw = np.random.default_rng(6)
+    starts = [sound.index(name.encode()) for name in legacy_files.shapes()]
+    outcomes = set()
+    for _ in range(300):
+        forged = bytearray(sound)
+        start = int(draw.choice([0, *starts]))
+        place = int(draw.integers(max(start - 24, 0), start + 48))
+        forged[place] = int(draw.integers(256))
+        (tmp_path / "x").write_bytes(forged)
+        try:
+            with ggufkit.convert_legacy(tmp_path / "x") as model:
+                outcomes.add(len(model.tensors))
+        except GGUFError:
+            outcomes.add(0)
+    assert outcomes == {0, len(starts)}
