@@ -10,7 +10,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
 
 ORACLE := $(CURDIR)/.cache/oracle
 
-.PHONY: help demo test test-matrix test-oracle test-clang test-neon lint format bench fetch clean
+.PHONY: help demo test test-matrix test-oracle test-clang test-neon fuzz lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -68,6 +68,11 @@ $(ORACLE)/venv/installed: tests/oracle/requirements.txt
 	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r tests/oracle/requirements.txt
 	@touch $@
+
+SECONDS := 60
+
+fuzz: $(VENV)/installed  ## change files at random for SECONDS=60 a target, and open them
+	$(BIN)/python tests/fuzz.py $(SECONDS)
 
 lint: $(VENV)/installed  ## ruff and mypy alone
 	$(BIN)/ruff check

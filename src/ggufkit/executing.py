@@ -207,9 +207,10 @@ def _require_space(folder: Path, orders: list[Order]) -> None:
 
 def _output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
     reason = error.strerror or str(error)
+    place = f"{error.filename}: " if error.filename else ""
     kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
     left = "What is done is kept: resume when it can go on" if resume else "Nothing was left behind"
-    return kind(f"writing {target}: {reason}", remedy=left)
+    return kind(f"writing {target}: {place}{reason}", remedy=left)
 
 
 # The work.
@@ -290,16 +291,17 @@ def pool_of(threads: int) -> Iterator[Executor]:
 
 def _publish(jobs: list[Job]) -> None:
     """Put all files in place, of a set the first last: who sees it sees the whole set."""
-    published: list[Path] = []
+    stages = [stage for job in jobs for stage in job.stages]
     try:
         for job in jobs:
             if len(job.stages) > 1:  # never an old first shard before new others
                 job.stages[0].target.unlink(missing_ok=True)
             for stage in reversed(job.stages):
                 stage.publish()
-                published.append(stage.target)
     except BaseException:
-        for path in published:
+        # A signal may come when the file is in place and nobody has noted it: the disk knows.
+        published = [stage.target for stage in stages if not stage.path.exists()]
+        for path in published if len(published) < len(stages) else ():
             with contextlib.suppress(OSError):
                 path.unlink()
         raise

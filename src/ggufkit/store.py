@@ -133,7 +133,7 @@ class MappedFile:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         self.path = path
         self._descriptor = with_descriptors(lambda: os.open(path, os.O_RDONLY | _BINARY))
-        self._release = weakref.finalize(self, os.close, self._descriptor)
+        self._release = weakref.finalize(self, close, self._descriptor)
         self._lock = threading.Lock()
         self._opened = os.fstat(self._descriptor)
         self.nbytes = self._opened.st_size
@@ -155,7 +155,7 @@ class MappedFile:
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes read from the file; FormatError if it changed since it was opened."""
-        with self._borrowed() as descriptor:
+        with self._borrowed() as descriptor, _naming(self.path):
             data = read_at(descriptor, nbytes, offset)
         self._require_same(is_same=len(data) == nbytes)
         return np.frombuffer(data, np.uint8)
@@ -219,9 +219,10 @@ class MappedFile:
             descriptor = with_descriptors(lambda: os.dup(self._descriptor))
         try:
             yield descriptor
-            now = os.fstat(descriptor)
+            with _naming(self.path):
+                now = os.fstat(descriptor)
         finally:
-            os.close(descriptor)
+            close(descriptor)
         same = (now.st_size, now.st_mtime_ns) == (self.nbytes, self._opened.st_mtime_ns)
         self._require_same(is_same=same)
 
@@ -246,6 +247,21 @@ def _reopened(path: str, identity: Identity) -> MappedFile:
     if file.identity == identity:
         return file
     raise FormatError("the file is another one than at the beginning", remedy=remedy, path=path)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have an error of a descriptor tell the file, as one of a path does."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def close(descriptor: int) -> None:
+    """Close what was read, synced or given up: a failure tells nothing about it any more."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
@@ -388,25 +404,31 @@ class Staging:
         self.path = sibling(target, own)
         self.is_kept = kept
         self.is_new = True
+        self.descriptor = -1
         if not remove_leftover(sibling(target, other)):
             raise self._refusal(sibling(target, other))
-        self.descriptor = self._locked()
-        self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
+        try:
+            self._take()
+            self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
+        except BaseException:
+            self.leave()
+            raise
 
-    def _locked(self) -> int:
+    def _take(self) -> None:
+        """Open the file and lock it."""
         for _ in range(ATTEMPTS):
-            descriptor = self._opened()
-            if descriptor is None:
+            self.descriptor = self._opened()
+            if self.descriptor < 0:
                 continue
-            if lock(descriptor) is not False and _is_at(self.path, descriptor):
-                return descriptor
-            os.close(descriptor)
+            if lock(self.descriptor) is not False and _is_at(self.path, self.descriptor):
+                return
+            self._close()
             if self.is_kept:
                 break
         raise self._refusal(self.path)
 
-    def _opened(self) -> int | None:
-        """Open the file; None if another was in the way and is gone."""
+    def _opened(self) -> int:
+        """Open the file; -1 if another was in the way and is gone."""
         try:
             return with_descriptors(lambda: os.open(self.path, _NEW, 0o666))
         except FileExistsError:
@@ -414,7 +436,7 @@ class Staging:
                 self.is_new = False
                 return os.open(self.path, _THERE)
         if remove_leftover(self.path):
-            return None
+            return -1
         raise self._refusal(self.path)
 
     def _refusal(self, path: Path) -> OutputError:
@@ -457,7 +479,7 @@ class Staging:
 
     def _close(self) -> None:
         if self.descriptor >= 0:
-            os.close(self.descriptor)
+            close(self.descriptor)
             self.descriptor = -1
 
 
@@ -541,4 +563,4 @@ def sync_folder(folder: Path) -> None:
         with contextlib.suppress(OSError):
             os.fsync(descriptor)
     finally:
-        os.close(descriptor)
+        close(descriptor)

@@ -1,0 +1,161 @@
+"""Open what is far larger than any model: the time and memory must follow the header.
+
+    python benchmarks/scale.py [FOLDER]
+
+Makes each file in turn in a folder (a temporary one if none is given), opens it in a process of its
+own, and prints seconds of processor time to open it, to summarize it as `inspect` does, and to plan
+a copy, with the memory after opening and after all, beyond that of a file of one tensor. The files
+are sparse: none takes more room than its header.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ggufkit
+from ggufkit.inspecting import summarize
+from ggufkit.layout import layout
+
+TENSORS, TOKENS, SHARDS, SPARSE = 1_000_000, 2_000_000, 500, 1 << 40
+F32, STRING, ARRAY = 0, 8, 9
+
+
+def text(value: bytes) -> bytes:
+    """Return a string with its length."""
+    return struct.pack("<Q", len(value)) + value
+
+
+def header(tensors: int, pairs: list[bytes]) -> bytes:
+    """Return all that stands before the tensor infos."""
+    architecture = text(b"general.architecture") + struct.pack("<I", STRING) + text(b"llama")
+    counts = struct.pack("<4sIQQ", b"GGUF", 3, tensors, 1 + len(pairs))
+    return b"".join((counts, architecture, *pairs))
+
+
+def write(path: Path, head: bytes, data_bytes: int) -> Path:
+    """Write a header, and data that takes no space on the disk."""
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(len(head) + -len(head) % 32 + data_bytes)
+    return path
+
+
+def info(name: bytes, width: int, offset: int) -> bytes:
+    """Return the info of a tensor of one row."""
+    return text(name) + struct.pack("<IQIQ", 1, width, F32, offset)
+
+
+def of_tensors(folder: Path, count: int = TENSORS) -> Path:
+    """Make a file of many small tensors."""
+    infos = (info(b"blk.%d.%d.weight" % divmod(n, 10), 8, 32 * n) for n in range(count))
+    head = b"".join((header(count, []), *infos))
+    return write(folder / "tensors.gguf", head, 32 * count)
+
+
+def of_tokens(folder: Path) -> Path:
+    """Make a file of a large vocabulary."""
+    tokens = b"".join(text(b"token %d" % n) for n in range(TOKENS))
+    pair = text(b"tokenizer.ggml.tokens") + struct.pack("<IIQ", ARRAY, STRING, TOKENS) + tokens
+    return write(folder / "tokens.gguf", header(0, [pair]), 0)
+
+
+def sparse(folder: Path) -> Path:
+    """Make a file of vast tensors."""
+    each = SPARSE // 1024
+    infos = (info(b"blk.%d.weight" % n, each // 4, n * each) for n in range(1024))
+    return write(folder / "sparse.gguf", b"".join((header(1024, []), *infos)), SPARSE)
+
+
+def of_shards(folder: Path) -> Path:
+    """Make a set of many shards."""
+    for number in range(SHARDS):
+        pairs = [
+            text(b"split.no") + struct.pack("<IH", 2, number),
+            text(b"split.count") + struct.pack("<IH", 2, SHARDS),
+            text(b"split.tensors.count") + struct.pack("<Ii", 5, SHARDS),
+        ]
+        head = header(1, pairs) + info(b"blk.%d.weight" % number, 8, 0)
+        write(folder / f"set-{number + 1:05d}-of-{SHARDS:05d}.gguf", head, 32)
+    return folder / f"set-00001-of-{SHARDS:05d}.gguf"
+
+
+def small(folder: Path) -> Path:
+    """Make a file of one tensor, which the others are compared with."""
+    return of_tensors(folder, 1)
+
+
+CASES: dict[str, Callable[[Path], Path]] = {
+    "one tensor": small,
+    f"{TENSORS:,} tensors": of_tensors,
+    f"{TOKENS:,} tokens": of_tokens,
+    "1 TiB, sparse": sparse,
+    f"{SHARDS} shards": of_shards,
+}
+
+
+def spent(act: Callable[[], object]) -> float:
+    """Return the seconds of processor time that `act` takes."""
+    begin = time.process_time()
+    act()
+    return time.process_time() - begin
+
+
+def peak() -> float:
+    """Return the most memory that this process had so far, in MiB."""
+    found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    if found is None:
+        raise SystemExit("needs /proc of Linux")
+    return int(found[1]) / 1024
+
+
+def measure(path: str) -> dict[str, float]:
+    """Measure in this process, which must be a new one."""
+    found = {"open": spent(lambda: ggufkit.open(path))}
+    found["opened"] = peak()
+    model = ggufkit.open(path)
+    found["inspect"] = spent(lambda: summarize(model))
+    found["plan"] = spent(lambda: layout(model, "out.gguf"))
+    found["all"] = peak()
+    return found
+
+
+def results(folder: Path) -> Iterator[tuple[str, int, dict[str, float]]]:
+    """Yield name, bytes of the header and measurements of each case."""
+    for name, make in CASES.items():
+        place = folder / name.replace(" ", "-").replace(",", "")
+        place.mkdir()
+        path = make(place)
+        with ggufkit.open(path) as model:
+            head = sum(file.data_offset for file in model.files)
+        command = [sys.executable, __file__, "--measure", str(path)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        yield name, head, json.loads(done.stdout)
+
+
+def main(folder: Path) -> None:
+    """Print the table."""
+    print(f"{'':<20}{'header':>9}{'open':>9}{'inspect':>9}{'plan':>9}{'opened':>9}{'all':>9}")
+    floor = None
+    for name, head, found in results(folder):
+        floor = floor or found
+        times = "".join(f"{found[key]:>8.2f}s" for key in ("open", "inspect", "plan"))
+        memory = "".join(f"{found[key] - floor[key]:>6.0f}MiB" for key in ("opened", "all"))
+        print(f"{name:<20}{head / 2**20:>6.1f}MiB{times}{memory}", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(sys.argv[2])))
+    elif sys.argv[1:]:
+        main(Path(sys.argv[1]))
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            main(Path(made))
