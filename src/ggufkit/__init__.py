@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ggufkit.coerce import typed
     from ggufkit.comparing import diff
     from ggufkit.converting.conversion import convert
+    from ggufkit.converting.exporting import export
     from ggufkit.editing import edit
     from ggufkit.errors import FormatError, GGUFError
     from ggufkit.estimating import estimate
@@ -62,6 +63,7 @@ _HOMES = {
     "edit": "editing",
     "edit_in_place": "patching",
     "estimate": "estimating",
+    "export": "converting.exporting",
     "open": "opening",
     "plan": "planning",
     "quantize": "quantizing",
@@ -97,6 +99,7 @@ __all__ = [
     "edit_in_place",
     "errors",
     "estimate",
+    "export",
     "hash",
     "imatrix",
     "list",

@@ -25,6 +25,7 @@ COMMANDS: Final = (
     "recover",
     "convert",
     "convert-legacy",
+    "export",
     "archs",
     "bench",
     "hash",

@@ -29,11 +29,12 @@ OFF: Final = "absent"  # removes an inherited entry
 ABSTRACT: Final = ("decoder",)  # files that others inherit from and that are no architecture
 _TABLES: Final = (
     "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
-    "shapes",
+    "shapes", "export", "one_way", "rename_back",
 )  # fmt: skip
+_PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata")
 _LISTS: Final = ("classes", "required", "skip", "fresh")
-_WORDS: Final = ("name", "like", "vocabulary", "rows", "config")
+_WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if")
 
 # Metadata keeps what it replaces: llama.cpp's classes write a key, and their children write it
 # again, which keeps the place of the first one that wrote anything.
@@ -59,6 +60,10 @@ class Architecture:
     expects: Mapping[str, list[Any] | str] = field(repr=False)
     rename: Mapping[str, str] = field(repr=False)
     shapes: Mapping[str, str] = field(repr=False)
+    export: Mapping[str, Any] = field(repr=False)  # fields of config.json on the way back
+    export_if: str  # the condition for being chosen among files of the same name
+    one_way: Mapping[str, Any] = field(repr=False)  # patterns with no way back, and when
+    rename_back: Mapping[str, str] = field(repr=False)
     skip: tuple[str, ...] = field(repr=False)
     required: tuple[str, ...] = field(repr=False)
 
@@ -164,6 +169,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         rows=whole.get("rows", "vocab_size"),
         config=whole.get("config", "text_config"),
         rules=tuple(rules),
+        export_if=_checked(*own).get("export_if", "True"),
         skip=tuple(whole.get("skip", [])),
         required=tuple(whole.get("required", [])),
         **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
@@ -174,6 +180,8 @@ def _expressions(whole: Mapping[str, Any]) -> list[str]:
     held = list(whole.get("defaults", {}).values())
     for table in whole.get("defaults_of", {}).values():
         held += table.values()
+    for word in ("export", "one_way"):
+        held += whole.get(word, {}).values()
     held += [value for word in _ENTRIES for _, value in whole.get(word, ())]
     return [text for text in held if isinstance(text, str)] + list(whole.get("required", []))
 
@@ -200,8 +208,9 @@ def _inherited(
 def _ready(table: dict[str, Any]) -> dict[str, Any]:
     """Return a file's tables as they are laid over others."""
     ready = dict(table)
-    if "tensors" in table:
-        ready["tensors"] = both_suffixes(table["tensors"])
+    for word in _PATTERNED:
+        if word in table:
+            ready[word] = both_suffixes(table[word])
     for word in _ENTRIES:
         if word in table:
             ready[word] = list(table[word].items())

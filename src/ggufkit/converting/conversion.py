@@ -87,8 +87,8 @@ def _converted(  # noqa: PLR0913 (handed on as they came)
     placement.skipped += plain.skipped
     made = [*generate(facts), *placement.tensors]
     problems = [*placement.problems, *_about_layers(facts, placement)]
-    early = _parameters(facts, architecture.early, problems)
-    parameters = _parameters(facts, architecture.metadata, problems)
+    early = parameters(facts, architecture.early, problems)
+    later = parameters(facts, architecture.metadata, problems)
     problems += [*facts.problems(), *_about_shapes(facts, made)]
     kept = _stored(made, kind, problems)
     if problems:
@@ -99,7 +99,7 @@ def _converted(  # noqa: PLR0913 (handed on as they came)
         "general.architecture": architecture.name,
         **early,
         **describe(checkpoint, name=name, overrides=overrides, tensors=kept, say=say),
-        **parameters,
+        **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
     }
@@ -131,7 +131,7 @@ def _tell(placement: Placement, say: Say) -> None:
 # Metadata.
 
 
-def _parameters(facts: Facts, table: Entries, problems: list[str]) -> dict[str, Value]:
+def parameters(facts: Facts, table: Entries, problems: list[str]) -> dict[str, Value]:
     """Return the architecture's key-values, in order; what cannot be computed is a problem."""
     found: dict[str, Value] = {}
     for key, expression in table:

@@ -6,6 +6,7 @@ that a stack of many experts is never in memory whole.
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections import OrderedDict
@@ -153,8 +154,7 @@ class Whole(Made):
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the same elements in another shape; one axis may be -1."""
-    known = int(np.prod([n for n in shape if n != -1], dtype=np.int64))
-    sizes = [int(n) if n != -1 else tensor.elements // max(known, 1) for n in shape]
+    sizes = _filled(tensor.elements, shape)
     if int(np.prod(sizes, dtype=np.int64)) != tensor.elements or len(set(shape) & {-1}) > 1:
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no shape {tuple(shape)}")
     row_bytes = tensor.type.row_bytes(rows_and_width(tuple(sizes))[1])
@@ -251,20 +251,21 @@ def rows(tensor: Tensor, start: int, stop: int) -> Tensor:
 
 def split(tensor: Tensor, index: int, parts: int) -> Tensor:
     """Return part `index` (from 0) of `parts` equal ones along the second-last axis."""
-    length = tensor.shape[_row_axis(tensor)]
+    length = tensor.shape[row_axis(tensor)]
     if parts < 1 or length % parts:
         raise ShapeError(f"{tensor.name!r} has {length} rows, which are not {parts} equal parts")
     size = length // parts
     return part(tensor, index * size, (index + 1) * size)
 
 
-def _row_axis(tensor: Tensor) -> int:
+def row_axis(tensor: Tensor) -> int:
+    """Return the second-last axis, the only one of a vector."""
     return max(len(tensor.shape) - 2, 0)
 
 
 def part(tensor: Tensor, start: int, stop: int) -> Tensor:
     """Return entries `start` to `stop` of the second-last axis."""
-    axis = _row_axis(tensor)
+    axis = row_axis(tensor)
     length = tensor.shape[axis]
     if not 0 <= start < stop <= length:
         raise ShapeError(f"{tensor.name!r} has {length} rows, none from {start} to {stop}")
@@ -279,7 +280,7 @@ def part(tensor: Tensor, start: int, stop: int) -> Tensor:
 
 def every(tensor: Tensor, start: int, step: int) -> Tensor:
     """Return every `step`-th entry of the second-last axis from `start` on."""
-    axis = _row_axis(tensor)
+    axis = row_axis(tensor)
     length = tensor.shape[axis]
     if not 0 <= start < step <= length or length % step:
         raise ShapeError(f"{tensor.name!r} has {length} rows, of which none is one in {step}")
@@ -292,15 +293,25 @@ def every(tensor: Tensor, start: int, step: int) -> Tensor:
 
 def regroup(tensor: Tensor, heads: int, kinds: int) -> Tensor:
     """Return rows kind by kind that came head by head: q k v q k v … becomes q q … k k … v v …."""
+    return take(tensor, regroup_order(tensor, heads, kinds), tensor.shape)
+
+
+def regroup_order(tensor: Tensor, heads: int, kinds: int) -> Index:
+    """Return which row comes where when rows of each head become rows of each kind."""
     length = tensor.shape[0]
     if heads < 1 or kinds < 1 or length % (heads * kinds):
         raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {heads} heads")
-    index = np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1)
-    return take(tensor, np.ascontiguousarray(index).reshape(-1), tensor.shape)
+    order: Index = np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1).reshape(-1)
+    return order
 
 
 def regroup_shared(tensor: Tensor, heads: int, kv_heads: int) -> Tensor:
     """Return q of all groups, then k, then v, where each group holds its q heads, a k and a v."""
+    return take(tensor, regroup_shared_order(tensor, heads, kv_heads), tensor.shape)
+
+
+def regroup_shared_order(tensor: Tensor, heads: int, kv_heads: int) -> Index:
+    """Return which row comes where when rows of each group become rows of each kind."""
     length, per_group = tensor.shape[0], heads // max(kv_heads, 1) + 2
     if kv_heads < 1 or heads % kv_heads or length % (kv_heads * per_group):
         raise ShapeError(
@@ -308,12 +319,32 @@ def regroup_shared(tensor: Tensor, heads: int, kv_heads: int) -> Tensor:
         )
     index = np.arange(length).reshape(kv_heads, per_group, -1)
     parts = (index[:, :-2], index[:, -2:-1], index[:, -1:])
-    return take(tensor, np.concatenate([part.reshape(-1) for part in parts]), tensor.shape)
+    return np.concatenate([part.reshape(-1) for part in parts])
 
 
-def squeeze(tensor: Tensor) -> Tensor:
-    """Return the tensor without axes of length 1."""
-    return reshape(tensor, tuple(n for n in tensor.shape if n != 1) or (1,))
+def squeeze(tensor: Tensor, axis: int) -> Tensor:
+    """Return the tensor without the axis, which must be of length 1."""
+    if not 0 <= axis < len(tensor.shape) or tensor.shape[axis] != 1:
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no axis {axis} of length 1")
+    return reshape(tensor, (*tensor.shape[:axis], *tensor.shape[axis + 1 :]))
+
+
+def unsqueeze(tensor: Tensor, axis: int) -> Tensor:
+    """Return the tensor with one more axis, of length 1."""
+    if not 0 <= axis <= len(tensor.shape):
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no place for axis {axis}")
+    return reshape(tensor, (*tensor.shape[:axis], 1, *tensor.shape[axis:]))
+
+
+def unflatten(tensor: Tensor, *sizes: int) -> Tensor:
+    """Return the first axis cut into several of these sizes, of which one may be -1."""
+    return reshape(tensor, (*_filled(math.prod(tensor.shape[:1]), sizes), *tensor.shape[1:]))
+
+
+def _filled(count: int, sizes: Sequence[int]) -> list[int]:
+    """Return sizes with -1 replaced by what is left of `count`."""
+    rest = count // max(math.prod(n for n in sizes if n != -1), 1)
+    return [int(n) if n != -1 else rest for n in sizes]
 
 
 # Elements computed.
@@ -381,7 +412,9 @@ OPERATIONS: Final[dict[str, Callable[..., Tensor]]] = {
     "split": split,
     "squeeze": squeeze,
     "transpose": transpose,
+    "unflatten": unflatten,
     "unpermute": unpermute,
+    "unsqueeze": unsqueeze,
 }
 
 

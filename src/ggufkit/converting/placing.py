@@ -7,7 +7,7 @@ layer where the last of its experts stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -58,9 +58,9 @@ def place(tensors: Iterable[Tensor], facts: Facts) -> Placement:
     index = Index(facts.architecture.rules)
     heaps: dict[str, Heap] = {}
     done = Placement()
-    skip = [_with_fields(pattern, facts) for pattern in facts.architecture.skip]
+    skip = [with_fields(pattern, facts) for pattern in facts.architecture.skip]
     for position, tensor in enumerate(tensors):
-        name = _renamed(tensor.name, facts)
+        name = rename(tensor.name, facts.architecture.rename)
         if any(fnmatchcase(name, pattern) for pattern in skip):
             done.skipped.append(tensor.name)
             continue
@@ -80,9 +80,9 @@ def place(tensors: Iterable[Tensor], facts: Facts) -> Placement:
     return done
 
 
-def _renamed(name: str, facts: Facts) -> str:
-    """Return a name as the rules know it; `^` binds what is replaced to the beginning."""
-    for old, new in facts.architecture.rename.items():
+def rename(name: str, table: Mapping[str, str]) -> str:
+    """Return a name with all of a table replaced; `^` binds what is replaced to the beginning."""
+    for old, new in table.items():
         if not old.startswith("^"):
             name = name.replace(old, new)
         elif name.startswith(old[1:]):
@@ -93,11 +93,12 @@ def _renamed(name: str, facts: Facts) -> str:
 def _target_name(placed: Placed, target: Target, facts: Facts) -> str:
     """Return the name of a target with its numbers, and with the fields that it names."""
     name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
-    return _with_fields(name, facts)
+    return with_fields(name, facts)
 
 
-def _with_fields(text: str, facts: Facts) -> str:
-    return re.sub(r"\{(\w+)\}", lambda found: str(facts.lookup(found[1])), text)
+def with_fields(text: str, facts: Facts) -> str:
+    """Return text with the fields that it names in braces."""
+    return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
 
 def _arrive(

@@ -1,0 +1,68 @@
+"""Folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import OutputError
+from ggufkit.store import lock, sibling, sync_folder
+
+SUFFIX: Final = ".ggufkit-folder"
+
+
+@contextlib.contextmanager
+def appearing(folder: Path) -> Iterator[Path]:
+    """Lend a hidden folder that takes the place of `folder` at the end, or vanishes on an error.
+
+    Raises OutputError where `folder` holds something, or another process is making it.
+    """
+    _require_free(folder)
+    hidden = sibling(folder, SUFFIX)
+    with contextlib.ExitStack() as opened:
+        _clear(hidden, opened)
+        try:
+            yield hidden
+            _require_free(folder)
+            if folder.is_dir():
+                folder.rmdir()
+            hidden.rename(folder)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+    sync_folder(folder.parent)
+
+
+def _require_free(folder: Path) -> None:
+    if not folder.parent.is_dir():
+        raise OutputError(f"the folder {folder.parent} does not exist", remedy="Create it first")
+    is_free = not os.path.lexists(folder) or (
+        folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+    )
+    if not is_free:
+        raise OutputError(
+            f"{folder} is there and not empty",
+            remedy="Name a new folder: what is there is never overwritten",
+        )
+
+
+def _clear(hidden: Path, opened: contextlib.ExitStack) -> None:
+    """Make the hidden folder and lock it; remove first what a killed process left there."""
+    hidden.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # Windows opens no folders
+        descriptor = os.open(hidden, os.O_RDONLY)
+        opened.callback(os.close, descriptor)
+        if lock(descriptor) is False:
+            raise OutputError(
+                f"{hidden} is being written by another process",
+                remedy="Wait for it or choose another name",
+            )
+    for path in hidden.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,72 @@
+"""Files of llama.cpp's converter, exported and converted again, are the same files.
+
+Vocabularies have tests of their own: what a tokenizer leaves open, the exported one may say.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.coerce import plain
+from ggufkit.converting.checkpoint import open_checkpoint
+
+pytestmark = pytest.mark.oracle
+
+FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
+PRE_TOKENIZER = "gpt-2"
+QUANTIZED = {"gpt-oss-mxfp4"}  # decoded on the way
+CASES = sorted({path.name for path in (FOLDER / "checkpoints").glob("[a-z]*")} - QUANTIZED)
+# What the reference computes from a checkpoint's name for a layer and no file can give back.
+PARTIAL = {"embeddings.position_embeddings.weight"}  # RoBERTa's first rows
+
+
+@pytest.fixture
+def exported(case, tmp_path):
+    """Return the reference and the folder that it was exported to."""
+    reference = FOLDER / "references" / f"{case}-{kind_of(case)}.gguf"
+    with ggufkit.open(reference) as model:
+        ggufkit.export(model, tmp_path / case)
+    return reference, tmp_path / case
+
+
+def kind_of(case):
+    return "f32" if case == "llama-f32" else "auto"
+
+
+def parameters(model):
+    values = model.metadata
+    return {key: (values.type_name(key), plain(values[key])) for key in values
+            if not key.startswith("tokenizer.")}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_converting_what_was_exported_gives_the_same_file(case, exported, tmp_path):
+    reference, folder = exported
+    out = tmp_path / "again.gguf"
+    with ggufkit.convert(folder, outtype=kind_of(case), pre=PRE_TOKENIZER) as model:
+        ggufkit.write(model, out)
+    with ggufkit.open(out) as again, ggufkit.open(reference) as before:
+        assert parameters(again) == parameters(before)
+        assert list(again.tensors) == list(before.tensors)
+        pairs = zip(again.tensors.values(), before.tensors.values(), strict=True)
+        assert [a.name for a, b in pairs if not np.array_equal(a.raw(), b.raw())] == []
+        is_said = {k: plain(v) for k, v in again.metadata.items()} == {
+            k: plain(v) for k, v in before.metadata.items()
+        }
+        is_ordered = list(again.metadata) == list(before.metadata)
+    assert not (is_said and is_ordered) or out.read_bytes() == reference.read_bytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensors_of_the_checkpoint_come_back_bit_for_bit(case, exported):
+    before = open_checkpoint(FOLDER / "checkpoints" / case).tensors
+    after = open_checkpoint(exported[1]).tensors
+    kept = [name for name, t in after.items() if name in before and before[name].type == t.type]
+    assert kept
+    different = [n for n in kept if not np.array_equal(before[n].raw(), after[n].raw())]
+    assert set(different) <= PARTIAL

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ggufkit as library
+from shell import ggufkit
+from tensors_file import write_checkpoint
+from test_converting_conversion import CONFIG, whole
+
+ARCH = 'like = "llama"\nname = "plain"\nclasses = ["PlainForCausalLM"]\nvocabulary = "none"\n'
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    folder = write_checkpoint(tmp_path / "tiny", CONFIG, model=whole())
+    with library.convert(folder, arch_path=[tmp_path / "arch"]) as made:
+        return library.write(made, tmp_path / "tiny.gguf")[0]
+
+
+def run(model, out, *options):
+    return ggufkit("export", model, out, "--arch-path", model.parent / "arch", *options)
+
+
+def test_export_writes_a_folder(model, tmp_path):
+    done = run(model, tmp_path / "out")
+    assert done.code == 0, done.err
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"model.safetensors", "config.json", "README.md"}
+    assert all(name in done.out for name in names)
+
+
+def test_dry_run_shows_the_files_and_writes_none(model, tmp_path):
+    done = run(model, tmp_path / "out", "--dry-run", "--shard-size", "600")
+    assert "model-00001-of-0000" in done.out
+    assert not (tmp_path / "out").exists()
+
+
+def test_json_is_one_document(model, tmp_path):
+    document = json.loads(run(model, tmp_path / "out", "--json").out)
+    assert document["path"] == str(tmp_path / "out")
+    assert sum(file["tensors"] for file in document["files"]) == 20
+
+
+def test_folder_in_use_is_a_failure_and_a_wrong_type_a_misuse(model, tmp_path):
+    done = run(model, tmp_path / "arch")
+    assert done.code == 1
+    assert "not empty" in done.err
+    assert run(model, tmp_path / "out", "--dtype", "q4").code == 2
