@@ -32,6 +32,7 @@ MAX_TOKENS: Final = 1 << 20  # thirty times LLaMA's; more is no vocabulary, but 
 MAX_TOKEN_BYTES: Final = 4096  # the limit of llama.cpp's own converter
 MAX_LAYERS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
 MAX_NAME_BYTES: Final = 64
+WINDOW_BYTES: Final = 1 << 16  # read at once, for tokens are many and small
 MAX_AXES: Final = 2  # those of every tensor of the family
 CONTEXT: Final = 2048  # of LLaMA, and what llama.cpp's converter writes
 EPSILON: Final = 5e-6  # between those of LLaMA 1 and 2, as llama.cpp's converter has it
@@ -131,14 +132,20 @@ class _Reader:
     def __init__(self, file: MappedFile) -> None:
         self.file = file
         self.at = 0
+        self._window = b""
+        self._start = 0
 
     def take(self, nbytes: int, what: str) -> bytes:
         """Return the next bytes; FormatError where the file ends before."""
         if nbytes > self.file.nbytes - self.at:
             raise self.wrong(f"the file ends in {what}: {nbytes} bytes are missing or cut")
-        taken = self.file.read(self.at, nbytes).tobytes()
+        offset = self.at - self._start
+        if not 0 <= offset <= len(self._window) - nbytes:
+            ahead = min(max(nbytes, WINDOW_BYTES), self.file.nbytes - self.at)
+            self._window, self._start = self.file.read(self.at, ahead).tobytes(), self.at
+            offset = 0
         self.at += nbytes
-        return taken
+        return self._window[offset : offset + nbytes]
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
         """Return the next unsigned numbers of 32 bits."""

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.output import emit, examples, size, table
+from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.cli.writing import parse_size
 from ggufkit.estimating import CACHE_TYPES, Estimate, Fit, largest_context
 from ggufkit.model import Model
@@ -90,9 +90,10 @@ def command(  # noqa: PLR0913 (click passes each option)
     if as_json:
         emit(_document(file, estimated, fit, most))
         return
-    _print(estimated, by_layer=by_layer)
-    if fit:
-        _print_fit(estimated, fit, most or 0)
+    with paged():
+        _print(estimated, by_layer=by_layer)
+        if fit:
+            _print_fit(estimated, fit, most or 0)
 
 
 def _quantized(model: Model, recipe: str | None) -> Model:

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 import ggufkit
-from ggufkit.cli.output import emit, examples, shorten, size, table
+from ggufkit.cli.output import emit, examples, paged, shorten, size, table
 from ggufkit.dissecting import Field, dissect
 from ggufkit.errors import printable
 from ggufkit.findings import first_error
@@ -56,7 +56,8 @@ def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> Non
         elif as_json:
             emit(describe(model))
         else:
-            _print_model(model)
+            with paged():
+                _print_model(model)
 
 
 # One value.

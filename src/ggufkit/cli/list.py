@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import ggufkit
-from ggufkit.cli.output import emit, examples, note, size, table
+from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
 
 
@@ -33,4 +33,5 @@ def command(pattern: str, *, as_json: bool) -> None:
         note("no cached model" + (f" has {pattern!r} in its name" if pattern else ""))
         return
     rows = ((printable(m.name), size(m.nbytes), printable(str(m.path))) for m in models)
-    table(("NAME", "SIZE", "PATH"), rows, right="lrl")
+    with paged():
+        table(("NAME", "SIZE", "PATH"), rows, right="lrl")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from collections.abc import Iterable, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import click
@@ -53,6 +57,28 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
         )
         text = "  ".join(cells).rstrip()
         click.echo(click.style(text, bold=True) if number == 0 else text)
+
+
+@contextlib.contextmanager
+def paged() -> Iterator[None]:
+    """Show what is printed within through a pager, if it is longer than the terminal is high."""
+    if not sys.stdout.isatty():
+        yield
+        return
+    context = click.get_current_context()
+    color = context.color
+    held = io.StringIO()
+    context.color = color is not False  # what is held would not look like a terminal
+    try:
+        with contextlib.redirect_stdout(held):
+            yield
+    finally:
+        context.color = color
+    text = held.getvalue()
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        click.echo(text, nl=False)
+    else:
+        click.echo_via_pager(text, color=color)
 
 
 def emit(document: object) -> None:

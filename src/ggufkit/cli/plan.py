@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.output import emit, examples, size, table
+from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.planning import PlannedSize
 
 
@@ -35,7 +35,8 @@ def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
         emit({"file": file, "recipes": [vars(one) for one in planned]})
         return
     header = ("RECIPE", "SIZE", "BITS PER WEIGHT", "FALLBACKS", "LACKS IMPORTANCE DATA")
-    table(header, map(_row, planned), right="lrrrr")
+    with paged():
+        table(header, map(_row, planned), right="lrrrr")
 
 
 def _row(planned: PlannedSize) -> tuple[str, ...]:
