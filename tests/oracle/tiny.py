@@ -48,11 +48,13 @@ def case(
     architecture: str | None = None,
     model: str | None = None,
     kind: str = "AutoModelForCausalLM",
+    saved: dict[str, Any] | None = None,
     **fields: Any,
 ) -> dict:
     """Describe a checkpoint: the class of its configuration and what differs from BASE.
 
-    `architecture` is the name that checkpoints with code of their own have for the class.
+    `architecture` is the name that checkpoints with code of their own have for the class, `saved`
+    says how it is saved.
     """
     return {
         "config": config,
@@ -61,6 +63,7 @@ def case(
         "architecture": architecture,
         "model": model,
         "kind": "AutoModel" if vocabulary == "words" else kind,
+        "saved": saved or {},
         "fields": fields,
     }
 
@@ -69,6 +72,13 @@ CASES = {
     "llama": case("LlamaConfig"),
     "llama-f16": case("LlamaConfig", dtype="float16"),
     "llama-f32": case("LlamaConfig", dtype="float32", rms_norm_eps=1e-5),
+    "llama-bin": case("LlamaConfig", saved={"safe_serialization": False}),
+    "llama-bin-shards": case(
+        "LlamaConfig", saved={"safe_serialization": False, "max_shard_size": "100KB"}
+    ),
+    "llama-bin-tied": case(
+        "LlamaConfig", tie_word_embeddings=True, saved={"safe_serialization": False}
+    ),
     "llama-bias": case("LlamaConfig", attention_bias=True, mlp_bias=True),
     "llama-headdim": case("LlamaConfig", head_dim=32, rope_theta=500000.0),
     "llama-sentencepiece": case("LlamaConfig", vocabulary="pieces"),
@@ -497,7 +507,7 @@ def make(folder: Path, name: str) -> None:
         model = getattr(transformers, spec["kind"]).from_config(config)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
-    model.to(getattr(torch, spec["dtype"])).save_pretrained(folder)
+    model.to(getattr(torch, spec["dtype"])).save_pretrained(folder, **spec["saved"])
     if spec["architecture"]:
         path = folder / "config.json"
         written = json.loads(path.read_text())

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from ggufkit.converting.pytorch import read_pytorch
 from ggufkit.errors import CheckpointError
 from ggufkit.model import Tensor, Tensors
 from ggufkit.safetensors import read_tensors
@@ -16,6 +17,13 @@ from ggufkit.store import AnyPath, MappedFile, as_path
 from ggufkit.values import brief
 
 INDEX: Final = "model.safetensors.index.json"
+PYTORCH: Final = (".bin", ".pth")
+# Index, beginning and end of the names of files with tensors; the first that is there counts.
+FORMS: Final = (
+    (INDEX, "model", ".safetensors"),
+    ("pytorch_model.bin.index.json", "pytorch_model", ".bin"),
+    ("pytorch_model.pth.index.json", "", ".pth"),
+)
 MAX_TEXT_BYTES: Final = 1 << 30  # a tokenizer.json has tens of MiB; a file beyond is no text
 SHOWN: Final = 5  # names in a message
 
@@ -52,10 +60,11 @@ class Checkpoint:
 
 
 def open_checkpoint(folder: AnyPath) -> Checkpoint:
-    """Open a folder with config.json and safetensors files, lazily.
+    """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
-    Tensors come in llama.cpp's order: by file, then by name. Raises CheckpointError, whose
-    `problems` list everything wrong with the files at once, and OSError as `open` does.
+    Tensors come in llama.cpp's order: by file, then by name, or as PyTorch's file has them. Raises
+    CheckpointError, whose `problems` list everything wrong with the files at once, and OSError as
+    `open` does.
     """
     place = as_path(folder)
     if not place.is_dir():
@@ -63,7 +72,7 @@ def open_checkpoint(folder: AnyPath) -> Checkpoint:
     config = read_json(place, "config.json")
     if config is None:
         raise CheckpointError(
-            f"{place} has no config.json", remedy="A checkpoint holds config.json and safetensors"
+            f"{place} has no config.json", remedy="A checkpoint holds config.json and weights"
         )
     with contextlib.ExitStack() as opened:
         tensors, files, problems = _tensors(place, opened)
@@ -127,11 +136,14 @@ def _tensors(
     folder: Path, opened: contextlib.ExitStack
 ) -> tuple[list[Tensor], list[MappedFile], list[str]]:
     """Return the tensors of all files, the files, and everything that is wrong with them."""
-    index = read_json(folder, INDEX)
-    homes, problems = _weight_map(index)
-    names = sorted(set(homes.values())) if index is not None else _parts(folder)
+    index_name, parts = _parts(folder)
+    index = read_json(folder, index_name)
+    homes, problems = _weight_map(index, index_name)
+    names = sorted(set(homes.values())) if index is not None else parts
     if not names and not problems:
-        problems.append("there is no model*.safetensors file, and no index of such files")
+        problems.append(
+            "there is no model*.safetensors or pytorch_model*.bin file, and no index of such files"
+        )
     files: list[MappedFile] = []
     tensors: dict[str, Tensor] = {}
     for name in names:
@@ -141,20 +153,25 @@ def _tensors(
                 problems.append(f"tensor {tensor.name!r} stands in two files")
             tensors[tensor.name] = tensor
     if index is not None and not problems:
-        problems.extend(_about_index(homes, tensors))
+        problems.extend(_about_index(index_name, homes, tensors))
     return list(tensors.values()), files, problems
 
 
-def _weight_map(index: dict[str, Any] | None) -> tuple[dict[str, str], list[str]]:
+def _weight_map(index: dict[str, Any] | None, name: str) -> tuple[dict[str, str], list[str]]:
     homes = {} if index is None else index.get("weight_map")
-    if not isinstance(homes, dict) or not all(isinstance(name, str) for name in homes.values()):
-        return {}, [f"{INDEX} has no weight_map of tensors to files"]
+    if not isinstance(homes, dict) or not all(isinstance(file, str) for file in homes.values()):
+        return {}, [f"{name} has no weight_map of tensors to files"]
     return homes, []
 
 
-def _parts(folder: Path) -> list[str]:
-    found = (path.name for path in folder.iterdir())
-    return sorted(n for n in found if n.startswith("model") and n.endswith(".safetensors"))
+def _parts(folder: Path) -> tuple[str, list[str]]:
+    """Return the name of the index and the files of tensors: of the first form that is there."""
+    names = sorted(path.name for path in folder.iterdir())
+    for index, prefix, suffix in FORMS:
+        found = [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
+        if found or index in names:
+            return index, found
+    return INDEX, []
 
 
 def _part(
@@ -176,16 +193,17 @@ def _part(
     file = MappedFile(path)
     opened.callback(file.close)
     files.append(file)
-    tensors, wrong = read_tensors(file)
+    read = read_pytorch if name.endswith(PYTORCH) else read_tensors
+    tensors, wrong = read(file)
     problems.extend(f"{name}: {what}" for what in wrong)
     return tensors
 
 
-def _about_index(homes: dict[str, str], tensors: dict[str, Tensor]) -> Iterator[str]:
+def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) -> Iterator[str]:
     for names, what in (
         (homes.keys() - tensors.keys(), "names tensors that no file holds"),
         (tensors.keys() - homes.keys(), "does not name tensors that the files hold"),
     ):
         if names:
             shown = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-            yield f"{INDEX} {what}: {shown} ({len(names)} in all)"
+            yield f"{index} {what}: {shown} ({len(names)} in all)"
