@@ -16,7 +16,7 @@ ORACLE := $(CURDIR)/.cache/oracle
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/installed  ## inspect, check and quantize a real model, then run it in llama.cpp
+demo: $(VENV)/installed  ## inspect, check, quantize and edit a real model, then run it in llama.cpp
 	@$(BIN)/python tools/demo.py
 
 test: lint fetch  ## lint, type-check and test everything

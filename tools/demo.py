@@ -1,4 +1,4 @@
-"""ggufkit at work on a real model: inspect it, check it, quantize it, and run it in llama.cpp."""
+"""ggufkit at work on a real model: inspect, check, quantize, edit, and run it in llama.cpp."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = "The capital of France is"
-SHOWN_LINES = 30  # of a command's output; a model has hundreds of tensors
+SHOWN_LINES = 20  # of a command's output; a model has hundreds of tensors
 
 
 def say(text: str) -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     model = fetch()
     folder = model.parent / "demo"
     folder.mkdir(exist_ok=True)
-    source, result = folder / "smollm2.gguf", folder / "smollm2-q8_0.gguf"
+    source, result = folder / "smollm2.gguf", folder / "smollm2-q4_k_m.gguf"
     source.unlink(missing_ok=True)
     source.hardlink_to(model)
 
@@ -70,9 +70,13 @@ def main() -> None:
     ggufkit(folder, "inspect", source.name)
     say("Is it sound?")
     ggufkit(folder, "check", source.name)
-    say("Quantize it")
-    ggufkit(folder, "quantize", source.name, result.name, "Q8_0")
+    say("How large would it be in each recipe?")
+    ggufkit(folder, "plan", source.name)
+    say("Quantize it, as llama.cpp would, byte for byte")
+    ggufkit(folder, "quantize", source.name, result.name, "Q4_K_M", "--allow-requantize")
     ggufkit(folder, "check", result.name)
+    say("Give it another name, in place")
+    ggufkit(folder, "edit", result.name, "--set", "general.name=My SmolLM2")
     say("llama.cpp loads the result and goes on from a prompt")
     print(generate(result))
 
