@@ -8,6 +8,7 @@ file that holds it, for a case in `tests/forging`; so is what ends the whole pro
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import subprocess
@@ -23,12 +24,18 @@ import numpy as np
 import forge
 import ggufkit
 from ggufkit import quants
+from ggufkit.converting.checkpoint import Checkpoint
+from ggufkit.converting.front_matter import front_matter
+from ggufkit.converting.vocabularies import vocabulary
+from ggufkit.converting.vocabularies.pieces import parse_pieces
 from ggufkit.errors import GGUFError
-from ggufkit.naming import parse_name
+from ggufkit.model import Tensors
+from ggufkit.naming import parse_model_id, parse_name
 from ggufkit.safetensors import open_safetensors
 from ggufkit.types import TENSOR_TYPES
 from ggufkit.values import CANONICAL
 from tensors_file import safetensors_bytes
+from tokenizer_files import PIECES, bpe
 
 LARGEST: Final = 1 << 16  # of a seed: small files are changed where it matters
 NUMBERS: Final = (0, 1, 2, 0xFF, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
@@ -77,8 +84,25 @@ def decode_blocks(data: bytes, _: Path) -> None:
 
 
 def parse_text(data: bytes, _: Path) -> None:
-    """Take the bytes for a file's name."""
+    """Take the bytes for a file's name, and for a model's."""
     parse_name(data.decode("utf-8", "surrogateescape"))
+    parse_model_id(data.decode("utf-8", "surrogateescape"))
+
+
+def read_pieces(data: bytes, _: Path) -> None:
+    """Take the bytes for SentencePiece's protobuf."""
+    parse_pieces(data, "tokenizer.model")
+
+
+def read_tokenizer(data: bytes, path: Path) -> None:
+    """Take the bytes for a tokenizer.json, and make the vocabulary of it."""
+    (path.parent / "tokenizer.json").write_bytes(data)
+    vocabulary(Checkpoint(path.parent, {"vocab_size": 300}, Tensors([])), "bpe")
+
+
+def read_card(data: bytes, _: Path) -> None:
+    """Take the bytes for the YAML of a model card."""
+    front_matter(data.decode("utf-8", "replace"))
 
 
 def model_seeds() -> list[bytes]:
@@ -112,12 +136,31 @@ def name_seeds() -> list[bytes]:
             b"a-00001-of-00002.gguf", b"Hermes-2-Pro-Llama-3-8B-F16-LoRA.gguf"]  # fmt: skip
 
 
+def piece_seeds() -> list[bytes]:
+    """Return one model."""
+    return [PIECES]
+
+
+def tokenizer_seeds() -> list[bytes]:
+    """Return one tokenizer of two forms."""
+    return [json.dumps(bpe(added=("<s>",))).encode(), json.dumps(bpe(pre={"type": "x"})).encode()]
+
+
+def card_seeds() -> list[bytes]:
+    """Return a card that has most of what YAML has."""
+    return [b"license: mit\nlanguage:\n- en\ntags: [a, 'b c', {x: y}]\ntext: |\n  one\n  two\n",
+            b'base_model: "q\\u00e9"\nn: {a: 1.5, b: null}\nfolded: >\n  x\n\n  y\n']  # fmt: skip
+
+
 TARGETS: Final[dict[str, tuple[Target, Callable[[], list[bytes]]]]] = {
     "model": (read_model, model_seeds),
     "imatrix": (read_imatrix, imatrix_seeds),
     "safetensors": (read_checkpoint, checkpoint_seeds),
     "blocks": (decode_blocks, block_seeds),
     "names": (parse_text, name_seeds),
+    "pieces": (read_pieces, piece_seeds),
+    "tokenizer": (read_tokenizer, tokenizer_seeds),
+    "cards": (read_card, card_seeds),
 }
 
 
