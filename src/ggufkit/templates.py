@@ -19,19 +19,22 @@ from ggufkit.values import Strings
 
 TEMPLATE: Final = "tokenizer.chat_template"
 SECONDS: Final = 20  # for one template: real ones take milliseconds
+MAX_TEMPLATES: Final = 8  # that are rendered: real files have three at most
+MAX_CHARACTERS: Final = 1 << 20  # of one template: real ones have thousands
 # What reaches from a template into Python, in the ways of published attacks.
 _CODE: Final = re.compile(
     r"__\w+__"  # dunder attributes, as in __class__ or __globals__
     r"|(?:\\x5f|\\137|\\u005f){2}"  # the same, escaped
     r"|\battr\s*\(\s*['\"]_"  # attributes by name
-    r"|['\"]_{1,2}['\"]\s*[~*+]"  # underscores put together
+    r"|['\"]__\w|['\"]_{1,2}['\"]\s*[~*+]"  # underscores put together
     r"|\b(?:lipsum|cycler|joiner)\s*(?:\.|\[|\|)"  # objects of Jinja that lead to its globals
     r"|\b(?:subprocess|importlib|builtins|popen)\b"
     r"|\b(?:eval|exec|compile|getattr|globals|os\.system)\s*\("
     r"|\{%-?\s*(?:include|extends|import|from)\b",
     re.IGNORECASE,
 )
-_TAGS: Final = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_OPEN: Final = re.compile(r"\{[{%]")
+_CLOSE: Final = {"{{": "}}", "{%": "%}"}
 _CHILD: Final = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from ggufkit.rendering import main; main()"
@@ -40,11 +43,20 @@ _CHILD: Final = (
 
 def template_faults(seen: Seen) -> Iterator[Broken]:
     """Yield every rule that the chat templates of a model break."""
-    for key in seen.metadata:
-        text = seen.metadata.get(key) if _is_template(key) else None
-        if isinstance(text, str) and text:
-            yield from _about_code(key, text)
-            yield from _about_rendering(seen, key, text)
+    count = 0
+    for key in filter(_is_template, seen.metadata):
+        text = seen.metadata[key]
+        if not isinstance(text, str) or not text:
+            continue
+        count += 1
+        if count > MAX_TEMPLATES:
+            yield at_key("template-limit", key, reason=f"it comes after {MAX_TEMPLATES} others")
+            return
+        if len(text) > MAX_CHARACTERS:
+            yield at_key("template-limit", key, reason=f"it has {len(text)} characters")
+            continue
+        yield from _about_code(key, text)
+        yield from _about_rendering(seen, key, text)
 
 
 def _is_template(key: str) -> bool:
@@ -53,10 +65,19 @@ def _is_template(key: str) -> bool:
 
 def _about_code(key: str, text: str) -> Iterator[Broken]:
     """Search what Jinja runs, not the text around it."""
-    for tag in _TAGS.finditer(text):
-        found = _CODE.search(tag[0])
+    for tag in _tags(text):
+        found = _CODE.search(tag)
         if found:
             yield at_key("template-code", key, found=found[0])
+
+
+def _tags(text: str) -> Iterator[str]:
+    """Yield what stands in tags, each looked at once."""
+    opened = _OPEN.search(text)
+    while opened:
+        end = text.find(_CLOSE[opened[0]], opened.end())
+        yield text[opened.start() : end if end >= 0 else len(text)]
+        opened = _OPEN.search(text, end) if end >= 0 else None
 
 
 def _about_rendering(seen: Seen, key: str, text: str) -> Iterator[Broken]:
