@@ -37,7 +37,7 @@ CASES = {
     "architecture-keys": ({key.replace(".", "__"): None for key in keys() if "llama." in key}, {}),
     "key-required": ({"llama__attention__layer_norm_rms_epsilon": None}, {}),
     "key-type": ({"llama__context_length": np.int32(128)}, {}),
-    "alignment-ggml": ({"general__alignment": u32(16)}, {}),
+    "alignment-ggml": ({"general__alignment": u32(8), "general__name": "x" * 9}, {}),
     "expert-count": ({"llama__expert_count": u32(2), "llama__expert_used_count": u32(3)}, {}),
     "head-count": ({"llama__attention__head_count_kv": u32(3)}, {}),
     "tensor-required": ({}, {"blk.1.attn_norm.weight": None}),
@@ -146,6 +146,11 @@ def test_blocks_beyond_any_model_end_soon(checked):
     spoiled = {"blk.4294967294.x": DATA}
     rules = [finding.rule for finding in checked({"llama__block_count": u32(2**32 - 1)}, spoiled)]
     assert "tensor-required" in rules
+
+
+def test_small_alignment_is_well_where_all_tensors_lie_well(checked):
+    """llama.cpp loads such a file, by luck."""
+    assert checked({"general__alignment": u32(8), "general__name": "x"}) == []
 
 
 def test_set_without_the_number_of_tensors_is_told(tmp_path):

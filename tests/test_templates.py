@@ -1,4 +1,4 @@
-"""Chat templates are searched and rendered, and whatever they try, it ends soon and in a finding."""
+"""Chat templates are searched and rendered; whatever they try, it ends soon, in a finding."""
 
 from __future__ import annotations
 

@@ -243,7 +243,10 @@ def inconsistencies(seen: Seen) -> Iterator[Broken]:
 
 def _about_alignment(seen: Seen) -> Iterator[Broken]:
     number = seen.number("general.alignment")
-    if number is not None and number < GGML_ALIGNMENT:
+    if number is None or number >= GGML_ALIGNMENT:
+        return
+    tensors = seen.model.tensors.values()
+    if any((tensor.offset or 0) % GGML_ALIGNMENT for tensor in tensors):
         yield at_key("alignment-ggml", "general.alignment", number=number, least=GGML_ALIGNMENT)
 
 

@@ -48,8 +48,8 @@ _KEYS: Final = (
     _refused("key-type", "{key} is of type {found}, and llama.cpp insists on {wanted}", _FIX),
     _refused(
         "alignment-ggml",
-        "general.alignment is {number}; ggml needs tensors at multiples of {least} "
-        "and llama.cpp aborts",
+        "general.alignment is {number}, and tensors lie at no multiples of {least}, "
+        "on which llama.cpp aborts",
         "`ggufkit copy IN OUT --alignment 32` writes a file that llama.cpp loads",
     ),
     _refused(
