@@ -15,7 +15,7 @@ def answered(shell, words, **environment):
         return command.communicate()[0].decode()
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_gets_a_script_that_asks_the_command(shell):
     with process(env={"_GGUFKIT_COMPLETE": f"{shell}_source"}) as command:
         script = command.communicate()[0].decode()
