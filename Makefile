@@ -53,13 +53,15 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter
 	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
 
 $(ORACLE)/made: tests/oracle/tiny.py tests/oracle/reference.py tests/oracle/vocabularies.py \
-		$(VENV)/installed $(ORACLE)/venv/installed
-	rm -rf $(ORACLE)/checkpoints $(ORACLE)/references $(ORACLE)/tokenizers
+		tests/oracle/libraries.py $(VENV)/installed $(ORACLE)/venv/installed
+	rm -rf $(ORACLE)/checkpoints $(ORACLE)/references $(ORACLE)/tokenizers \
+		$(ORACLE)/libraries
 	$(ORACLE)/venv/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
 	$(ORACLE)/venv/bin/python tests/oracle/reference.py \
 		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/checkpoints $(ORACLE)/references
 	$(ORACLE)/venv/bin/python tests/oracle/vocabularies.py \
 		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/tokenizers
+	$(ORACLE)/venv/bin/python tests/oracle/libraries.py $(ORACLE)/libraries
 	@touch $@
 
 # PyTorch and transformers stay out of the environment that everything else is tested in.
