@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import ggufkit
 from ggufkit.converting.checkpoint import open_checkpoint
-from ggufkit.errors import CheckpointError, OutputError, TensorTypeError
+from ggufkit.converting.exporting import plan_export
+from ggufkit.errors import CheckpointError, GGUFError, OutputError, TensorTypeError
 from tensors_file import write_checkpoint
 from test_converting_conversion import ARCH, CONFIG, layer, numbers, whole
 
@@ -153,3 +155,31 @@ def test_what_a_killed_process_left_is_cleared(converted, exported, tmp_path):
     folder = exported(converted())
     assert sorted(path.name for path in folder.parent.iterdir()) == ["tiny"]
     assert not (folder / "deep").exists()
+
+
+ODD = ["text", [1, 2], float("nan"), 2**63, True, 0]
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_any_value_of_any_key_is_exported_or_refused_by_a_typed_error(converted, arch, value):
+    model = ggufkit.open(converted())
+    arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
+    for key in [*model.metadata, "tokenizer.ggml.bos_token_id", "plain.pooling_type"]:
+        if key.startswith(("plain.", "tokenizer.")):
+            path = arch[0].parent / "odd.gguf"
+            ggufkit.save(path, arrays, {**model.metadata, key: value})
+            with ggufkit.open(path) as odd, contextlib.suppress(GGUFError):
+                plan_export(odd, arch_path=arch)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (1 << 20, 0, 4)])
+def test_odd_shapes_are_exported_or_refused_by_a_typed_error(converted, arch, shape):
+    model = ggufkit.open(converted())
+    arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
+    names = ["blk.0.attn_q.weight", "blk.0.ffn_gate_exps.weight", "rope_freqs.weight"]
+    for name in names:
+        path = arch[0].parent / "odd.gguf"
+        odd_arrays = arrays | {name: np.zeros(shape, np.float32)}
+        ggufkit.save(path, odd_arrays, dict(model.metadata))
+        with contextlib.suppress(GGUFError), ggufkit.open(path) as odd:
+            plan_export(odd, arch_path=arch)

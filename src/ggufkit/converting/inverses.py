@@ -69,9 +69,13 @@ def _cut(steps: Sequence[Done]) -> int | None:
 
 
 def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
+    if steps and not tensor.shape:
+        raise ShapeError(f"{tensor.name!r} is one number, and no {steps[0].name} makes one")
     for step in reversed(steps):
         if step.name not in INVERSES:
             raise CheckpointError(f"{tensor.name!r}: {step.name} cannot be undone")
+        if any(type(number) not in (int, float) for number in step.arguments):
+            raise CheckpointError(f"{tensor.name!r}: {step.name} needs numbers")
         tensor = INVERSES[step.name](tensor, *step.arguments)
     return tensor
 

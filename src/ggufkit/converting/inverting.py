@@ -16,12 +16,13 @@ from ggufkit.converting.inverses import Done, Piece, undone
 from ggufkit.converting.operations import renamed, reshape
 from ggufkit.converting.patterns import FIRST, Rule, Target
 from ggufkit.converting.placing import place, rename, with_fields
-from ggufkit.errors import GGUFError
+from ggufkit.errors import GGUFError, ShapeError
 from ggufkit.model import Tensor
 from ggufkit.sources import in_order
 
 FEW: Final = 8  # files that nobody minds, whatever their size
 LARGE: Final = 256 << 20  # bytes from which on any number of files is what checkpoints have
+MAX_EXPERTS: Final = 1 << 16  # far more than any model has; a hostile file may claim any number
 _EXPERT: Final = re.compile(r"\.experts\.\d+\.")
 
 
@@ -149,7 +150,10 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: Facts) -> Iterator[
         pieces = [Piece(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
         yield renamed(undone(pieces), rename(_filled(claim.rule.pattern, claim), table))
         return
-    for number in range(tensors[0].shape[0]):
+    shape = tensors[0].shape
+    if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and what each has)
+        raise ShapeError(f"a tensor of shape {shape} is no stack of experts")
+    for number in range(shape[0]):
         pieces = [Piece(_expert(t, number), done) for t, done in zip(tensors, steps, strict=True)]
         pattern = claim.rule.pattern.replace("{x}", str(number))
         yield renamed(undone(pieces), rename(_filled(pattern, claim), table))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ggufkit.coerce import plain
 from ggufkit.converting import expressions
@@ -18,7 +19,7 @@ from ggufkit.converting.checkpoint import Checkpoint
 from ggufkit.converting.facts import Facts
 from ggufkit.converting.rope import llama3_factors
 from ggufkit.converting.solving import Solver, shortest
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.model import Model, Tensors
 
 # Names that architecture files make up for themselves.
@@ -36,6 +37,7 @@ _ROLES: Final = {
     "cls": "cls", "mask": "mask",
 }  # fmt: skip
 _NULL: Final = "None"  # how an architecture file has a null written
+MAX_FREQUENCIES: Final = 1 << 16  # half of the elements of a head
 _PASSES: Final = 4  # a field may need one that a later key tells
 _LLAMA3: Final = "rope_freqs.weight"
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -137,8 +139,8 @@ def _favoured(architecture: Architecture) -> list[set[str]]:
 
 def _token_ids(model: Model) -> dict[str, int]:
     keys = {role: f"tokenizer.ggml.{key}_token_id" for role, key in _ROLES.items()}
-    held = {role: model.metadata.get(key) for role, key in keys.items()}
-    return {f"{role}_token_id": int(plain(v)) for role, v in held.items() if v is not None}
+    held = {role: plain(model.metadata[key]) for role, key in keys.items() if key in model.metadata}
+    return {f"{role}_token_id": number for role, number in held.items() if type(number) is int}
 
 
 def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
@@ -207,7 +209,7 @@ def _rope(model: Model, solver: Solver) -> dict[str, Any]:
         "partial_rotary_factor": "partial_rotary_factor",
     }
     found = {field: rope[name] for field, name in names.items() if name in rope}
-    scaling = _scaling(rope) or _long(model) or _llama3(model, solver, found.get("rope_theta"))
+    scaling = _scaling(rope) or _long(model) or _llama3(model, found.get("rope_theta"))
     if scaling:
         found["rope_scaling"] = scaling
     if "original" in rope and rope.get("scaling") != "yarn":
@@ -233,18 +235,24 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
 def _long(model: Model) -> dict[str, Any] | None:
     if _LONG not in model.tensors or _SHORT not in model.tensors:
         return None
-    long, short = (
-        [shortest(float(n)) for n in model.tensors[name].numpy()] for name in (_LONG, _SHORT)
-    )
+    long, short = ([shortest(float(n)) for n in _factors(model, name)] for name in (_LONG, _SHORT))
     return {"type": "longrope", "long_factor": long, "short_factor": short}
 
 
-def _llama3(model: Model, solver: Solver, base: float | None) -> dict[str, Any] | None:
+def _factors(model: Model, name: str) -> npt.NDArray[np.float32]:
+    """Return the factors of a few frequencies: nobody has more, and they are read at once."""
+    tensor = model.tensors[name]
+    if len(tensor.shape) != 1 or not 0 < tensor.elements <= MAX_FREQUENCIES:
+        raise ShapeError(f"{name} of shape {tensor.shape} holds no factors of frequencies")
+    return np.asarray(tensor.numpy(), np.float32)
+
+
+def _llama3(model: Model, base: object) -> dict[str, Any] | None:
     """Return the parameters that give the factors in the file, bit for bit."""
     if _LLAMA3 not in model.tensors:
         return None
-    factors = model.tensors[_LLAMA3].numpy()
-    dim = solver.value("head_dim or hidden_size // num_attention_heads") or 2 * len(factors)
+    factors = _factors(model, _LLAMA3)
+    theta = base if isinstance(base, int | float) else 10000.0
     for (low, high), original in itertools.product(_BANDS, _ORIGINALS):
         said = {
             "rope_type": "llama3",
@@ -253,7 +261,8 @@ def _llama3(model: Model, solver: Solver, base: float | None) -> dict[str, Any] 
             "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
-        made = llama3_factors({**said, "rope_theta": base or 10000.0}, dim)
+        with np.errstate(all="ignore"):  # the base is whatever the file says
+            made = llama3_factors({**said, "rope_theta": theta}, 2 * len(factors))
         if made is not None and np.array_equal(made, factors):
             return said
     raise CheckpointError(
@@ -267,7 +276,8 @@ def _llama3(model: Model, solver: Solver, base: float | None) -> dict[str, Any] 
 
 def _pooling_files(model: Model, architecture: Architecture) -> dict[str, bytes]:
     value = model.metadata.get(f"{architecture.name}.pooling_type")
-    mode = None if value is None else _POOLING.get(plain(value))
+    number = None if value is None else plain(value)
+    mode = _POOLING.get(number) if isinstance(number, int) else None
     if mode is None:
         return {}
     width = model.metadata.get(f"{architecture.name}.embedding_length")

@@ -7,6 +7,7 @@ that the architecture's other tables speak of. What is known already is never ch
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -61,9 +62,13 @@ class Solver:
         return self._evaluated(expressions.parse(text)) if isinstance(text, str) else text
 
     def solve(self, text: Any, value: Any) -> None:  # noqa: ANN401
-        """Find fields so that the expression has the value, as far as they are open."""
+        """Find fields so that the expression has the value, as far as they are open.
+
+        A value that the expression cannot have, such as a text for a product, finds nothing.
+        """
         if isinstance(text, str):
-            self._solve(expressions.parse(text), value)
+            with contextlib.suppress(TypeError, ValueError, ArithmeticError, AttributeError):
+                self._solve(expressions.parse(text), value)
 
     def _evaluated(self, node: ast.expr) -> Any:  # noqa: ANN401
         try:
