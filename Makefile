@@ -10,7 +10,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
 
 ORACLE := $(CURDIR)/.cache/oracle
 
-.PHONY: help demo test test-matrix test-oracle test-clang test-neon fuzz lint format bench fetch clean
+.PHONY: help demo test test-matrix test-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -70,6 +70,17 @@ $(ORACLE)/venv/installed: tests/oracle/requirements.txt
 	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r tests/oracle/requirements.txt
 	@touch $@
+
+test-sanitizers: $(VENV)/installed  ## run the scanner under ASan, UBSan and TSan over forged files
+	@mkdir -p build/sanitizers
+	$(BIN)/python tests/forge.py build/sanitizers/forged
+	for kind in address,undefined thread; do \
+		$(CXX) -std=c++17 -O1 -g -fsanitize=$$kind -fno-sanitize-recover=all -pthread \
+			tests/native/check_scan.cpp native/scan.cpp native/guard.cpp \
+			-o build/sanitizers/$$kind && \
+		find build/sanitizers/forged -name '*.gguf' | ASAN_OPTIONS=handle_sigbus=0 \
+			TSAN_OPTIONS=handle_sigbus=0 xargs build/sanitizers/$$kind || exit 1; \
+	done
 
 SECONDS := 60
 

@@ -1,0 +1,89 @@
+// The scanner over forged files and changes of them, and guards in several threads: for builds with
+// sanitizers, which need no Python. Arguments are files, as tests/forge.py writes them.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "../../native/guard.hpp"
+#include "../../native/scan.hpp"
+
+namespace {
+
+constexpr size_t LARGEST = 1 << 16, PAGES = 1 << 16, KEPT = 1 << 14;
+constexpr int CHANGES = 60, ROUNDS = 200;
+
+using Bytes = std::vector<uint8_t>;
+
+void index_all(ggufkit::Span file) {
+    const ggufkit::Header header = ggufkit::scan(file);
+    const ggufkit::Form form{header.version > 1, header.big_endian};
+    for (const ggufkit::Key &key : header.keys) {
+        try {
+            ggufkit::string_index(file, key.value_at, key.count, form);
+            ggufkit::array_index(file, key.value_at, key.count, form);
+            ggufkit::utf8_problem(file, key.value_at, key.count, form);
+        } catch (const ggufkit::Problem &) {  // most keys hold something else
+        }
+    }
+}
+
+void scan_changes(const Bytes &sound, std::mt19937 &draw) {
+    for (int round = 0; round < CHANGES; ++round) {
+        Bytes bytes(sound);
+        for (int i = 0; i < round % 4 && !bytes.empty(); ++i)
+            bytes[draw() % bytes.size()] = static_cast<uint8_t>(draw());
+        if (round % 3 == 0 && !bytes.empty()) bytes.resize(draw() % bytes.size());
+        // Of the exact size, so that a sanitizer sees one byte too many.
+        const std::unique_ptr<uint8_t[]> exact(new uint8_t[bytes.size()]);
+        std::copy(bytes.begin(), bytes.end(), exact.get());
+        index_all({exact.get(), bytes.size()});
+    }
+}
+
+void require(bool holds, const char *what) {
+    if (holds) return;
+    std::fprintf(stderr, "%s\n", what);
+    std::abort();
+}
+
+void cut_under_guard() {
+    for (int round = 0; round < ROUNDS; ++round) {
+        char name[] = "guarded-XXXXXX";
+        const int file = mkstemp(name);
+        unlink(name);
+        require(ftruncate(file, PAGES) == 0, "no room for a file");
+        void *map = mmap(nullptr, PAGES, PROT_READ, MAP_SHARED, file, 0);
+        {
+            const ggufkit::Guard guard(map, PAGES);
+            require(!guard.lost(), "lost before the cut");
+            require(ftruncate(file, KEPT) == 0, "cannot cut");
+            const volatile uint8_t *bytes = static_cast<uint8_t *>(map);
+            require(bytes[PAGES - 1] == 0 && guard.lost(), "the cut was not noticed");
+        }
+        munmap(map, PAGES);
+        close(file);
+    }
+}
+
+}  // namespace
+
+int main(int count, char **paths) {
+    std::mt19937 draw(1);
+    for (int i = 1; i < count; ++i) {
+        std::ifstream file(paths[i], std::ios::binary);
+        const Bytes bytes((std::istreambuf_iterator<char>(file)), {});
+        if (bytes.size() <= LARGEST) scan_changes(bytes, draw);
+    }
+    std::thread first(cut_under_guard), second(cut_under_guard);
+    first.join();
+    second.join();
+    std::printf("%d files, nothing found\n", count - 1);
+}
