@@ -17,6 +17,7 @@ import numpy as np
 import ggufkit
 from ggufkit.cli.archs import arch_path_option
 from ggufkit.cli.failing import report
+from ggufkit.cli.models import is_checkpoint
 from ggufkit.cli.output import counted, emit, examples, note, shorten, table
 from ggufkit.cli.writing import progress_bar, threads_option
 from ggufkit.comparing import Deviation, Difference, KeyChange, TensorChange
@@ -89,16 +90,11 @@ def command(  # noqa: PLR0913 (click passes each option)
         ctx.exit(DIFFERENT)
 
 
-def _is_checkpoint(path: str) -> bool:
-    folder = Path(path)
-    return (folder / "config.json").is_file() and not any(folder.glob("*.gguf"))
-
-
 def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Model]:
     """Open both; a checkpoint beside a GGUF model is converted, so that they have common names."""
-    checkpoints = [_is_checkpoint(path) for path in (before, after)]
-    for path, is_checkpoint in zip((before, after), checkpoints, strict=True):
-        if not is_checkpoint:
+    checkpoints = [is_checkpoint(path) for path in (before, after)]
+    for path, is_one in zip((before, after), checkpoints, strict=True):
+        if not is_one:
             yield ggufkit.open(path)
         elif all(checkpoints):
             yield _as_it_lies(open_checkpoint(path))

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli.models import open_any
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.cli.writing import parse_size
 from ggufkit.estimating import CACHE_TYPES, Estimate, Fit, largest_context
@@ -82,7 +83,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     the longest context with which all of it fits.
     """
     options["flash_attention"] = not no_flash_attention
-    with ggufkit.open(file) as opened:
+    with open_any(file) as opened:
         model = _quantized(opened, recipe)
         estimated = ggufkit.estimate(model, **options)
         fit = None if memory is None else estimated.fit(memory)

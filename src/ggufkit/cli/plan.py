@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli.models import open_any
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.planning import PlannedSize
 
@@ -29,7 +30,7 @@ def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
     A recipe may lack importance data for some tensors, or fall back to types of smaller blocks
     where their rows do not fit.
     """
-    with ggufkit.open(file) as model:
+    with open_any(file) as model:
         planned = sorted(ggufkit.plan(model, imatrix=imatrix), key=lambda p: -p.nbytes)
     if as_json:
         emit({"file": file, "recipes": [vars(one) for one in planned]})

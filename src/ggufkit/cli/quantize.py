@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
+from ggufkit.cli.models import open_any
 from ggufkit.cli.output import counted, emit, examples, note, size, table
 from ggufkit.cli.targeting import aimed, target_of, target_options
 from ggufkit.cli.writing import (
@@ -185,7 +186,7 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
         raise click.UsageError("--json and a model cannot share stdout")
     recipes = usage(parse_recipes)(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
-        model = opened.enter_context(ggufkit.open(source))
+        model = opened.enter_context(open_any(source))
         options = _options(asked, opened)
         if target:
             options = aimed(model, target, options, work["threads"])
