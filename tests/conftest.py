@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests never judge time: a busy machine makes any example slow.
-settings.register_profile("ggufkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Tests never judge time: a busy machine makes any example slow. CI tries the same examples each
+# time, so that it fails for what changed; everywhere else they are new ones.
+settings.register_profile(
+    "ggufkit",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("ggufkit")
 
 REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}

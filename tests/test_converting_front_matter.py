@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ggufkit.converting.front_matter import front_matter
@@ -97,6 +97,7 @@ def test_card_is_read_as_yaml_reads_it():
     assert read(CARD) == as_yaml(CARD)
 
 
+@example({"top": "\xa0"}, None, None)
 @given(
     st.recursive(
         st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=12)

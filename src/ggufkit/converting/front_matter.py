@@ -18,20 +18,21 @@ MAX_DEPTH: Final = 64  # cards nest five deep
 Node = str | None | list["Node"] | dict[str, "Node"]
 
 _FENCE: Final = "---"
+_BLANK: Final = " \t\r\n"  # any other space is text
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _UNKNOWN: Final = tuple("&*!%@`?")
-_BLOCK_HEAD: Final = re.compile(r"([|>])(?:([1-9])([+-]?)|([+-]?)([1-9]?))\s*(?:#.*)?")
-_KEY: Final = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?=\s*:(?:\s|$))""")
-_COMMENT: Final = re.compile(r"(?:^|\s)#.*")
-_PLAIN_END: Final = re.compile(r":(?=\s|$)|\s#")
-_FLOW_PLAIN: Final = re.compile(r"(?:[^,\[\]{}:#]|:(?![\s,\[\]{}]|$)|(?<!\s)#)+")
-_SPACE: Final = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*")
+_BLOCK_HEAD: Final = re.compile(r"([|>])(?:([1-9])([+-]?)|([+-]?)([1-9]?))\s*(?:#.*)?", re.ASCII)
+_KEY: Final = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?=\s*:(?:\s|$))""", re.ASCII)
+_COMMENT: Final = re.compile(r"(?:^|\s)#.*", re.ASCII)
+_PLAIN_END: Final = re.compile(r":(?=\s|$)|\s#", re.ASCII)
+_FLOW_PLAIN: Final = re.compile(r"(?:[^,\[\]{}:#]|:(?![\s,\[\]{}]|$)|(?<!\s)#)+", re.ASCII)
+_SPACE: Final = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*", re.ASCII)
 _QUOTED: Final = {
     '"': re.compile(r'"(?:[^"\\]|\\[\s\S])*"'),
     "'": re.compile(r"'(?:[^']|'')*'"),
 }
 _CLOSING: Final = {"[": "]", "{": "}", '"': '"', "'": "'"}
-_ESCAPE: Final = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[\s\S])")
+_ESCAPE: Final = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[\s\S])", re.ASCII)
 _ESCAPES: Final = {
     "0": "\0",
     "a": "\a",
@@ -85,7 +86,7 @@ class _Reader:
         """Return the next line that is neither blank nor a comment, and stand on it."""
         while self.at < len(self.lines):
             line = self.lines[self.at]
-            if line.strip() and not line.lstrip().startswith("#"):
+            if line.strip(_BLANK) and not line.lstrip(_BLANK).startswith("#"):
                 self.looked_at = self.at
                 return line
             self.at += 1
@@ -107,7 +108,7 @@ class _Reader:
             return self.mapping(indent, depth)
         text = line[indent:]
         self.at += 1
-        if head := _BLOCK_HEAD.fullmatch(text.rstrip()):
+        if head := _BLOCK_HEAD.fullmatch(text.rstrip(_BLANK)):
             return self.literal(head, least - 1)
         return self.inline(text, least - 1, depth)
 
@@ -115,7 +116,7 @@ class _Reader:
         items: list[Node] = []
         while (line := self.next()) is not None and _indent(line) == indent and _is_item(line):
             rest = line[indent + 1 :]
-            if not _COMMENT.sub("", rest).strip():
+            if not _COMMENT.sub("", rest).strip(_BLANK):
                 self.at += 1
                 items.append(self.block(indent + 1, depth + 1))
                 continue
@@ -146,10 +147,10 @@ class _Reader:
 
     def key(self, line: str) -> tuple[str, str] | None:
         """Return the key of a line and what follows, None where it has none."""
-        text = line.strip()
+        text = line.strip(_BLANK)
         if quoted := _KEY.match(text):
-            rest = text[quoted.end() :].lstrip()[1:]
-            return str(self.unquoted(quoted[0])), rest.strip()
+            rest = text[quoted.end() :].lstrip(_BLANK)[1:]
+            return str(self.unquoted(quoted[0])), rest.strip(_BLANK)
         if text[:1] in {'"', "'", "[", "{"}:
             return None
         end = _PLAIN_END.search(text)
@@ -157,20 +158,20 @@ class _Reader:
             return None
         if text.startswith(_UNKNOWN):
             raise self.error(f"{text[0]!r} has a meaning that is not read here")
-        return text[: end.start()].rstrip(), text[end.end() :].strip()
+        return text[: end.start()].rstrip(_BLANK), text[end.end() :].strip(_BLANK)
 
     def literal(self, head: re.Match[str], indent: int) -> str:
         """Return the text of a block scalar, literal ("|") or folded (">")."""
         chomp, size = head[3] or head[4] or "", head[2] or head[5]
         start = self.at
         while self.at < len(self.lines) and (
-            not self.lines[self.at].strip() or _indent(self.lines[self.at]) > indent
+            not self.lines[self.at].strip(_BLANK) or _indent(self.lines[self.at]) > indent
         ):
             self.at += 1
         held = self.lines[start : self.at]
-        first = next((_indent(line) for line in held if line.strip()), indent + 1)
+        first = next((_indent(line) for line in held if line.strip(_BLANK)), indent + 1)
         margin = indent + int(size) if size else first
-        body = [line[margin:] if line.strip() else line[margin:].rstrip(" ") for line in held]
+        body = [line[margin:] if line.strip(_BLANK) else line[margin:].rstrip(" ") for line in held]
         return _chomped(body, folds=head[1] == ">", chomp=chomp)
 
     # Scalars and flow collections.
@@ -198,9 +199,10 @@ class _Reader:
         open_ended = not _COMMENT.search(text)
         while open_ended and self.at < len(self.lines):
             line = self.lines[self.at]
-            if line.strip() and (_indent(line) <= indent or line.lstrip().startswith("#")):
+            bare = line.strip(_BLANK)
+            if bare and (_indent(line) <= indent or bare.startswith("#")):
                 break
-            lines.append(self.bare(line.strip()))
+            lines.append(self.bare(bare))
             open_ended = not _COMMENT.search(line)
             self.at += 1
         while not lines[-1] and len(lines) > 1:
@@ -211,13 +213,13 @@ class _Reader:
     def bare(self, text: str) -> str:
         if (end := _PLAIN_END.search(text)) and end[0] == ":":
             raise self.error("a key stands where no key may be")
-        return _COMMENT.sub("", text).strip()
+        return _COMMENT.sub("", text).strip(_BLANK)
 
     def unquoted(self, text: str) -> str:
         """Return the text between quotes, its lines folded and its escapes undone."""
         if text[0] == "'":
             return _folded(text[1:-1].split("\n")).replace("''", "'")
-        joined = re.sub(r"\\\n\s*", "", text[1:-1])
+        joined = re.sub(r"\\\n[ \t]*", "", text[1:-1])
         return _ESCAPE.sub(self.unescaped, _folded(joined.split("\n")))
 
     def unescaped(self, found: re.Match[str]) -> str:
@@ -248,7 +250,7 @@ class _Flow:
         if not taken:
             raise reader.error(f"{_CLOSING[self.text[0]]!r} is missing")
         reader.at += len(taken)
-        self.text = "\n".join([self.text, *(line.strip() for line in taken)])
+        self.text = "\n".join([self.text, *(line.strip(_BLANK) for line in taken)])
         self.at, self.is_short = 0, False
 
     def finish(self) -> None:
@@ -259,7 +261,7 @@ class _Flow:
             self.text = self.text[:end]
 
     def rest(self) -> str:
-        return self.text[self.at :].strip()
+        return self.text[self.at :].strip(_BLANK)
 
     def node(self, depth: int) -> Node:
         """Return the node at this place; `is_short` tells that the text ends within it."""
@@ -280,7 +282,7 @@ class _Flow:
             self.is_short = self.is_short or not char
             return None
         self.at = found.end()
-        text = _folded(found[0].split("\n")).strip()
+        text = _folded(found[0].split("\n")).strip(_BLANK)
         return None if text in _NULLS else text
 
     def skip(self) -> None:
@@ -338,7 +340,7 @@ class _Flow:
 
 def _continues(indent: int, line: str) -> bool:
     """Whether a line may belong to a node that began in one indented by `indent`."""
-    return not line.strip() or _indent(line) > indent or line.lstrip()[:1] in {"]", "}"}
+    return not line.strip(_BLANK) or _indent(line) > indent or line.lstrip(_BLANK)[:1] in {"]", "}"}
 
 
 def _indent(line: str) -> int:
@@ -352,10 +354,10 @@ def _is_item(line: str) -> bool:
 
 def _folded(lines: list[str]) -> str:
     """Join lines as YAML folds them: by a space, and by one line end less than there are blanks."""
-    text, blanks = lines[0].rstrip() if len(lines) > 1 else lines[0], 0
+    text, blanks = lines[0].rstrip(_BLANK) if len(lines) > 1 else lines[0], 0
     for i, line in enumerate(lines[1:], 1):
         is_last = i == len(lines) - 1
-        part = line.lstrip() if is_last else line.strip()
+        part = line.lstrip(_BLANK) if is_last else line.strip(_BLANK)
         if not part and not is_last:
             blanks += 1
             continue
