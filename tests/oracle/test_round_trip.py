@@ -52,14 +52,21 @@ def test_converting_what_was_exported_gives_the_same_file(case, exported, tmp_pa
         ggufkit.write(model, out)
     with ggufkit.open(out) as again, ggufkit.open(reference) as before:
         assert parameters(again) == parameters(before)
-        assert list(again.tensors) == list(before.tensors)
-        pairs = zip(again.tensors.values(), before.tensors.values(), strict=True)
-        assert [a.name for a, b in pairs if not np.array_equal(a.raw(), b.raw())] == []
+        assert set(again.tensors) == set(before.tensors)
+        keeps_order = list(again.tensors) == list(before.tensors)
+        # PyTorch's files hold tensors in the order of modules, which would take a file for each.
+        assert keeps_order or case.startswith("llama-bin")
+        tensors = before.tensors
+        differing = [
+            n for n, t in again.tensors.items() if not np.array_equal(t.raw(), tensors[n].raw())
+        ]
+        assert differing == []
         is_said = {k: plain(v) for k, v in again.metadata.items()} == {
             k: plain(v) for k, v in before.metadata.items()
         }
         is_ordered = list(again.metadata) == list(before.metadata)
-    assert not (is_said and is_ordered) or out.read_bytes() == reference.read_bytes()
+    is_same = is_said and is_ordered and keeps_order
+    assert not is_same or out.read_bytes() == reference.read_bytes()
 
 
 @pytest.mark.parametrize("case", CASES)
