@@ -50,6 +50,21 @@ def test_shards_hold_so_many_tensors_at_most(source):
     assert len(api.open(source.with_name(names[0]), shards=False).tensors) == 4
 
 
+def test_dry_run_tells_the_files_that_a_run_writes(source):
+    words = ("copy", source, source.with_name("s.gguf"), "--shard-size", "250K")
+    told = done(*words, "--dry-run", "--json").json()
+    assert not list(source.parent.glob("s-*"))
+    assert done(*words, "--json").json() == told
+    assert [file["tensors"] for file in told["files"]] == [2, 2, 2]
+    assert all(Path(file["path"]).stat().st_size == file["nbytes"] for file in told["files"])
+    assert done(*words, "--dry-run").lines[1].split()[:2] == [told["files"][0]["path"], "2"]
+
+
+def test_model_and_its_report_do_not_share_a_stream(source):
+    assert ggufkit("copy", source, "-", "--json").code == 2
+    assert done("copy", source, "-", "--json", "--dry-run").json()["files"][0]["path"] == "-"
+
+
 @pytest.mark.parametrize(
     ("options", "attribute", "value"),
     [

@@ -8,7 +8,7 @@ import pty
 import pytest
 
 import shapes
-from shell import process
+from shell import done, process
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def llama(tmp_path_factory):
     return shapes.write_sparse(model, folder / "llama-2-7b.gguf")
 
 
-def shown(*words, **environment):
+def shown(*words, code=0, **environment):
     """What a terminal gets."""
     ours, theirs = pty.openpty()
     size = {"LINES": "24", "COLUMNS": "100", "TERM": "xterm", "PAGER": "sed s/^/paged:/"}
@@ -29,7 +29,7 @@ def shown(*words, **environment):
         while part := _read(ours):
             parts.append(part)
     os.close(ours)
-    assert command.returncode == 0
+    assert command.returncode == code
     return b"".join(parts).decode().replace("\r\n", "\n")
 
 
@@ -41,11 +41,40 @@ def _read(end):
 
 
 @pytest.mark.parametrize(
-    "words", [("inspect", "FILE"), ("estimate", "FILE", "--layers"), ("plan", "FILE")]
+    "words",
+    [
+        ("inspect", "FILE"),
+        ("inspect", "FILE", "--bytes"),
+        ("estimate", "FILE", "--layers"),
+        ("plan", "FILE"),
+        ("archs",),
+        ("quantize", "FILE", "Q4_K_M", "--dry-run"),
+        ("select", "FILE", "x.gguf", "--vocab-only", "--dry-run"),
+        ("copy", "FILE", "x.gguf", "--shard-tensors", "4", "--dry-run"),
+    ],
 )
-def test_long_table_is_paged(llama, words):
+def test_long_report_is_paged(llama, words):
     lines = shown(*(str(llama) if word == "FILE" else word for word in words)).splitlines()
     assert len(lines) > 24
+    assert all(line.startswith("paged:") for line in lines)
+
+
+def test_difference_is_paged_and_still_told_by_the_exit_code(llama, tmp_path):
+    other = tmp_path / "other.gguf"
+    done("select", llama, other, "--vocab-only")
+    lines = shown("diff", llama, other, "--no-data", code=1).splitlines()
+    assert lines[-1].endswith("differ")
+    assert all(line.startswith("paged:") for line in lines)
+
+
+def test_findings_are_paged(llama, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("no model")
+    files = [tmp_path / f"{number}.gguf" for number in range(20)]
+    for file in files:
+        file.symlink_to(text)
+    lines = shown("check", *files, code=1).splitlines()
+    assert len(lines) == 40
     assert all(line.startswith("paged:") for line in lines)
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from ggufkit.findings import Finding, finding
+from ggufkit.types import MAGIC
 
 HEAD_BYTES: Final = 512  # as much of the beginning as any recognition below looks at
 MAX_SAFETENSORS_HEADER: Final = 100_000_000  # bytes of JSON; the limit of the format's own reader
@@ -30,6 +31,11 @@ _LFS: Final = b"version https://git-lfs.github.com/spec/"
 _LFS_SIZE: Final = re.compile(rb"\nsize (\d{1,19})\b")
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
 _TORCH_ENTRIES: Final = (b"/data.pkl", b"/version", b"/.format_version", b"/byteorder")
+
+
+def is_model(head: bytes) -> bool:
+    """Whether a file that begins with `head` is one of GGUF, or of the formats before it."""
+    return head.startswith((MAGIC, *_LEGACY))
 
 
 def identify(head: bytes, size: int) -> Finding:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ggufkit.cli.output import counted, emit, examples, table
+from ggufkit.cli.output import counted, emit, examples, paged, table
 from ggufkit.errors import printable
 
 arch_path_option = click.option(
@@ -46,10 +46,11 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
         emit([_plain(stem, each.name, each.path, each.classes) for stem, each in known.items()])
         return
     rows = [(stem, printable(each.path), ", ".join(each.classes)) for stem, each in known.items()]
-    table(("NAME", "FILE", "CLASSES"), rows)
-    if not name:
-        served = sum(len(each.classes) for each in known.values())
-        click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
+    with paged():
+        table(("NAME", "FILE", "CLASSES"), rows)
+        if not name:
+            served = sum(len(each.classes) for each in known.values())
+            click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
 
 
 def _plain(stem: str, name: str, path: str, classes: tuple[str, ...]) -> dict[str, object]:

@@ -9,7 +9,9 @@ import click
 
 import ggufkit
 from ggufkit.cli.differences import show
-from ggufkit.cli.output import counted, emit, examples
+from ggufkit.cli.models import MODEL
+from ggufkit.cli.output import counted, emit, examples, paged
+from ggufkit.cli.piping import require_file
 from ggufkit.cli.writing import progress_bar, threads_option
 from ggufkit.errors import MissingKeyError, printable
 from ggufkit.explaining import explain, pattern
@@ -36,7 +38,7 @@ _SEVERITIES: Final = tuple(_COLOURS)
         "ggufkit check models/*.gguf --sarif --fail-on warning > check.sarif",
     ),
 )
-@click.argument("files", metavar="FILE...", nargs=-1)
+@click.argument("files", metavar="FILE...", nargs=-1, type=MODEL)
 @click.option("--data", is_flag=True, help="Read all tensor data too, for what no weight can be.")
 @click.option("--fix", is_flag=True, help="Set right first what can be, in place.")
 @click.option("--dry-run", is_flag=True, help="With --fix: show what would change.")
@@ -78,6 +80,8 @@ def command(  # noqa: PLR0913 (click passes each option)
         return
     is_quiet = as_json or sarif
     if fix:
+        for file in files if not dry_run else ():
+            require_file(file)
         for file in dict.fromkeys(files):
             _fix(file, dry_run=dry_run, is_quiet=is_quiet)
     checked = {file: _check(file, data=data, threads=threads) for file in dict.fromkeys(files)}
@@ -86,8 +90,9 @@ def command(  # noqa: PLR0913 (click passes each option)
     elif sarif:
         emit(as_sarif(found for findings in checked.values() for found in findings))
     else:
-        for file, findings in checked.items():
-            _print(file, findings)
+        with paged():
+            for file, findings in checked.items():
+                _print(file, findings)
     worst = _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(found.severity in worst for findings in checked.values() for found in findings):
         ctx.exit(1)

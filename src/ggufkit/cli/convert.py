@@ -13,7 +13,7 @@ import numpy as np
 
 import ggufkit
 from ggufkit.cli.archs import arch_path_option
-from ggufkit.cli.output import counted, emit, examples, note, size, table
+from ggufkit.cli.output import counted, emit, examples, note, paged, size, table
 from ggufkit.cli.writing import PIPE, parse_size, report, threads_option, working, write_out
 from ggufkit.errors import printable
 from ggufkit.file_types import file_type_name
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     the name is made by the naming convention. OUT may be - for stdout.
     """
     wanted = [text.strip() for text in recipes.split(",")] if recipes else []
-    if out == PIPE and (as_json or len(wanted) > 1):
+    if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
         raise click.UsageError("stdout holds one model and nothing else")
     if len(wanted) > 1 and not _is_folder(out):
         raise click.UsageError("Several types need a folder as OUT: write it with / at its end")
@@ -121,7 +121,8 @@ def command(  # noqa: PLR0913 (click passes each option)
         if as_json:
             emit([_plain(each, target) for each, target in outputs])
         elif dry_run:
-            _print(outputs)
+            with paged():
+                _print(outputs)
         else:
             report(paths)
 

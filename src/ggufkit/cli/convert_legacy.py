@@ -7,8 +7,15 @@ import contextlib
 import click
 
 import ggufkit
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import examples, note
-from ggufkit.cli.writing import report, resume_option, threads_option, write_out
+from ggufkit.cli.writing import (
+    deliver,
+    dry_run_option,
+    json_option,
+    resume_option,
+    threads_option,
+)
 from ggufkit.legacy import CONTEXT, EPSILON, lacks_scores
 
 
@@ -22,9 +29,11 @@ from ggufkit.legacy import CONTEXT, EPSILON, lacks_scores
         "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --recipe Q4_K_M",
     ),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
-@click.option("--vocab-from", metavar="FILE", help="Take the vocabulary of this GGUF file.")
+@click.option(
+    "--vocab-from", type=MODEL, metavar="FILE", help="Take the vocabulary of this GGUF file."
+)
 @click.option(
     "--context-length",
     type=click.IntRange(min=1, max=2**32 - 1),
@@ -47,6 +56,8 @@ from ggufkit.legacy import CONTEXT, EPSILON, lacks_scores
 )
 @threads_option
 @resume_option
+@dry_run_option
+@json_option
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
@@ -58,6 +69,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     allow_requantize: bool,
     threads: int | None,
     resume: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Write the GGML, GGMF or GGJT file IN as GGUF file OUT.
 
@@ -79,4 +92,5 @@ def command(  # noqa: PLR0913 (click passes each option)
         made = model
         if recipe is not None:
             made = ggufkit.quantize(model, recipe, allow_requantize=allow_requantize)
-        report(write_out(made, out, threads=threads, resume=resume))
+        told = {"dry_run": dry_run, "as_json": as_json}
+        deliver(made, out, laid={}, **told, threads=threads, resume=resume)

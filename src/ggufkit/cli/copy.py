@@ -5,14 +5,16 @@ from __future__ import annotations
 import click
 
 import ggufkit
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import examples
 from ggufkit.cli.writing import (
     cluster_option,
+    deliver,
+    dry_run_option,
+    json_option,
     parse_size,
-    report,
     resume_option,
     threads_option,
-    write_out,
 )
 
 
@@ -21,12 +23,14 @@ from ggufkit.cli.writing import (
     short_help="Split, merge, convert byte order, version or alignment.",
     epilog=examples(
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G",
+        "ggufkit copy model.gguf model-split.gguf --shard-size 2G --dry-run",
         "ggufkit copy model-00001-of-00009.gguf model.gguf",
         "ggufkit copy big-endian.gguf model.gguf --endian little",
         "ggufkit copy model.gguf - | ssh host 'cat > model.gguf'",
+        "curl -L https://example.org/model.gguf | ggufkit copy - model.gguf",
     ),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @click.option("--alignment", type=int, metavar="N", help="Align tensors to this many bytes.")
 @click.option("--endian", type=click.Choice(("little", "big")), help="Byte order of the output.")
@@ -41,6 +45,8 @@ from ggufkit.cli.writing import (
 @threads_option
 @resume_option
 @cluster_option
+@dry_run_option
+@json_option
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
@@ -53,25 +59,23 @@ def command(  # noqa: PLR0913 (click passes each option)
     threads: int | None,
     resume: bool,
     cluster: str | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Write the model IN to OUT; what no option changes stays as it is.
 
-    IN is a file, any shard of a set, or a folder that holds one set. Without a shard limit OUT
-    is one file, so that copying a set merges it. With one, OUT names the set: the shards are
-    called OUT-00001-of-00003.gguf and so on. Sizes are bytes, or as 500M and 2G (powers of
+    IN is a file, any shard of a set, a folder that holds one set, or - for stdin. Without a shard
+    limit OUT is one file, so that copying a set merges it. With one, OUT names the set: the shards
+    are called OUT-00001-of-00003.gguf and so on. Sizes are bytes, or as 500M and 2G (powers of
     1000) or 512MiB (of 1024). OUT may be - for stdout.
     """
     with ggufkit.open(source) as model:
-        paths = write_out(
-            model,
-            out,
-            threads=threads,
-            resume=resume,
-            cluster=cluster,
-            alignment=alignment,
-            byte_order=endian,
-            version=None if version is None else int(version),
-            shard_size=shard_size,
-            shard_tensors=shard_tensors,
-        )
-    report(paths)
+        laid = {
+            "alignment": alignment,
+            "byte_order": endian,
+            "version": None if version is None else int(version),
+            "shard_size": shard_size,
+            "shard_tensors": shard_tensors,
+        }
+        told = {"dry_run": dry_run, "as_json": as_json}
+        deliver(model, out, laid=laid, **told, threads=threads, resume=resume, cluster=cluster)

@@ -17,8 +17,8 @@ import numpy as np
 import ggufkit
 from ggufkit.cli.archs import arch_path_option
 from ggufkit.cli.failing import report
-from ggufkit.cli.models import is_checkpoint
-from ggufkit.cli.output import counted, emit, examples, note, shorten, table
+from ggufkit.cli.models import MODEL, is_checkpoint
+from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
 from ggufkit.cli.writing import progress_bar, threads_option
 from ggufkit.comparing import Deviation, Difference, KeyChange, TensorChange
 from ggufkit.converting.checkpoint import Checkpoint, open_checkpoint
@@ -46,8 +46,8 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
         "ggufkit diff a.gguf b.gguf --json | jq '.tensors[] | {name, deviation}'",
     ),
 )
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="A", type=MODEL)
+@click.argument("after", metavar="B", type=MODEL)
 @click.option("--no-data", is_flag=True, help="Compare metadata, shapes and types alone.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @arch_path_option
@@ -85,7 +85,8 @@ def command(  # noqa: PLR0913 (click passes each option)
         if as_json:
             emit(_plain(found))
         else:
-            _print(found, *pair)
+            with paged():
+                _print(found, *pair)
     if found:
         ctx.exit(DIFFERENT)
 

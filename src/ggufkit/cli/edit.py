@@ -9,7 +9,9 @@ import click
 
 import ggufkit
 from ggufkit.cli.differences import as_json, show
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import emit, examples, note
+from ggufkit.cli.piping import require_file
 from ggufkit.cli.values import Assignments, assignments
 from ggufkit.cli.writing import PIPE, parse_size, progress_bar, report, threads_option, write_out
 from ggufkit.editing import Change, Edits, changes
@@ -39,7 +41,7 @@ _DONE = {
         "ggufkit edit model.gguf --undo",
     ),
 )
-@click.argument("file", metavar="IN")
+@click.argument("file", metavar="IN", type=MODEL)
 @click.option("--set", "pairs", metavar="K=V", multiple=True, help="Set a key, or item K[INDEX].")
 @click.option("--set-type", "typed", metavar="K:T=V", multiple=True, help="Set a key, of type T.")
 @click.option("--set-json", metavar="FILE", help="Set all keys of the object in a JSON file.")
@@ -80,6 +82,8 @@ def command(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("There is nothing to do; say what to --set, --unset or --rename")
     if is_json and output == PIPE and not dry_run:
         raise click.UsageError("--json and a model cannot share stdout")
+    if output is None and not dry_run:
+        require_file(file)
     if undo:
         _apply(plan_undo(file, force=force), dry_run=dry_run, is_json=is_json)
         return

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.models import open_any
+from ggufkit.cli.models import MODEL, open_any
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.cli.writing import parse_size
 from ggufkit.estimating import CACHE_TYPES, Estimate, Fit, largest_context
@@ -26,7 +26,7 @@ from ggufkit.quantizing import decide
         "ggufkit estimate model.gguf --json | jq .total",
     ),
 )
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option(
     "--context",
     type=click.IntRange(min=1),

@@ -9,6 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.archs import arch_path_option
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import emit, examples, note, size, table
 from ggufkit.cli.writing import parse_size, progress_bar, report, threads_option
 from ggufkit.converting.exporting import AUTO, DTYPES, plan_export, write_export
@@ -25,7 +26,7 @@ from ggufkit.layout import Plan
         "ggufkit export model.gguf model/ --dry-run",
     ),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @click.option(
     "--dtype",

@@ -10,6 +10,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.failing import report
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import emit, examples
 from ggufkit.cli.writing import progress_bar, threads_option
 from ggufkit.errors import FormatError, printable
@@ -29,7 +30,7 @@ Results = list[tuple[Line, Result]]
         "ggufkit hash model-00001-of-00003.gguf --content",
     ),
 )
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option("--xxh64", is_flag=True, help="XXH64, fast; what is printed if nothing is chosen.")
 @click.option("--sha1", is_flag=True, help="SHA-1.")
 @click.option("--sha256", is_flag=True, help="SHA-256.")

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import click
 
-from ggufkit.cli.output import counted, emit, examples, note, table
+from ggufkit.cli.models import FILE, MODEL
+from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.writing import progress_bar, report, threads_option
 from ggufkit.errors import OutputError, printable
 from ggufkit.imatrix import CHUNK_SIZE, FORMATS, Imatrix, merge
@@ -51,7 +52,7 @@ def command() -> None:
     short_help="Show the statistics of an importance matrix.",
     epilog=examples("ggufkit imatrix show imatrix.gguf", "ggufkit imatrix show imatrix.dat --json"),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=FILE)
 @json_option
 def show(source: str, *, as_json: bool) -> None:
     """Show what the importance matrix IN tells of each tensor and of each layer.
@@ -64,11 +65,12 @@ def show(source: str, *, as_json: bool) -> None:
     if as_json:
         emit(_about(imatrix) | {"tensors": _plain(found), "layers": _plain(layers)})
         return
-    _print_summary(imatrix)
-    click.echo()
-    _print_statistics(found)
-    click.echo()
-    _print_layers(layers)
+    with paged():
+        _print_summary(imatrix)
+        click.echo()
+        _print_statistics(found)
+        click.echo()
+        _print_layers(layers)
 
 
 @command.command(
@@ -76,7 +78,7 @@ def show(source: str, *, as_json: bool) -> None:
     short_help="Add up several importance matrices.",
     epilog=examples("ggufkit imatrix merge english.gguf code.dat both.gguf"),
 )
-@click.argument("sources", metavar="IN...", nargs=-1, required=True)
+@click.argument("sources", metavar="IN...", type=FILE, nargs=-1, required=True)
 @click.argument("out", metavar="OUT")
 @format_option
 @context_option
@@ -97,7 +99,7 @@ def merge_command(
     short_help="Turn .dat into .gguf, or back.",
     epilog=examples("ggufkit imatrix convert imatrix.dat imatrix.gguf"),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=FILE)
 @click.argument("out", metavar="OUT")
 @format_option
 @context_option
@@ -118,8 +120,8 @@ def convert(
         "ggufkit imatrix compute model-f16.gguf text.txt -o model.imatrix --chunks 100",
     ),
 )
-@click.argument("model", metavar="MODEL")
-@click.argument("text", metavar="TEXT")
+@click.argument("model", metavar="MODEL", type=MODEL)
+@click.argument("text", metavar="TEXT", type=FILE)
 @click.option("-o", "--output", "out", default="imatrix.gguf", show_default=True, metavar="OUT")
 @format_option
 @click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read N chunks at most.")

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 import ggufkit
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import emit, examples, paged, shorten, size, table
 from ggufkit.dissecting import Field, dissect
 from ggufkit.errors import printable
@@ -35,7 +36,7 @@ LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 
         "ggufkit inspect broken.gguf --bytes",
     ),
 )
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option("--json", "as_json", is_flag=True, help="Print everything, exactly, as JSON.")
 @click.option("--key", metavar="KEY", help="Print the value of one metadata key.")
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
@@ -243,8 +244,9 @@ def _print_map(file: str, *, as_json: bool) -> None:
     if as_json:
         emit([_plain_field(field) for field in fields])
     else:
-        for field in fields:
-            _print_field(field)
+        with paged():
+            for field in fields:
+                _print_field(field)
     error = first_error(findings)
     if error is not None:
         raise error.exception()

@@ -1,12 +1,66 @@
-"""What commands open that read any model: GGUF, or a checkpoint that is converted as it is read."""
+"""The models that commands read: how they are named, and what kinds of them there are."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
 
 import ggufkit
+from ggufkit.caches import SOURCES
 from ggufkit.cli.output import note
+from ggufkit.cli.piping import incoming
 from ggufkit.model import Model
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    _Name = click.ParamType[str]
+else:
+    _Name = click.ParamType
+
+
+class ModelName(_Name):
+    """The name of a model: a file, a folder, one in a cache, or - for what comes through a pipe.
+
+    With `foreign` other files may be meant, such as importance matrices.
+    """
+
+    name = "model"
+
+    def __init__(self, *, foreign: bool = False) -> None:
+        """Keep what may come."""
+        self.foreign = foreign
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
+        ctx: click.Context | None,
+    ) -> str:
+        """Return what to open, which is `value` unless it is a pipe."""
+        is_guess = ctx is not None and ctx.resilient_parsing  # of a shell that completes a line
+        return value if is_guess else incoming(value, foreign=self.foreign)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer files, and the names of cached models once a cache is named."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 (only shells ask)
+
+        files = CompletionItem(incomplete, type="file")
+        if incomplete.partition(":")[0] not in SOURCES:
+            return [files]
+        known = (model.name for model in ggufkit.list(incomplete))
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+MODEL: Final = ModelName()
+FILE: Final = ModelName(foreign=True)
 
 
 def is_checkpoint(path: str) -> bool:

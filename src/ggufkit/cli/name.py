@@ -10,7 +10,9 @@ import click
 
 import ggufkit
 from ggufkit.caches import is_name
+from ggufkit.cli.models import MODEL
 from ggufkit.cli.output import emit, examples, table
+from ggufkit.cli.piping import require_file
 from ggufkit.errors import printable
 from ggufkit.labelling import FIRST_VERSION, new_paths, rename
 from ggufkit.naming import FileName, build_name, parse_name
@@ -29,7 +31,7 @@ PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "enc
         "ggufkit name model.gguf --json | jq -r .conventional_name",
     ),
 )
-@click.argument("file")
+@click.argument("file", type=MODEL)
 @click.option("--rename", "is_rename", is_flag=True, help="Give FILE the conventional name.")
 @click.option("--dry-run", is_flag=True, help="With --rename: show the names; rename nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the parts and names as JSON.")
@@ -50,6 +52,8 @@ def command(
     conventional name. It never takes the place of another file, and links into caches stay as
     they are.
     """
+    if is_rename and not dry_run:
+        require_file(file)
     chosen: dict[str, Any] = {part: text for part, text in given.items() if text is not None}
     if Path(file).exists() or is_name(file) or is_rename:
         with ggufkit.open(file) as model:

@@ -78,7 +78,7 @@ def paged() -> Iterator[None]:
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:
-        click.echo_via_pager(text, color=color)
+        click.echo_via_pager(text.removesuffix("\n"), color=color)  # which adds one
 
 
 def emit(document: object) -> None:

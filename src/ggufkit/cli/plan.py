@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.models import open_any
+from ggufkit.cli.models import FILE, MODEL, open_any
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.planning import PlannedSize
 
@@ -21,8 +21,8 @@ from ggufkit.planning import PlannedSize
         "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
     ),
 )
-@click.argument("file")
-@click.option("--imatrix", metavar="FILE", help="Reckon with this importance matrix.")
+@click.argument("file", type=MODEL)
+@click.option("--imatrix", type=FILE, metavar="FILE", help="Reckon with this importance matrix.")
 @click.option("--json", "as_json", is_flag=True, help="Print the sizes as JSON.")
 def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
     """Show how large FILE would be in every recipe, the largest first; no tensor is read.

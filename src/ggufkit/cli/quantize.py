@@ -13,8 +13,8 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.models import open_any
-from ggufkit.cli.output import counted, emit, examples, note, size, table
+from ggufkit.cli.models import FILE, MODEL, open_any
+from ggufkit.cli.output import counted, emit, examples, note, paged, size, table
 from ggufkit.cli.targeting import aimed, target_of, target_options
 from ggufkit.cli.writing import (
     PIPE,
@@ -85,10 +85,12 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
         "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
     ),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT", required=False)
 @click.argument("recipe", metavar="RECIPE", required=False, shell_complete=_complete)
-@click.option("--imatrix", metavar="FILE", help="Weigh errors by this importance matrix.")
+@click.option(
+    "--imatrix", type=FILE, metavar="FILE", help="Weigh errors by this importance matrix."
+)
 @click.option(
     "--include-weights",
     multiple=True,
@@ -136,7 +138,9 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="More of these, in a file, between spaces or newlines.",
 )
 @target_options
-@click.option("--like", metavar="GGUF", help="Take the type of each tensor from this model.")
+@click.option(
+    "--like", type=MODEL, metavar="GGUF", help="Take the type of each tensor from this model."
+)
 @click.option(
     "--prune-layers",
     "layers",
@@ -221,7 +225,7 @@ def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
     if PLACE in out:
         return [out.replace(PLACE, done.recipe.name) for done in made]
     if out.endswith("/") or Path(out).is_dir():
-        stem = _stem(Path(source).resolve().name)
+        stem = _stem(source)
         return [str(Path(out) / f"{stem}-{done.recipe.name}.gguf") for done in made]
     if len(made) > 1:
         raise click.UsageError(
@@ -230,8 +234,10 @@ def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
     return [out]
 
 
-def _stem(name: str) -> str:
+def _stem(source: str) -> str:
     """Return a model's name without its ending, its number as a shard and its encoding."""
+    path = Path(source)
+    name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
     shard = parse_shard_name(name)
     return _ENCODING.sub("", shard[0] if shard else name.removesuffix(".gguf"))
 
@@ -261,8 +267,9 @@ def _tell(
         told = [_plain(*each) for each in zip(made, paths, strict=True)]
         emit(told[0] if len(told) == 1 else {"outputs": told})
     elif dry_run:
-        for done in made:
-            _print(done)
+        with paged():
+            for done in made:
+                _print(done)
     else:
         report(list(itertools.chain.from_iterable(paths)))
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 import click
 
 import ggufkit
-from ggufkit.cli.output import counted, emit, examples
+from ggufkit.caches import is_name
+from ggufkit.cli.models import MODEL
+from ggufkit.cli.output import counted, emit, examples, paged
+from ggufkit.cli.piping import incoming
 from ggufkit.cli.writing import PIPE, report, threads_option, write_out
 from ggufkit.errors import ValueTypeError, printable
 from ggufkit.model import Model
@@ -18,6 +22,10 @@ from ggufkit.pruning import parse_layers
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Pair = tuple[str, str]
+# A graft: the first colon ends the name of a file, unless it has more before its ".gguf:". Names of
+# cached models have colons of their own, so that there the last one counts, or the one before re:.
+_FROM_FILE: Final = re.compile(r"((?i:.*?\.gguf)|[^:]+):(.*)", re.DOTALL)
+_FROM_CACHE: Final = re.compile(r"([^:]+:(?:.+?(?=:re:)|.+)):(.*)", re.DOTALL)
 
 
 def checked(parse: Callable[[str], object], text: str) -> str:
@@ -46,12 +54,10 @@ def parse_layer_list(text: str) -> tuple[int, ...]:
 
 def parse_graft(text: str) -> Pair:
     """Return file and pattern of FROM.gguf:PATTERN, both of which may hold more colons."""
-    at = text.lower().find(".gguf:")
-    cut = at + len(".gguf") if at >= 0 else text.find(":")
-    file, wanted = text[:cut], text[cut + 1 :]
-    if cut < 0 or not file:
+    found = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
+    if found is None:
         raise click.BadParameter(f"{text!r} is no graft; write it as FROM.gguf:PATTERN")
-    return file, parse_pattern(wanted)
+    return found[1], parse_pattern(found[2])
 
 
 def _each(
@@ -71,7 +77,7 @@ def _each(
         "ggufkit select model.gguf vocabulary.gguf --vocab-only",
     ),
 )
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @_each("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
 @_each("--drop", type=parse_pattern, metavar="PATTERN", help="Leave out tensors that match.")
@@ -118,8 +124,8 @@ def command(  # noqa: PLR0913 (click passes each option)
             model,
             prune=prune_layers or (),
             renames=rename,
-            graft=[(opened.enter_context(ggufkit.open(f)), text) for f, text in graft],
-            graft_keys=[(opened.enter_context(ggufkit.open(f)), text) for f, text in graft_keys],
+            graft=_opened(graft, opened),
+            graft_keys=_opened(graft_keys, opened),
             tensors=not no_tensors,
             **chosen,
         )
@@ -129,9 +135,15 @@ def command(  # noqa: PLR0913 (click passes each option)
         files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
         emit({"files": files, **changes})
     elif dry_run:
-        _print(changes)
+        with paged():
+            _print(changes)
     else:
         report(paths)
+
+
+def _opened(grafts: Iterable[Pair], opened: contextlib.ExitStack) -> list[tuple[Model, str]]:
+    """Return the models to take from, each with what to take."""
+    return [(opened.enter_context(ggufkit.open(incoming(file))), text) for file, text in grafts]
 
 
 def _changes(before: Model, after: Model) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from typing import Final
 
 import click
 
+from ggufkit.cli.piping import claim_standard_input
+from ggufkit.cli.writing import PIPE
 from ggufkit.editing import Edits
 from ggufkit.metadata import Metadata
 
@@ -105,8 +107,10 @@ def _token(text: str) -> int | str:
 
 def _text_of(name: str) -> str:
     """Return the text of a file, or of standard input."""
+    if name == PIPE:
+        claim_standard_input()
     try:
-        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        raw = sys.stdin.buffer.read() if name == PIPE else Path(name).read_bytes()
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{name} is not UTF-8: {error.reason}") from None

@@ -12,9 +12,10 @@ from typing import IO, Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.output import size
+from ggufkit.cli.output import emit, paged, size, table
 from ggufkit.clusters import executor_of
 from ggufkit.errors import printable
+from ggufkit.layout import layout
 from ggufkit.model import Model
 
 PIPE: Final = "-"
@@ -30,6 +31,10 @@ threads_option = click.option(
 )
 
 
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show which files would be written; write nothing."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
 resume_option = click.option(
     "--resume",
     is_flag=True,
@@ -64,6 +69,31 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
             raise click.UsageError("--resume and --cluster need a file to write to")
         work = opened.enter_context(working(**options))
         return ggufkit.write(model, target or out, **work)
+
+
+def deliver(
+    model: Model, out: str, *, dry_run: bool, as_json: bool, laid: dict[str, Any], **work: Any
+) -> None:
+    """Write `model` to `out`, laid out as `laid` says, and tell of its files; or tell alone."""
+    if as_json and out == PIPE and not dry_run:
+        raise click.UsageError("--json and a model cannot share stdout")
+    paths = [] if dry_run else write_out(model, out, **laid, **work)
+    if not dry_run and not as_json:
+        report(paths)
+        return
+    folder, name = (Path(), "model.gguf") if out == PIPE else (Path(out).parent, Path(out).name)
+    files = layout(model, name, **laid).files
+    told = [
+        (PIPE if out == PIPE else str(folder / f.name), len(f.extents), f.nbytes) for f in files
+    ]
+    if as_json:
+        emit(
+            {"files": [dict(zip(("path", "tensors", "nbytes"), row, strict=True)) for row in told]}
+        )
+        return
+    rows = [(printable(path), f"{tensors:,}", size(nbytes)) for path, tensors, nbytes in told]
+    with paged():
+        table(("FILE", "TENSORS", "SIZE"), rows, right="lrr")
 
 
 @contextlib.contextmanager
