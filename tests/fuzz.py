@@ -31,9 +31,9 @@ from ggufkit.converting.vocabularies.pieces import parse_pieces
 from ggufkit.errors import GGUFError
 from ggufkit.model import Tensors
 from ggufkit.naming import parse_model_id, parse_name
+from ggufkit.notation import CANONICAL
 from ggufkit.safetensors import open_safetensors
 from ggufkit.types import TENSOR_TYPES
-from ggufkit.values import CANONICAL
 from tensors_file import safetensors_bytes
 from tokenizer_files import PIECES, bpe
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import ggufkit
 from ggufkit.coerce import plain, typed, typed_value
 from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.notation import CANONICAL
 from ggufkit.types import ValueType
-from ggufkit.values import CANONICAL, Arrays, Strings, encode, type_name
+from ggufkit.values import Arrays, Strings, encode, type_name
 from spelled import Spelling
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]

@@ -15,7 +15,7 @@ from ggufkit.converting import pytorch
 from ggufkit.converting.checkpoint import open_checkpoint
 from ggufkit.converting.pytorch import read_pytorch
 from ggufkit.errors import CheckpointError
-from ggufkit.store import MappedFile
+from ggufkit.mapping import MappedFile
 from pytorch_file import Called, Global, Storage, archive, pickled, pytorch_bytes, tensor
 from tensors_file import write_checkpoint
 

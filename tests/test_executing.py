@@ -16,9 +16,10 @@ from ggufkit import chunking, executing
 from ggufkit.chunking import Part, Sizes, run, whole
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.layout import layout
+from ggufkit.mapping import MappedFile
 from ggufkit.model import Tensor
 from ggufkit.sources import retyped
-from ggufkit.store import MappedFile, Output
+from ggufkit.staging import Output
 
 KINDS = ["Q8_0", "Q4_0", "F16", "Q6_K"]
 

@@ -13,8 +13,8 @@ from ggufkit import metadata as metadata_module
 from ggufkit import values as values_module
 from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.metadata import Metadata
+from ggufkit.notation import CANONICAL, Layout
 from ggufkit.parse import parse
-from ggufkit.values import CANONICAL, Layout
 from spelled import SPELLINGS, Spelling, metadata, spelling_id
 
 

@@ -27,8 +27,8 @@ from forging.builder import (
     text,
 )
 from ggufkit.findings import MAX_FINDINGS
+from ggufkit.mapping import MappedFile
 from ggufkit.parse import GGML_MAX_COUNT, parse
-from ggufkit.store import MappedFile
 from ggufkit.types import ValueType
 
 TWINS = [(version, mark) for version in (1, 2, 3) for mark in "<>"]

@@ -10,20 +10,18 @@ import pytest
 from hypothesis import given
 
 from ggufkit.errors import ClosedError, ValueTypeError
+from ggufkit.mapping import MappedBytes, view
+from ggufkit.notation import CANONICAL, Layout
 from ggufkit.parse import parse
 from ggufkit.types import ValueType
 from ggufkit.values import (
-    CANONICAL,
     MAX_ARRAY_DEPTH,
     Arrays,
-    Layout,
-    MappedBytes,
     Strings,
     element_type,
     encode,
     type_name,
     value_type,
-    view,
 )
 from spelled import FORMATS, NUMBERS, SPELLINGS, Spelling, spelling_id, values
 

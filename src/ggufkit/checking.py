@@ -16,6 +16,7 @@ from ggufkit.claims import false_claims
 from ggufkit.consistency import Broken, Seen, inconsistencies
 from ggufkit.findings import Finding, Findings, finding, first_error
 from ggufkit.infos import is_utf8
+from ggufkit.mapping import Data
 from ggufkit.model import Model
 from ggufkit.opening import (
     Part,
@@ -30,7 +31,7 @@ from ggufkit.parse import Header
 from ggufkit.templates import template_faults
 from ggufkit.tiling import Progress
 from ggufkit.types import padded
-from ggufkit.values import Arrays, Data, Strings, Value
+from ggufkit.values import Arrays, Strings, Value
 from ggufkit.vocabulary import vocabulary_faults
 
 MAX_GAP: Final = 1 << 20  # bytes looked at between two tensors: padding is far shorter

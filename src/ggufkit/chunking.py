@@ -22,7 +22,8 @@ from ggufkit import packing
 from ggufkit.layout import Extent
 from ggufkit.model import Bytes, Source
 from ggufkit.sources import FileSource, Retyped, Swapped
-from ggufkit.store import Output, begin_writeback, checksum_at, write_at
+from ggufkit.staging import Output
+from ggufkit.store import begin_writeback, checksum_at, write_at
 
 TILE: Final = 1 << 16  # elements decoded and packed at once: their floats stay in a core's cache
 PIECE: Final = 2 << 20  # bytes held at once, read or made, whichever are more

@@ -8,19 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.errors import ValueTypeError
+from ggufkit.errors import ValueTypeError, brief
+from ggufkit.notation import CANONICAL, encode_string
 from ggufkit.types import ValueType
-from ggufkit.values import (
-    CANONICAL,
-    MAX_ARRAY_DEPTH,
-    Array,
-    Arrays,
-    Strings,
-    Value,
-    brief,
-    dtype_type,
-    encode_string,
-)
+from ggufkit.values import MAX_ARRAY_DEPTH, Array, Arrays, Strings, Value, dtype_type
 
 # What plain ints become: the first that holds them all. Most counts in GGUF are uint32.
 _INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)

@@ -19,9 +19,10 @@ from ggufkit.errors import ValueTypeError
 from ggufkit.layout import LAYOUT_KEYS
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor
+from ggufkit.notation import CANONICAL
 from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles
-from ggufkit.values import CANONICAL, Value
+from ggufkit.values import Value
 
 Doubles = npt.NDArray[np.float64]
 Pair: TypeAlias = "tuple[Tensor, Tensor]"

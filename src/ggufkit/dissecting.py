@@ -16,10 +16,11 @@ import numpy as np
 from ggufkit import _native
 from ggufkit.caches import resolve
 from ggufkit.findings import Finding
+from ggufkit.mapping import MappedFile
+from ggufkit.notation import Layout
 from ggufkit.parse import KEY_RECORD, TENSOR_RECORD, Header, parse
-from ggufkit.store import MappedFile
 from ggufkit.types import VALUE_TYPES, ValueType, tensor_type
-from ggufkit.values import Arrays, Layout, decode_array, decode_scalar
+from ggufkit.values import Arrays, decode_array, decode_scalar
 
 SHOWN_BYTES: Final = 64  # of a field: any tensor name whole, of arrays and templates the beginning
 SHOWN_ITEMS: Final = 4  # of an array

@@ -12,12 +12,13 @@ import numpy as np
 
 from ggufkit.coerce import plain, typed, typed_value
 from ggufkit.consistency import TOKENS
-from ggufkit.errors import MissingKeyError, ValueTypeError
+from ggufkit.errors import MissingKeyError, ValueTypeError, brief
 from ggufkit.fitting import slack, visible
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, alignment_of
+from ggufkit.notation import CANONICAL
 from ggufkit.obstacles import obstacles
-from ggufkit.values import CANONICAL, Array, Arrays, Strings, Value, brief
+from ggufkit.values import Array, Arrays, Strings, Value
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 TAGS: Final = "general.tags"

@@ -25,6 +25,7 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 
 
@@ -156,3 +157,11 @@ class ClusterError(GGUFError, ConnectionError):
 
 class MissingExtraError(GGUFError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+def brief(value: object) -> str:
+    """Return the repr of any value, short enough for a message."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python refuses to write out an integer of thousands of digits
+        return f"a huge {value.__class__.__name__}"

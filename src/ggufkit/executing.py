@@ -36,7 +36,8 @@ from ggufkit.errors import DiskSpaceError, GGUFError, OutputError, ValueTypeErro
 from ggufkit.layout import Plan, PlannedFile
 from ggufkit.machine import usable_cores
 from ggufkit.resuming import Journal, Place, journal_of
-from ggufkit.store import Staging, kept_bytes, sweep, sync_folder, write_at
+from ggufkit.staging import Staging, kept_bytes, sweep
+from ggufkit.store import sync_folder, write_at
 
 Progress = Callable[[int, int], None]
 Task = Callable[[], Future[list[Written]]]

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 
 from ggufkit.metadata import Metadata
+from ggufkit.notation import Layout
 from ggufkit.parse import Header
 from ggufkit.types import MAGIC, RESERVED_KEY, padded
-from ggufkit.values import Layout, Value
+from ggufkit.values import Value
 
 # Where there is too little room for an empty array, a number of the right size fills it.
 _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))

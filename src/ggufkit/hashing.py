@@ -19,9 +19,9 @@ from ggufkit import _native
 from ggufkit.errors import ValueTypeError
 from ggufkit.layout import LAYOUT_KEYS
 from ggufkit.model import Bytes, Model, Tensor
+from ggufkit.notation import CANONICAL
 from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles
-from ggufkit.values import CANONICAL
 
 # In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")

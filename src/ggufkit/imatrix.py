@@ -23,12 +23,13 @@ from ggufkit.coerce import typed
 from ggufkit.errors import FormatError, ShapeError, TruncatedError, ValueTypeError
 from ggufkit.executing import execute
 from ggufkit.layout import Plan, PlannedFile
+from ggufkit.mapping import Data, MappedFile
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, rows_and_width
 from ggufkit.opening import open as open_model
-from ggufkit.store import AnyPath, MappedFile, as_path
+from ggufkit.store import AnyPath, as_path
 from ggufkit.types import DEFAULT_ALIGNMENT, MAGIC
-from ggufkit.values import Data, Strings, require_uint32
+from ggufkit.values import Strings, require_uint32
 from ggufkit.writing import save
 
 Floats = npt.NDArray[np.float32]

@@ -18,6 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.findings import Findings
+from ggufkit.mapping import Data
+from ggufkit.notation import Layout
 from ggufkit.types import (
     MAX_DIMS,
     MAX_NAME_BYTES,
@@ -26,7 +28,6 @@ from ggufkit.types import (
     padded,
     tensor_type,
 )
-from ggufkit.values import Data, Layout
 
 Table = np.ndarray[Any, np.dtype[Any]]
 

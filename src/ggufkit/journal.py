@@ -20,18 +20,8 @@ from typing import Final, Literal
 import numpy as np
 
 from ggufkit.errors import FormatError, OutputError
-from ggufkit.store import (
-    ATTEMPTS,
-    AnyPath,
-    Staging,
-    as_path,
-    lock,
-    read_at,
-    remove_leftover,
-    sibling,
-    sync_folder,
-    write_at,
-)
+from ggufkit.staging import ATTEMPTS, Staging, remove_leftover, sibling
+from ggufkit.store import BINARY, AnyPath, as_path, lock, read_at, sync_folder, write_at
 
 PENDING: Final = ".ggufkit-edit"
 DONE: Final = ".ggufkit-undo"
@@ -39,7 +29,6 @@ MAX_BYTES: Final = 1 << 30  # of a journal, which is read whole; real ones have 
 _MAGIC: Final = b"ggufkit journal 1\n"
 _SIZES: Final = struct.Struct("<QQQ")
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
-_BINARY: Final = getattr(os, "O_BINARY", 0)
 _READ_ONLY: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 Progress = Literal["before", "after", "between", "half moved", "foreign"]
@@ -155,7 +144,7 @@ def forget(target: Path) -> None:
 
 def _load(path: Path) -> Journal | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | _BINARY | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
         return None
     try:
@@ -189,7 +178,7 @@ def exclusively(target: Path) -> Iterator[int]:
 
 def _locked(target: Path) -> int:
     for _ in range(ATTEMPTS):
-        descriptor = os.open(target, os.O_RDWR | _BINARY)
+        descriptor = os.open(target, os.O_RDWR | BINARY)
         try:
             is_taken = lock(descriptor) is not False
             if is_taken and os.path.samestat(os.fstat(descriptor), target.stat()):
@@ -268,7 +257,7 @@ def _as_it_is(target: Path, remains: Path, error: OSError) -> Outcome:
     journal = _load(remains)
     if journal is None:
         return "nothing"
-    descriptor = os.open(target, os.O_RDONLY | _BINARY)
+    descriptor = os.open(target, os.O_RDONLY | BINARY)
     try:
         progress = _known(journal, descriptor, target)
     finally:

@@ -16,9 +16,10 @@ from typing import Final, TypedDict
 import numpy as np
 
 from ggufkit.coerce import typed
-from ggufkit.errors import FormatError, ShapeError, TensorTypeError
+from ggufkit.errors import FormatError, ShapeError, TensorTypeError, brief
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Source, Tensor, alignment_of, is_alignment
+from ggufkit.notation import BYTE_ORDERS, ByteOrder, Layout, is_utf8
 from ggufkit.sources import in_order
 from ggufkit.types import (
     DEFAULT_ALIGNMENT,
@@ -28,7 +29,7 @@ from ggufkit.types import (
     SPLIT_TYPES,
     padded,
 )
-from ggufkit.values import BYTE_ORDERS, ByteOrder, Layout, Value, brief, is_utf8
+from ggufkit.values import Value
 
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16

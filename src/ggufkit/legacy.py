@@ -17,12 +17,13 @@ import numpy as np
 
 from ggufkit.errors import FormatError, NotGGUFError, ShapeError, ValueTypeError
 from ggufkit.legacy_blocks import Block, Decoded, block_of
+from ggufkit.mapping import MappedFile
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.opening import locate
 from ggufkit.sources import FileSource
 from ggufkit.stamping import guessed_file_type, stamped
-from ggufkit.store import AnyPath, MappedFile, as_path
+from ggufkit.store import AnyPath, as_path
 from ggufkit.types import DEFAULT_ALIGNMENT, padded, tensor_type
 
 # Magic words as they stand in a file, what they mean, and the versions there were.

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError
 from ggufkit.model import Bytes, Source
+from ggufkit.notation import ByteOrder
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
-from ggufkit.values import ByteOrder
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours
 WIDE_SCALES: Final = 2  # the last version whose scales are float32

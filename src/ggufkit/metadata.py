@@ -7,21 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ggufkit.coerce import typed_value
-from ggufkit.errors import MissingKeyError, ValueTypeError
+from ggufkit.errors import MissingKeyError, ValueTypeError, brief
+from ggufkit.mapping import Data, view
+from ggufkit.notation import CANONICAL, Layout, is_utf8
 from ggufkit.types import MAX_KEY_BYTES, VALUE_TYPES, ValueType
-from ggufkit.values import (
-    CANONICAL,
-    Data,
-    Layout,
-    Value,
-    brief,
-    decode_array,
-    decode_scalar,
-    encode,
-    is_utf8,
-    type_name,
-    view,
-)
+from ggufkit.values import Value, decode_array, decode_scalar, encode, type_name
 
 
 @dataclass(frozen=True)

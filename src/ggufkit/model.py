@@ -14,9 +14,10 @@ import numpy as np
 from ggufkit import quants
 from ggufkit.errors import FormatError, MissingTensorError, ShapeError, TensorTypeError
 from ggufkit.metadata import Metadata
+from ggufkit.notation import ByteOrder
 from ggufkit.swapping import to_byte_order
 from ggufkit.types import DEFAULT_ALIGNMENT, TensorType
-from ggufkit.values import ByteOrder, require_uint32
+from ggufkit.values import require_uint32
 
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 MIN_ALIGNMENT = 8  # the specification: a power of two and a multiple of 8

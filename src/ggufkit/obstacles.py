@@ -12,8 +12,8 @@ from typing import Final
 from ggufkit.consistency import ARCHITECTURE, LOADING, TOKENS, Seen
 from ggufkit.findings import finding
 from ggufkit.model import Model
+from ggufkit.notation import CANONICAL
 from ggufkit.types import SPLIT_TYPES
-from ggufkit.values import CANONICAL
 
 ALIGNMENT: Final = "general.alignment"
 _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)

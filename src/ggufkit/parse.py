@@ -23,8 +23,10 @@ from ggufkit.infos import (
     about_shapes,
     is_utf8,
 )
+from ggufkit.mapping import Data
 from ggufkit.metadata import Encoded, Metadata, value_types
 from ggufkit.model import is_alignment
+from ggufkit.notation import ByteOrder, Layout
 from ggufkit.sniff import HEAD_BYTES, identify
 from ggufkit.types import (
     DEFAULT_ALIGNMENT,
@@ -34,7 +36,7 @@ from ggufkit.types import (
     ValueType,
     padded,
 )
-from ggufkit.values import ByteOrder, Data, Layout, Strings, require_uint32
+from ggufkit.values import Strings, require_uint32
 
 GGML_MAX_COUNT: Final = 2**30  # entries of an array and bytes of a string that ggml reads
 BIG_ENDIAN_SINCE: Final = 3  # the version that brought it

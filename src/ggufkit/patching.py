@@ -24,20 +24,14 @@ from ggufkit.executing import Order, Progress, execute_all
 from ggufkit.fitting import refit
 from ggufkit.journal import Journal
 from ggufkit.layout import layout
+from ggufkit.mapping import MappedFile
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model
 from ggufkit.opening import Part, locate, map_part, model_of, shard_count, siblings
 from ggufkit.opening import open as open_model
 from ggufkit.parse import parse
-from ggufkit.store import (
-    AnyPath,
-    MappedFile,
-    Staging,
-    as_path,
-    copy_at,
-    read_at,
-    write_at,
-)
+from ggufkit.staging import Staging
+from ggufkit.store import AnyPath, as_path, copy_at, read_at, write_at
 from ggufkit.types import padded
 
 if TYPE_CHECKING:

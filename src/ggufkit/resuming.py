@@ -22,7 +22,8 @@ import numpy as np
 from ggufkit._version import __version__
 from ggufkit.errors import OutputError
 from ggufkit.layout import Plan
-from ggufkit.store import MappedFile, sibling
+from ggufkit.mapping import MappedFile
+from ggufkit.staging import sibling
 
 SUFFIX: Final = ".ggufkit-journal"
 _HEAD: Final = "ggufkit journal of plan {digest}\n"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.mapping import MappedFile
 from ggufkit.model import Tensor, rows_and_width
 from ggufkit.sources import FileSource
-from ggufkit.store import AnyPath, MappedFile, as_path
+from ggufkit.store import AnyPath, as_path
 from ggufkit.types import TensorType, tensor_type
-from ggufkit.values import brief
 
 MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
 MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small

@@ -10,12 +10,12 @@ import numpy as np
 
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
+from ggufkit.mapping import MappedFile
 from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
+from ggufkit.notation import ByteOrder
 from ggufkit.packing import Floats
-from ggufkit.store import MappedFile
 from ggufkit.swapping import is_bytewise, to_byte_order
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
-from ggufkit.values import ByteOrder
 
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.notation import ByteOrder
 from ggufkit.types import TensorType
-from ggufkit.values import ByteOrder
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -7,111 +7,27 @@ them know their GGUF type, so writing a value again gives the bytes it was read 
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import operator
-import reprlib
-import struct
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 import numpy as np
 
 from ggufkit import _native
-from ggufkit.errors import ClosedError, FormatError, ValueTypeError
+from ggufkit.errors import ValueTypeError, brief
+from ggufkit.mapping import Data, view
+from ggufkit.notation import CANONICAL, Layout, encode_string
 from ggufkit.types import VALUE_TYPES, ValueType
 
-Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
-ByteOrder = Literal["little", "big"]
-BYTE_ORDERS: Final = ("little", "big")
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
 Value: TypeAlias = "bool | str | np.generic | Array"
 MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner: deeper nesting is an attack, not a model
-_ORDER: Final = {"little": "<", "big": ">"}
 _BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
 INNER_ARRAY: Final = np.dtype(
     [("element_type", "u4"), ("pad", "u4"), ("count", "u8"), ("value_at", "u8"), ("end", "u8")]
 )
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How values lie in a buffer: the byte order, and whether counts have 8 bytes or 4."""
-
-    byte_order: ByteOrder = "little"
-    wide: bool = True  # version 1 files have 4-byte lengths and counts
-
-    @property
-    def count_bytes(self) -> int:
-        """Bytes of a length or count."""
-        return 8 if self.wide else 4
-
-    @property
-    def mark(self) -> str:
-        """The byte order as `struct` and NumPy write it."""
-        return _ORDER[self.byte_order]
-
-    def count(self, number: int) -> bytes:
-        """Encode a length or count."""
-        return struct.pack(self.mark + ("Q" if self.wide else "I"), number)
-
-    def u32(self, number: int) -> bytes:
-        """Encode a type id."""
-        return struct.pack(self.mark + "I", number)
-
-
-CANONICAL: Final = Layout()
-
-
-# None on Windows, which keeps mapped files from being cut.
-_Guard: Final[Any] = getattr(_native, "Guard", None)
-
-
-class MappedBytes(mmap.mmap):
-    """The mapped content of a file; `shut` when its model was closed.
-
-    Closing cannot always unmap, for NumPy arrays may still look into the map. What is not decoded
-    yet must not depend on that. Where the file is cut meanwhile, the map reads as zeros instead of
-    ending the process, and `is_whole` says so.
-    """
-
-    shut = False
-
-    def __init__(self, *_: object, **__: object) -> None:
-        """Guard the map, which is made already."""
-        self.guard = _Guard(self) if _Guard else None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all bytes could be read since, and are still there."""
-        return self.size() >= len(self) and not (self.guard and self.guard.lost)
-
-
-@contextlib.contextmanager
-def view(data: Data) -> Iterator[memoryview]:
-    """Lend a view of the bytes.
-
-    Raises ClosedError when their model was closed, FormatError if their file was cut meanwhile.
-    """
-    if not isinstance(data, MappedBytes):
-        yield memoryview(data)
-        return
-    if data.shut:
-        raise ClosedError(
-            "the model was closed before this value was read",
-            remedy="Read what you need first; `tolist()` decodes a whole array",
-        )
-    try:
-        yield memoryview(data)
-    finally:
-        if not data.is_whole:
-            raise FormatError(
-                "the file of this value was cut short while in use",
-                remedy="Run again and leave the input alone meanwhile",
-            )
 
 
 class _Packed(Sequence[Any]):
@@ -364,30 +280,6 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
 # Values to bytes.
 
 
-def is_utf8(text: str) -> bool:
-    """Whether a string has UTF-8: it holds no surrogates, which stand for invalid bytes here."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def encode_string(text: str, layout: Layout) -> bytes:
-    """Return length and bytes of a string; escaped invalid bytes are written as they were."""
-    if not isinstance(text, str):
-        raise ValueTypeError(f"{brief(text)} is no string", remedy="Give a str")
-    try:
-        raw = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise ValueTypeError(
-            f"the string {brief(text)} holds the surrogate {text[error.start]!r}, "
-            "which has no UTF-8",
-            remedy="Use text without surrogates",
-        ) from None
-    return layout.count(len(raw)) + raw
-
-
 def encode(value: Value, layout: Layout) -> bytes:
     """Return a typed value's bytes, beginning with its type id."""
     kind = value_type(value)
@@ -449,14 +341,6 @@ def dtype_type(dtype: np.dtype[Any]) -> ValueType:
             f"NumPy's {dtype} has no GGUF value type", remedy=f"Convert to one of {known}"
         )
     return kind
-
-
-def brief(value: object) -> str:
-    """Return the repr of any value, short enough for a message."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python refuses to write out an integer of thousands of digits
-        return f"a huge {value.__class__.__name__}"
 
 
 def require_uint32(value: object) -> int | None:

@@ -19,7 +19,8 @@ from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.metadata import Metadata
 from ggufkit.model import Bytes, Model, Tensor, Tensors
 from ggufkit.sources import from_array
-from ggufkit.store import AnyPath, Output, as_path
+from ggufkit.staging import Output
+from ggufkit.store import AnyPath, as_path
 from ggufkit.types import TensorType
 
 if TYPE_CHECKING:

@@ -17,11 +17,10 @@ import numpy.typing as npt
 from ggufkit import quants
 from ggufkit.converting.operations import Made, read_floats, reshape
 from ggufkit.converting.packed import Parts, required
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
 from ggufkit.model import Bytes, Tensor
 from ggufkit.safetensors import MAX_AXES
 from ggufkit.types import TensorType, tensor_type
-from ggufkit.values import brief
 
 Numbers = npt.NDArray[np.float32]
 

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ggufkit.converting.pytorch import read_pytorch
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.mapping import MappedFile
 from ggufkit.model import Tensor, Tensors
 from ggufkit.safetensors import read_tensors
-from ggufkit.store import AnyPath, MappedFile, as_path
-from ggufkit.values import brief
+from ggufkit.store import AnyPath, as_path
 
 INDEX: Final = "model.safetensors.index.json"
 PYTORCH: Final = (".bin", ".pth")

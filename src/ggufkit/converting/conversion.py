@@ -18,14 +18,14 @@ from ggufkit.converting.generating import generate
 from ggufkit.converting.placing import Placement, place
 from ggufkit.converting.storing import AUTO, OUTTYPES, automatic, stored
 from ggufkit.converting.vocabularies import vocabulary
-from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError
+from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.file_types import NUMBER_OF
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.stamping import QUANTIZATION_VERSION
 from ggufkit.store import AnyPath
 from ggufkit.types import MAX_DIMS
-from ggufkit.values import Value, brief
+from ggufkit.values import Value
 
 Say = Callable[[str], None]
 SHOWN: Final = 3  # names in a note

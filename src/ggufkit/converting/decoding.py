@@ -16,11 +16,10 @@ import numpy.typing as npt
 from ggufkit.converting.bitsandbytes import bitsandbytes
 from ggufkit.converting.operations import Floats, Made, read_floats, reshape
 from ggufkit.converting.packed import awq, gptq, pack_quantized
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
 from ggufkit.model import Bytes, Tensor
 from ggufkit.safetensors import F8_E4M3, F8_E5M2
 from ggufkit.types import TensorType, tensor_type
-from ggufkit.values import brief
 
 _F32: Final = tensor_type("F32")
 _MXFP4: Final = tensor_type("MXFP4")

@@ -13,8 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ggufkit.errors import CheckpointError
-from ggufkit.values import brief
+from ggufkit.errors import CheckpointError, brief
 
 Lookup = Callable[[str], Any]
 Functions = Mapping[str, Callable[..., Any]]

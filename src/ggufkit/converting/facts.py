@@ -11,8 +11,7 @@ import numpy as np
 from ggufkit.converting import expressions, rope
 from ggufkit.converting.architecture import Architecture
 from ggufkit.converting.checkpoint import Checkpoint
-from ggufkit.errors import CheckpointError, GGUFError
-from ggufkit.values import brief
+from ggufkit.errors import CheckpointError, GGUFError, brief
 
 # Fields that change what a model computes wherever they occur. An architecture reads such a field
 # or says what it expects of it; where it does neither, a value is an error and not lost in silence.

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import OutputError
-from ggufkit.store import lock, sibling, sync_folder
+from ggufkit.staging import sibling
+from ggufkit.store import lock, sync_folder
 
 SUFFIX: Final = ".ggufkit-folder"
 

@@ -20,9 +20,9 @@ import numpy.typing as npt
 from ggufkit import quants
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
+from ggufkit.notation import ByteOrder
 from ggufkit.sources import FileSource
 from ggufkit.types import TensorType, tensor_type
-from ggufkit.values import ByteOrder
 
 Floats = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.converting.operations import Index, Made, read_floats, transpose
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
 from ggufkit.model import Bytes, Tensor
 from ggufkit.types import tensor_type
-from ggufkit.values import brief
 
 Codes = npt.NDArray[np.int16]
 Parts = Mapping[str, Tensor]

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from ggufkit.errors import CheckpointError
-from ggufkit.values import brief
+from ggufkit.errors import CheckpointError, brief
 
 PROTOCOLS: Final = range(2, 6)
 MAX_NAME: Final = 200  # characters of a name in a message

@@ -15,13 +15,12 @@ from typing import Any, Final, NamedTuple
 
 from ggufkit.converting.operations import transpose
 from ggufkit.converting.pickled import Rebuilt, loads
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.mapping import MappedFile
 from ggufkit.model import Tensor, rows_and_width
 from ggufkit.safetensors import DTYPES, MAX_AXES
 from ggufkit.sources import FileSource
-from ggufkit.store import MappedFile
 from ggufkit.types import TensorType
-from ggufkit.values import brief
 
 MAX_PICKLE_BYTES: Final = 1 << 25  # a tensor takes some 250
 MAX_DIRECTORY_BYTES: Final = 1 << 26  # a storage takes some 80

@@ -20,7 +20,7 @@ from ggufkit.converting.vocabularies.hub import HubTokenizer
 from ggufkit.converting.vocabularies.patterns import UntranslatableError, compiled
 from ggufkit.converting.vocabularies.pre_names import PRE_NAMES
 from ggufkit.converting.vocabularies.splitting import spans, split
-from ggufkit.values import brief
+from ggufkit.errors import brief
 
 DEFAULT: Final = "default"
 

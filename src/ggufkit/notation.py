@@ -1,0 +1,66 @@
+"""How numbers and texts are written in a file, whatever its version and byte order."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ggufkit.errors import ValueTypeError, brief
+
+ByteOrder = Literal["little", "big"]
+BYTE_ORDERS: Final = ("little", "big")
+_ORDER: Final = {"little": "<", "big": ">"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How values lie in a buffer: the byte order, and whether counts have 8 bytes or 4."""
+
+    byte_order: ByteOrder = "little"
+    wide: bool = True  # version 1 files have 4-byte lengths and counts
+
+    @property
+    def count_bytes(self) -> int:
+        """Bytes of a length or count."""
+        return 8 if self.wide else 4
+
+    @property
+    def mark(self) -> str:
+        """The byte order as `struct` and NumPy write it."""
+        return _ORDER[self.byte_order]
+
+    def count(self, number: int) -> bytes:
+        """Encode a length or count."""
+        return struct.pack(self.mark + ("Q" if self.wide else "I"), number)
+
+    def u32(self, number: int) -> bytes:
+        """Encode a type id."""
+        return struct.pack(self.mark + "I", number)
+
+
+CANONICAL: Final = Layout()
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a string has UTF-8: it holds no surrogates, which stand for invalid bytes here."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def encode_string(text: str, layout: Layout) -> bytes:
+    """Return length and bytes of a string; escaped invalid bytes are written as they were."""
+    if not isinstance(text, str):
+        raise ValueTypeError(f"{brief(text)} is no string", remedy="Give a str")
+    try:
+        raw = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueTypeError(
+            f"the string {brief(text)} holds the surrogate {text[error.start]!r}, "
+            "which has no UTF-8",
+            remedy="Use text without surrogates",
+        ) from None
+    return layout.count(len(raw)) + raw
