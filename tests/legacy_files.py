@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-TOKENS, WIDTH, HEADS, LAYERS, HIDDEN = 300, 64, 4, 2, 96
+TOKENS, WIDTH, HEADS, LAYERS, HIDDEN = 300, 64, 4, 2, 128
 MAGICS = {"GGML": b"lmgg", "GGMF": b"fmgg", "GGJT": b"tjgg"}
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q4_2": 4, "Q4_3": 5, "Q5_0": 6, "Q5_1": 7}
 TYPES |= {"Q8_0": 8}
@@ -96,22 +96,71 @@ def head(kind: str, version: int, **sizes: int) -> bytes:
     return start + struct.pack("<7I", *numbers.values())
 
 
+def _start(kind: str, version: int) -> bytearray:
+    """Return the head and the vocabulary."""
+    out = bytearray(head(kind, version))
+    for text, score in tokens():
+        out += struct.pack("<I", len(text)) + text
+        out += struct.pack("<f", score) if kind != "GGML" else b""
+    return out
+
+
+def _info(kind: str, type: str, name: str, shape: tuple[int, ...], at: int) -> bytes:
+    """Return what stands before the data of a tensor that begins at byte `at`."""
+    dims = struct.pack(f"<{len(shape)}I", *reversed(shape))
+    info = struct.pack("<3I", len(shape), len(name), TYPES[type]) + dims + name.encode()
+    return info + bytes(-(at + len(info)) % 32 if kind == "GGJT" else 0)
+
+
 def write(
     path: Path, kind: str, version: int, type: str = "F16", keys: int = HEADS
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Write a model whose matrices are of a type; return the elements of its tensors."""
     draw = np.random.default_rng(version + TYPES[type])
-    out = bytearray(head(kind, version))
-    for text, score in tokens():
-        out += struct.pack("<I", len(text)) + text
-        out += struct.pack("<f", score) if kind != "GGML" else b""
+    out = _start(kind, version)
     elements = {}
     for name, shape in shapes(keys).items():
         own = type if len(shape) > 1 else "F32"
-        dims = struct.pack(f"<{len(shape)}I", *reversed(shape))
-        out += struct.pack("<3I", len(shape), len(name), TYPES[own]) + dims + name.encode()
-        out += bytes(-len(out) % 32 if kind == "GGJT" else 0)
+        out += _info(kind, own, name, shape, len(out))
         data, elements[name] = rows(own, version if kind == "GGJT" else 0, shape, draw)
         out += data
     path.write_bytes(out)
     return elements
+
+
+def write_parts(
+    first: Path, kind: str, version: int, type: str, count: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Write a model in `count` parts; return the elements of its tensors, joined by the rules."""
+    draw = np.random.default_rng(count)
+    parts = [_start(kind, version) for _ in range(count)]
+    elements = {}
+    for name, whole in shapes().items():
+        if len(whole) == 1:
+            data, elements[name] = rows("F32", version, whole, draw)
+            for out in parts:
+                out.extend(_info(kind, "F32", name, whole, len(out)) + data)
+            continue
+        axis = 1 if any(part in name for part in ("tok_embeddings", "wo.", "w2.")) else 0
+        shape = (whole[0] // count, whole[1]) if axis == 0 else (whole[0], whole[1] // count)
+        made = [rows(type, version if kind == "GGJT" else 0, shape, draw) for _ in parts]
+        for out, (data, _) in zip(parts, made, strict=True):
+            out.extend(_info(kind, type, name, shape, len(out)) + data)
+        elements[name] = np.concatenate([values for _, values in made], axis)
+    for number, out in enumerate(parts):
+        path = first.with_name(f"{first.name}.{number}") if number else first
+        path.write_bytes(out)
+    return elements
+
+
+def scales_first(packed: bytes, width: int, has_minimum: bool) -> bytes:
+    """Return rows of Q4_0 or Q4_1 as the first files had them: minima, scales, then numbers."""
+    size = 24 if has_minimum else 20
+    out = b""
+    for at in range(0, len(packed), width // 32 * size):
+        row = packed[at : at + width // 32 * size]
+        blocks = [row[i : i + size] for i in range(0, len(row), size)]
+        out += b"".join(block[4:8] for block in blocks) if has_minimum else b""
+        out += b"".join(block[:4] for block in blocks)
+        out += b"".join(block[size - 16 :] for block in blocks)
+    return out

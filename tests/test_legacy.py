@@ -10,7 +10,7 @@ import pytest
 import ggufkit
 import legacy_files
 import llama_memory
-from ggufkit.errors import FormatError, GGUFError, NotGGUFError, ShapeError, ValueTypeError
+from ggufkit.errors import FormatError, GGUFError, LimitError, NotGGUFError, ValueTypeError
 
 OLD = [("GGML", 0), ("GGMF", 1), ("GGJT", 1)]
 CASES = [
@@ -155,15 +155,103 @@ def test_version_that_never_was_is_an_error(sound, tmp_path):
         ggufkit.convert_legacy(tmp_path / "x")
 
 
-def test_one_part_of_several_is_refused(tmp_path, monkeypatch):
-    whole = legacy_files.shapes()
-    monkeypatch.setattr(
-        legacy_files,
-        "shapes",
-        lambda _: whole | {"tok_embeddings.weight": (legacy_files.TOKENS, 32)},
-    )
-    legacy_files.write(tmp_path / "old.bin", "GGML", 0)
-    with pytest.raises(ShapeError, match="one part of several"):
+@pytest.mark.parametrize(
+    ("kind", "version", "type", "count"),
+    [
+        ("GGML", 0, "F16", 2),
+        ("GGML", 0, "Q4_0", 2),
+        ("GGMF", 1, "F32", 4),
+        ("GGMF", 1, "Q4_1", 2),
+        ("GGJT", 1, "Q5_0", 2),
+        ("GGMF", 1, "F16", 1),
+    ],
+)
+def test_parts_become_one_model(kind, version, type, count, tmp_path):
+    first = tmp_path / "ggml-model.bin"
+    elements = legacy_files.write_parts(first, kind, version, type, count)
+    with ggufkit.convert_legacy(first) as model:
+        ggufkit.write(model, tmp_path / "new.gguf")
+    with ggufkit.open(tmp_path / "new.gguf") as model:
+        assert len(model.tensors) == len(elements)
+        for old, new in NAMES.items():
+            found = model.tensors[new]
+            np.testing.assert_array_equal(found.numpy().astype(np.float32), elements[old], new)
+        for start, stop in [(0, 1), (63, 65), (127, 128)]:  # within a part, and across two
+            part = model.tensors["blk.0.ffn_gate.weight"][start:stop].numpy()
+            expected = elements["layers.0.feed_forward.w1.weight"][start:stop]
+            np.testing.assert_array_equal(part.astype(np.float32), expected)
+
+
+def test_any_part_names_them_all(tmp_path):
+    first = tmp_path / "ggml-model.bin"
+    legacy_files.write_parts(first, "GGMF", 1, "F16", 2)
+    made = []
+    for name in ("ggml-model.bin", "ggml-model.bin.1"):
+        with ggufkit.convert_legacy(tmp_path / name) as model:
+            ggufkit.write(model, tmp_path / "new.gguf")
+        made.append((tmp_path / "new.gguf").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_missing_part_is_named(tmp_path):
+    legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 4)
+    (tmp_path / "x.bin.2").unlink()
+    with pytest.raises(FormatError, match=r"came in 4 parts, and of these are missing: x\.bin\.2"):
+        ggufkit.convert_legacy(tmp_path / "x.bin")
+
+
+def test_part_of_another_model_is_refused(tmp_path):
+    legacy_files.write_parts(tmp_path / "a.bin", "GGML", 0, "F16", 2)
+    legacy_files.write_parts(tmp_path / "b.bin", "GGML", 0, "F32", 2)
+    (tmp_path / "b.bin.1").rename(tmp_path / "a.bin.1")
+    with pytest.raises(FormatError, match=r"a\.bin\.1: the tensor .* as it is in the first part"):
+        ggufkit.convert_legacy(tmp_path / "a.bin")
+    legacy_files.write_parts(tmp_path / "c.bin", "GGMF", 1, "F16", 2)
+    (tmp_path / "c.bin.1").rename(tmp_path / "a.bin.1")
+    with pytest.raises(FormatError, match=r"a\.bin\.1: its sizes are not those of a\.bin"):
+        ggufkit.convert_legacy(tmp_path / "a.bin")
+
+
+def test_more_parts_than_there_ever_were_are_beyond_the_limit(tmp_path):
+    legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F32", 16)
+    with pytest.raises(LimitError, match="16 parts are beyond the limit of 8"):
+        ggufkit.convert_legacy(tmp_path / "x.bin")
+
+
+def test_parts_load_in_llama_cpp(tmp_path):
+    legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 2)
+    with ggufkit.convert_legacy(tmp_path / "x.bin", context_length=512) as model:
+        ggufkit.write(model, tmp_path / "new.gguf")
+    assert llama_memory.report(tmp_path / "new.gguf", n_ctx=256)["caches"]
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q4_1"])
+def test_files_of_the_first_days_have_the_scales_of_a_row_first(type, tmp_path, monkeypatch):
+    usual = legacy_files.rows
+
+    def early(kind, version, shape, draw):
+        data, values = usual(kind, version, shape, draw)
+        if kind == type:
+            data = legacy_files.scales_first(data, shape[-1], has_minimum=type == "Q4_1")
+        return data, values
+
+    monkeypatch.setattr(legacy_files, "rows", early)
+    elements = legacy_files.write(tmp_path / "old.bin", "GGML", 0, type)
+    with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
+        for old, new in NAMES.items():
+            np.testing.assert_array_equal(model.tensors[new].numpy(), elements[old], new)
+
+
+def test_scales_that_no_weights_have_are_an_error(tmp_path, monkeypatch):
+    usual = legacy_files.rows
+
+    def noise(kind, version, shape, draw):
+        data, values = usual(kind, version, shape, draw)
+        return (b"\x7f" * len(data) if kind == "Q4_0" else data), values
+
+    monkeypatch.setattr(legacy_files, "rows", noise)
+    legacy_files.write(tmp_path / "old.bin", "GGML", 0, "Q4_0")
+    with pytest.raises(FormatError, match=r"scales in tensor 'tok_embeddings\.weight'"):
         ggufkit.convert_legacy(tmp_path / "old.bin")
 
 

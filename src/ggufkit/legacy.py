@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import FormatError, NotGGUFError, ShapeError, ValueTypeError
-from ggufkit.legacy_blocks import Block, Decoded, block_of
+from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
+from ggufkit.legacy_blocks import Block, Decoded, as_it_lies, block_of
+from ggufkit.legacy_parts import first_part, joined, other_parts
+from ggufkit.legacy_reading import LegacyHeader, Reader, read_header, read_vocabulary
 from ggufkit.mapping import MappedFile
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
@@ -26,14 +28,9 @@ from ggufkit.stamping import guessed_file_type, stamped
 from ggufkit.store import AnyPath, as_path
 from ggufkit.types import DEFAULT_ALIGNMENT, padded, tensor_type
 
-# Magic words as they stand in a file, what they mean, and the versions there were.
-MAGICS: Final = {b"lmgg": "GGML", b"fmgg": "GGMF", b"tjgg": "GGJT"}
-VERSIONS: Final = {"GGMF": (1,), "GGJT": (1, 2, 3)}
-MAX_TOKENS: Final = 1 << 20  # thirty times LLaMA's; more is no vocabulary, but a lie
-MAX_TOKEN_BYTES: Final = 4096  # the limit of llama.cpp's own converter
-MAX_LAYERS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
 MAX_NAME_BYTES: Final = 64
-WINDOW_BYTES: Final = 1 << 16  # read at once, for tokens are many and small
+MAX_PARTS: Final = 8  # those of LLaMA 65B
+LOOKED_AT: Final = 16  # rows that tell how blocks are laid out
 MAX_AXES: Final = 2  # those of every tensor of the family
 CONTEXT: Final = 2048  # of LLaMA, and what llama.cpp's converter writes
 EPSILON: Final = 5e-6  # between those of LLaMA 1 and 2, as llama.cpp's converter has it
@@ -61,34 +58,6 @@ _IN_LAYER: Final = {
 _LAYER: Final = re.compile(r"layers\.(?P<number>\d{1,3})\.(?P<name>.+)\.weight")
 
 
-@dataclass(frozen=True)
-class LegacyHeader:
-    """What the head of a file says: its kind, and the model's sizes."""
-
-    kind: str
-    version: int
-    tokens: int
-    width: int
-    heads: int
-    layers: int
-    rotated: int
-
-    @property
-    def title(self) -> str:
-        """The kind as people call it."""
-        return f"{self.kind} v{self.version}" if self.version else f"{self.kind} (unversioned)"
-
-    @property
-    def has_scores(self) -> bool:
-        """Whether tokens come with scores."""
-        return self.kind != "GGML"
-
-    @property
-    def blocks(self) -> int:
-        """The version by which blocks are laid out: that of GGJT, 0 for what is older."""
-        return self.version if self.kind == "GGJT" else 0
-
-
 def convert_legacy(
     path: AnyPath,
     *,
@@ -98,106 +67,81 @@ def convert_legacy(
 ) -> Model:
     """Return the model in a GGML, GGMF or GGJT file of the LLaMA family, lazily.
 
-    `vocab_from` lends its vocabulary. Such files do not tell `context_length` and `rms_epsilon`
-    (1e-6 for LLaMA 1, 1e-5 for LLaMA 2). Blocks that no type of today holds become float32.
+    Of a model in parts any part names them all. `vocab_from` lends its vocabulary. Such files do
+    not tell `context_length` and `rms_epsilon` (1e-6 for LLaMA 1, 1e-5 for LLaMA 2). Blocks that no
+    type of today holds become float32.
 
     Raises NotGGUFError for other files, FormatError for damaged ones, and ValueTypeError for a
     vocabulary of another size.
     """
     with contextlib.ExitStack() as opened:
-        file = MappedFile(locate(as_path(path)))
-        opened.callback(file.close)
-        reader = _Reader(file)
-        header = _header(reader)
-        texts, scores = _vocabulary(reader, header)
-        tensors = Tensors(_tensors(reader, header))
+        parts = _parts(locate(as_path(path)), opened)
+        header, file = parts[0].header, parts[0].file
+        tensors = joined([part.tensors for part in parts], [part.file.path for part in parts])
         _require_whole(tensors, header, str(file.path))
         metadata = _metadata(header, tensors, context_length, rms_epsilon)
-        tokens = _borrowed(vocab_from, header) if vocab_from else _tokens(texts, scores)
+        tokens = _borrowed(vocab_from, header) if vocab_from else _tokens(*parts[0].vocabulary)
         number = guessed_file_type(tensors.values())
         model = Model(stamped(metadata.updated(tokens), number), tensors)
         opened.pop_all()
-    return model.reading([file])
+    return model.reading([part.file for part in parts])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A file, and what is in it."""
+
+    file: MappedFile
+    header: LegacyHeader
+    vocabulary: tuple[list[bytes], list[float]]
+    tensors: Tensors
+
+    @classmethod
+    def read(cls, path: Path, opened: contextlib.ExitStack) -> _Part:
+        file = MappedFile(path)
+        opened.callback(file.close)
+        reader = Reader(file)
+        header = read_header(reader)
+        vocabulary = read_vocabulary(reader, header)
+        return cls(file, header, vocabulary, Tensors(_tensors(reader, header)))
+
+    @property
+    def count(self) -> int:
+        """How many parts there are, of which each has as many columns of the embedding."""
+        embedding = self.tensors.get("token_embd.weight")
+        width = embedding.shape[-1] if embedding else self.header.width
+        return self.header.width // width if self.header.width % width == 0 else 1
+
+
+def _parts(path: Path, opened: contextlib.ExitStack) -> list[_Part]:
+    """Read the file, or all files of a model in parts of which `path` is one."""
+    first = _Part.read(first_part(path), opened)
+    if first.count > MAX_PARTS:
+        raise LimitError(
+            f"{first.file.path}: {first.count} parts are beyond the limit of {MAX_PARTS}",
+        )
+    parts = [
+        first,
+        *(_Part.read(each, opened) for each in other_parts(first.file.path, first.count)),
+    ]
+    for part in parts:
+        if part.header != first.header:
+            raise FormatError(
+                f"its sizes are not those of {first.file.path.name}",
+                remedy="Join parts of the same conversion only",
+                path=str(part.file.path),
+            )
+    return parts
 
 
 def lacks_scores(path: AnyPath) -> bool:
     """Whether a file is so old that its tokens have no scores, by which text is taken apart."""
-    file = MappedFile(locate(as_path(path)))
+    file = MappedFile(first_part(locate(as_path(path))))
     with contextlib.closing(file):
-        return not _header(_Reader(file)).has_scores
-
-
-class _Reader:
-    """Read a file from front to back, never beyond its end."""
-
-    def __init__(self, file: MappedFile) -> None:
-        self.file = file
-        self.at = 0
-        self._window = b""
-        self._start = 0
-
-    def take(self, nbytes: int, what: str) -> bytes:
-        """Return the next bytes; FormatError where the file ends before."""
-        if nbytes > self.file.nbytes - self.at:
-            raise self.wrong(f"the file ends in {what}: {nbytes} bytes are missing or cut")
-        offset = self.at - self._start
-        if not 0 <= offset <= len(self._window) - nbytes:
-            ahead = min(max(nbytes, WINDOW_BYTES), self.file.nbytes - self.at)
-            self._window, self._start = self.file.read(self.at, ahead).tobytes(), self.at
-            offset = 0
-        self.at += nbytes
-        return self._window[offset : offset + nbytes]
-
-    def numbers(self, count: int, what: str) -> tuple[int, ...]:
-        """Return the next unsigned numbers of 32 bits."""
-        return struct.unpack(f"<{count}I", self.take(4 * count, what))
-
-    def wrong(self, what: str) -> FormatError:
-        """Return the error that something is wrong here."""
-        return FormatError(
-            what,
-            remedy="The file is damaged or of another family: get it again, or the model as GGUF",
-            offset=self.at,
-            path=str(self.file.path),
-        )
-
-
-def _header(reader: _Reader) -> LegacyHeader:
-    magic = reader.take(min(4, reader.file.nbytes), "its magic")
-    kind = MAGICS.get(magic)
-    if kind is None:
-        raise NotGGUFError(
-            f"{magic!r} begins no GGML, GGMF or GGJT file",
-            remedy="A GGUF file needs no conversion" if magic == b"GGUF" else "",
-            path=str(reader.file.path),
-        )
-    version = reader.numbers(1, "its version")[0] if kind in VERSIONS else 0
-    if version not in VERSIONS.get(kind, (0,)):
-        raise reader.wrong(f"there was no version {version} of {kind}")
-    tokens, width, _, heads, layers, rotated, _ = reader.numbers(7, "the model's sizes")
-    limits = {"tokens": (tokens, MAX_TOKENS), "layers": (layers, MAX_LAYERS)}
-    for what, (number, limit) in limits.items():
-        if not 0 < number <= limit:
-            raise reader.wrong(f"{number} {what} are beyond the limit of {limit}")
-    if not heads or width % heads or width // heads != rotated:
-        raise reader.wrong(f"{heads} heads of {rotated} elements do not make a width of {width}")
-    return LegacyHeader(kind, version, tokens, width, heads, layers, rotated)
+        return not read_header(Reader(file)).is_versioned
 
 
 # The vocabulary.
-
-
-def _vocabulary(reader: _Reader, header: LegacyHeader) -> tuple[list[bytes], list[float]]:
-    texts: list[bytes] = []
-    scores: list[float] = []
-    for number in range(header.tokens):
-        (nbytes,) = reader.numbers(1, f"token {number}")
-        if nbytes > MAX_TOKEN_BYTES:
-            raise reader.wrong(f"token {number} of {nbytes} bytes is beyond {MAX_TOKEN_BYTES}")
-        texts.append(reader.take(nbytes, f"token {number}"))
-        score = reader.take(4, f"token {number}") if header.has_scores else bytes(4)
-        scores.append(struct.unpack("<f", score)[0])
-    return texts, scores
 
 
 def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
@@ -247,14 +191,14 @@ def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
 # The tensors.
 
 
-def _tensors(reader: _Reader, header: LegacyHeader) -> Iterator[Tensor]:
+def _tensors(reader: Reader, header: LegacyHeader) -> Iterator[Tensor]:
     while reader.at < reader.file.nbytes:
         tensor = _tensor(reader, header)
         if tensor:
             yield tensor
 
 
-def _tensor(reader: _Reader, header: LegacyHeader) -> Tensor | None:
+def _tensor(reader: Reader, header: LegacyHeader) -> Tensor | None:
     """Return the next tensor, None for one that llama.cpp computes by itself today."""
     axes, name_bytes, number = reader.numbers(3, "a tensor")
     if not 0 < axes <= MAX_AXES or name_bytes > MAX_NAME_BYTES:
@@ -269,17 +213,23 @@ def _tensor(reader: _Reader, header: LegacyHeader) -> Tensor | None:
     if block is None and kind.is_opaque:
         raise reader.wrong(f"tensor {old!r} is of the unknown type {number}")
     source, nbytes = _source(reader, header, shape, block, number)
+    rows = math.prod(shape[:-1])
     reader.at += nbytes
     if not name:
         return None
     if block is None:
         return Tensor(name, kind, shape, nbytes, source)
-    decoded = Decoded(source, block)
+    lying = (
+        block if header.is_versioned else as_it_lies(block, source.read(0, min(rows, LOOKED_AT)))
+    )
+    if lying is None:
+        raise reader.wrong(f"the scales in tensor {old!r} are none of weights")
+    decoded = Decoded(source, lying)
     return Tensor.over(name, decoded.type, shape, decoded)
 
 
 def _source(
-    reader: _Reader, header: LegacyHeader, shape: tuple[int, ...], block: Block | None, number: int
+    reader: Reader, header: LegacyHeader, shape: tuple[int, ...], block: Block | None, number: int
 ) -> tuple[FileSource, int]:
     """Return where rows lie, and how many bytes they take; the reader is moved to their begin."""
     if header.kind == "GGJT":
@@ -321,9 +271,8 @@ def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
     found = tensors["token_embd.weight"].shape
     if found != expected:
         raise ShapeError(
-            f"{path}: the embedding is of shape {found}, not {expected}: the file is one part of "
-            "several",
-            remedy="Join the parts first, or get the model in one file",
+            f"{path}: the embedding is of shape {found}, not {expected}",
+            remedy="Get the file again",
         )
 
 

@@ -2,12 +2,13 @@
 
 Before GGJT 2 (May 2023) a byte held two elements that follow each other; since then it holds one of
 the first half of its block and one of the second. Before GGJT 3 the scales of Q4_0, Q4_1 and Q8_0
-were float32, which today's blocks cannot hold. Q4_2 and Q4_3 are gone altogether.
+were float32, which today's blocks cannot hold. Q4_2 and Q4_3 are gone altogether. In the very first
+files, of March 2023, a row of Q4_0 or Q4_1 had all its scales first, and no block was in one piece.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +21,12 @@ from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours
 WIDE_SCALES: Final = 2  # the last version whose scales are float32
+SCALES: Final = (1e-7, 1e2)  # between these lie nearly all scales of weights, if not 0
+MOSTLY: Final = 0.9  # of the scales, for a layout to be right; by chance it is few of a hundred
 HIGH_BIT: Final = 16  # what the fifth bit of an element counts
 _PLAIN: Final = frozenset({"F32", "F16"})
 _GONE: Final = frozenset({"Q4_2", "Q4_3"})
+_FIRST: Final = frozenset({"Q4_0", "Q4_1"})  # all that there was in the first days
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Block:
     center: int = 0
     bits: int = 4
     is_paired: bool = True
+    has_scales_first: bool = False
 
     @property
     def fields(self) -> np.dtype[Any]:
@@ -56,6 +61,31 @@ class Block:
         """Return the bytes of a row."""
         return width // self.elements * self.fields.itemsize
 
+    def blocks(self, packed: Bytes) -> npt.NDArray[Any]:
+        """Return the blocks of rows, of shape (rows, blocks)."""
+        if not self.has_scales_first:
+            return packed.view(self.fields)
+        made = np.empty((len(packed), packed.shape[1] // self.fields.itemsize), self.fields)
+        at = 0
+        for name in ("m", "d", "q") if self.has_minimum else ("d", "q"):
+            part = made[name]
+            nbytes = part[:1].nbytes
+            part[...] = packed[:, at : at + nbytes].copy().view(part.dtype).reshape(part.shape)
+            at += nbytes
+        return made
+
+    def is_plausible(self, packed: Bytes) -> bool:
+        """Whether rows have the scales of weights if they are laid out so."""
+        blocks = self.blocks(packed)
+        scales = np.stack([np.abs(blocks[name]) for name in ("d", "m") if name in self._names])
+        least, most = SCALES
+        likely = (scales == 0) | ((scales > least) & (scales < most))
+        return bool(likely.mean() > MOSTLY)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.fields.names or ()
+
     def numbers(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Return the whole numbers of blocks, of shape (blocks, elements)."""
         whole = blocks["q"]
@@ -71,7 +101,7 @@ class Block:
 
     def decoded(self, packed: Bytes) -> npt.NDArray[np.float32]:
         """Return rows as float32, reckoned in float32 as ggml did."""
-        blocks = packed.view(self.fields)
+        blocks = self.blocks(packed)
         scaled = (self.numbers(blocks) - self.center).astype(np.float32)
         scaled *= blocks["d"].astype(np.float32)[..., None]
         if self.has_minimum:
@@ -112,6 +142,17 @@ def block_of(type: TensorType, version: int) -> Block | None:
     if name not in known or not is_old:
         raise TensorTypeError(f"no file of this version holds tensors of type {name}")
     return known[name]
+
+
+def as_it_lies(block: Block, packed: Bytes) -> Block | None:
+    """Return how rows of unversioned files are laid out, None where they make sense in no way.
+
+    Nothing in such a file tells whether scales come first in a row, but the scales themselves.
+    """
+    if block.type.name not in _FIRST:
+        return block
+    ways = (block, replace(block, has_scales_first=True))
+    return next((way for way in ways if way.is_plausible(packed)), None)
 
 
 def is_kept(block: Block) -> bool:
