@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufkit.converting import operations
+from ggufkit.converting import moving, operations
 from ggufkit.converting.operations import OPERATIONS, concat, perform, stack
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.safetensors import open_safetensors
@@ -119,8 +119,8 @@ def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
 
 
 def test_transposed_matrices_read_last_are_kept_and_those_before_let_go(monkeypatch):
-    monkeypatch.setattr(operations, "KEPT_BYTES", 0)
-    count = operations.KEPT_ARRAYS + 1
+    monkeypatch.setattr(moving, "KEPT_BYTES", 0)
+    count = moving.KEPT_ARRAYS + 1
     made = [operations.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
     wanted = [tensor.numpy().copy() for tensor in made]
     assert [bool(tensor.source.kept) for tensor in made] == [False] + [True] * (count - 1)

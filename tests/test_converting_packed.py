@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ggufkit.converting import operations
+from ggufkit.converting import moving
 from ggufkit.converting.decoding import decoded
 from ggufkit.errors import CheckpointError
 from ggufkit.safetensors import open_safetensors
@@ -254,7 +254,7 @@ def test_everything_wrong_is_listed_at_once(tmp_path):
 
 
 def test_many_packed_matrices_are_not_in_memory_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(operations, "KEPT_BYTES", 1 << 16)
+    monkeypatch.setattr(moving, "KEPT_BYTES", 1 << 16)
     held = {f"{n}.qweight": np.ones((64, 512), np.int32) for n in range(32)}
     for name in list(held):
         stem = name.removesuffix(".qweight")

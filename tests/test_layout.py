@@ -14,7 +14,8 @@ import ggufkit
 from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.layout import layout, parse_shard_name, shard_name
 from ggufkit.metadata import Metadata
-from ggufkit.model import Model, Span, Tensor, Tensors
+from ggufkit.model import Model, Tensor, Tensors
+from ggufkit.rows import Span
 from ggufkit.types import tensor_type
 from spelled import SPELLINGS, Info, Spelling, spelling_id
 

@@ -16,7 +16,8 @@ import numpy as np
 from ggufkit import packing, quants
 from ggufkit.consistency import Broken, at_tensor
 from ggufkit.errors import ValueTypeError
-from ggufkit.model import Bytes, Model, Tensor
+from ggufkit.mapping import Bytes
+from ggufkit.model import Model, Tensor
 from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles
 from ggufkit.types import TensorType

@@ -20,7 +20,8 @@ import numpy as np
 
 from ggufkit import packing
 from ggufkit.layout import Extent
-from ggufkit.model import Bytes, Source
+from ggufkit.mapping import Bytes
+from ggufkit.rows import Source
 from ggufkit.sources import FileSource, Retyped, Swapped
 from ggufkit.staging import Output
 from ggufkit.store import begin_writeback, checksum_at, write_at

@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol
 from ggufkit import _native
 from ggufkit.errors import ValueTypeError
 from ggufkit.layout import LAYOUT_KEYS
-from ggufkit.model import Bytes, Model, Tensor
+from ggufkit.mapping import Bytes
+from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
 from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles

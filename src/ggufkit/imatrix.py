@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,13 +19,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.coerce import typed
-from ggufkit.errors import FormatError, ShapeError, TruncatedError, ValueTypeError
+from ggufkit.errors import FormatError, ShapeError, ValueTypeError
 from ggufkit.executing import execute
+from ggufkit.imatrix_legacy import (
+    MAX_INT32,
+    LegacyEntry,
+    LegacyFile,
+    as_bytes,
+    legacy_bytes,
+    read_legacy,
+)
 from ggufkit.layout import Plan, PlannedFile
-from ggufkit.mapping import Data, MappedFile
+from ggufkit.mapping import MappedFile
 from ggufkit.metadata import Metadata
-from ggufkit.model import Model, Tensor, rows_and_width
+from ggufkit.model import Model, Tensor
 from ggufkit.opening import open as open_model
+from ggufkit.rows import rows_and_width
 from ggufkit.store import AnyPath, as_path
 from ggufkit.types import DEFAULT_ALIGNMENT, MAGIC
 from ggufkit.values import Strings, require_uint32
@@ -37,8 +45,6 @@ Counts = npt.NDArray[np.int64]
 
 CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context, which legacy files do not tell
 MAX_COUNT: Final = 2**48  # tokens, far beyond any text: sums of a few still fit 64 bits
-MAX_INT32: Final = 2**31 - 1
-MAX_LEGACY_NAME: Final = 4096  # bytes: far beyond any name; a larger length is a lie
 STACK_AXES: Final = 3  # of a tensor that stacks experts
 SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
@@ -89,10 +95,11 @@ class Imatrix:
         try:
             with file.unchanged():
                 is_gguf = bytes(file.data[: len(MAGIC)]) == MAGIC
-                found = None if is_gguf else _read_legacy(file.data, str(location))
+                found = None if is_gguf else read_legacy(file.data, str(location))
         finally:
             file.close()
-        return replace(found or _read_gguf(location), path=location)
+        read = _from_legacy(found, str(location)) if found else _read_gguf(location)
+        return replace(read, path=location)
 
     def weights(self, name: str, shape: tuple[int, ...] | None = None) -> Floats | None:
         """Return the weight of each column of a tensor as llama-quantize uses it, None if absent.
@@ -141,7 +148,7 @@ class Imatrix:
         raw = merge([self]) if self.is_legacy else self
         if chosen == "gguf":
             return _save_gguf(raw, target)
-        data = _legacy_bytes(raw)
+        data = legacy_bytes(_to_legacy(raw))
         file = PlannedFile(target.name, data, (), len(data))
         return execute(Plan((file,), 0, "little", DEFAULT_ALIGNMENT), target.parent)[0]
 
@@ -188,13 +195,8 @@ def chunks_held(entries: Mapping[str, Entry], chunk_size: int) -> int:
     return max((int(entry.counts.max()) for entry in entries.values()), default=0) // chunk_size
 
 
-def _as_bytes(text: str) -> bytes:
-    """Return the bytes that `text` came from, by which llama.cpp sorts names."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _sorted(entries: Mapping[str, Entry]) -> list[tuple[str, Entry]]:
-    return sorted(entries.items(), key=lambda item: _as_bytes(item[0]))
+    return sorted(entries.items(), key=lambda item: as_bytes(item[0]))
 
 
 def _in_tokens(entry: Entry, chunk_size: int) -> Entry:
@@ -320,83 +322,28 @@ def _save_gguf(imatrix: Imatrix, target: Path) -> Path:
 # Legacy files.
 
 
-class _Reader:
-    """A run over the bytes of a legacy file; every length is checked before it is used."""
-
-    def __init__(self, data: Data, path: str) -> None:
-        self.data = data
-        self.path = path
-        self.at = 0
-
-    def int32(self) -> int:
-        number: int = struct.unpack("<i", self.take(4, "a number"))[0]
-        return number
-
-    def take(self, nbytes: int, what: str) -> bytes:
-        if nbytes > len(self.data) - self.at:
-            raise TruncatedError(
-                f"the file ends within {what}",
-                remedy="It is cut short, or no importance matrix",
-                offset=self.at,
-                path=self.path,
-            )
-        self.at += nbytes
-        return bytes(self.data[self.at - nbytes : self.at])
-
-    def text(self, nbytes: int, what: str) -> str:
-        start = self.at
-        try:
-            return self.take(nbytes, what).decode()
-        except UnicodeDecodeError:
-            raise self.wrong(f"{what} is not UTF-8", start) from None
-
-    def wrong(self, message: str, offset: int) -> FormatError:
-        remedy = "It is damaged, or no importance matrix"
-        return FormatError(message, remedy=remedy, offset=offset, path=self.path)
+def _from_legacy(file: LegacyFile, path: str) -> Imatrix:
+    entries = {
+        name: _checked(Entry(values[np.newaxis], np.array([calls], np.int64)), name, path)
+        for name, (values, calls) in file.entries.items()
+    }
+    datasets = (file.dataset,) if file.dataset else ()
+    return Imatrix(entries, datasets, file.chunk_count, chunk_size=0, is_legacy=True)
 
 
-def _read_legacy(data: Data, path: str) -> Imatrix:
-    reader = _Reader(data, path)
-    count = reader.int32()
-    if count < 1:
-        raise reader.wrong(f"there cannot be {count} entries", 0)
-    entries = dict(_legacy_entry(reader) for _ in range(count))
-    chunk_count = reader.int32() if reader.at < len(data) else 0
-    datasets: tuple[str, ...] = ()
-    if reader.at < len(data):
-        size = reader.int32()
-        datasets = (reader.text(size, "the name of the dataset"),) if size > 0 else ()
-    return Imatrix(entries, datasets, max(chunk_count, 0), chunk_size=0, is_legacy=True)
+def _to_legacy(imatrix: Imatrix) -> LegacyFile:
+    kept = [(name, entry) for name, entry in _sorted(imatrix.entries) if entry.counts.any()]
+    size = imatrix.chunk_size or CHUNK_SIZE
+    entries = {name: _legacy_entry(name, entry, size) for name, entry in kept}
+    dataset = imatrix.datasets[-1] if imatrix.datasets else ""
+    return LegacyFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset)
 
 
-def _legacy_entry(reader: _Reader) -> tuple[str, Entry]:
-    start = reader.at
-    size = reader.int32()
-    if not 0 < size <= MAX_LEGACY_NAME:
-        raise reader.wrong(f"a name of {size} bytes is impossible", start)
-    name = reader.text(size, "a name")
-    calls, width = reader.int32(), reader.int32()
-    if calls < 0 or width < 1:
-        raise reader.wrong(f"{name!r} cannot have {width} values of {calls} chunks", reader.at - 8)
-    sums = np.frombuffer(reader.take(4 * width, f"the values of {name!r}"), "<f4")
-    entry = Entry(sums.astype(np.float32, copy=False).reshape(1, -1), np.array([calls], np.int64))
-    return name, _checked(entry, name, reader.path)
-
-
-def _legacy_bytes(imatrix: Imatrix) -> bytes:
-    stored = {name: entry for name, entry in imatrix.entries.items() if entry.counts.any()}
-    parts = [struct.pack("<i", len(stored))]
-    for name, entry in _sorted(stored):
-        encoded = _as_bytes(name)
-        # Rounded up, so that what few tokens reached does not count as nothing.
-        calls = math.ceil(int(entry.counts.max()) / (imatrix.chunk_size or CHUNK_SIZE))
-        if calls > MAX_INT32:
-            raise ValueTypeError(f"{name!r} counts more chunks than a legacy file can tell")
-        counts = entry.counts[:, np.newaxis].astype(np.float32)
-        means = np.where(counts > 0, entry.sums / np.maximum(counts, 1), np.float32(1))
-        values = (means * np.float32(calls)).astype("<f4").tobytes()
-        parts += (struct.pack("<i", len(encoded)), encoded)
-        parts += (struct.pack("<ii", calls, entry.sums.size), values)
-    dataset = _as_bytes(imatrix.datasets[-1]) if imatrix.datasets else b""
-    parts.append(struct.pack("<ii", min(imatrix.chunk_count, MAX_INT32), len(dataset)) + dataset)
-    return b"".join(parts)
+def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> LegacyEntry:
+    # Rounded up, so that what few tokens reached does not count as nothing.
+    calls = math.ceil(int(entry.counts.max()) / chunk_size)
+    if calls > MAX_INT32:
+        raise ValueTypeError(f"{name!r} counts more chunks than a legacy file can tell")
+    counts = entry.counts[:, np.newaxis].astype(np.float32)
+    means = np.where(counts > 0, entry.sums / np.maximum(counts, 1), np.float32(1))
+    return LegacyEntry((means * np.float32(calls)).reshape(-1), calls)

@@ -18,8 +18,9 @@ import numpy as np
 from ggufkit.coerce import typed
 from ggufkit.errors import FormatError, ShapeError, TensorTypeError, brief
 from ggufkit.metadata import Metadata
-from ggufkit.model import Model, Source, Tensor, alignment_of, is_alignment
+from ggufkit.model import Model, Tensor, alignment_of, is_alignment
 from ggufkit.notation import BYTE_ORDERS, ByteOrder, Layout, is_utf8
+from ggufkit.rows import Source
 from ggufkit.sources import in_order
 from ggufkit.types import (
     DEFAULT_ALIGNMENT,

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError
-from ggufkit.model import Bytes, Source
-from ggufkit.notation import ByteOrder
+from ggufkit.mapping import Bytes
+from ggufkit.rows import Made, Source
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours
@@ -161,7 +161,7 @@ def is_kept(block: Block) -> bool:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class Decoded(Made):
     """Rows of old blocks, as float32 or, where its numbers fit, as today's block."""
 
     inner: Source
@@ -171,16 +171,6 @@ class Decoded:
     def type(self) -> TensorType:
         """The type that rows come in."""
         return self.block.type if is_kept(self.block) else tensor_type("F32")
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Always little."""
-        return "little"
-
-    @property
-    def span(self) -> None:
-        """In no file."""
-        return
 
     def read(self, start: int, stop: int) -> Bytes:
         """Decode rows `start` to `stop`."""

@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import FormatError
-from ggufkit.model import Bytes, Source, Tensor, Tensors
-from ggufkit.notation import ByteOrder
+from ggufkit.mapping import Bytes
+from ggufkit.model import Tensor, Tensors
+from ggufkit.rows import Joined, Made, Source
 
 _NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")
 # Matrices that are multiplied with a part of their input, of which each part has some columns.
@@ -44,43 +45,14 @@ def other_parts(first: Path, count: int) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Joined:
-    """Rows of several sources, of `rows` rows each."""
+class _Beside(Made):
+    """Each row is made of those of all sources, side by side."""
 
     sources: tuple[Source, ...]
-    rows: int
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """That of the parts."""
-        return self.sources[0].byte_order
-
-    @property
-    def span(self) -> None:
-        """In no single file."""
-        return
-
-
-class _Beside(_Joined):
-    """Each row is made of those of all sources, side by side."""
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read rows `start` to `stop`."""
         return np.concatenate([source.read(start, stop) for source in self.sources], axis=1)
-
-
-class _Below(_Joined):
-    """The rows of each source follow those of the one before."""
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows `start` to `stop` of the whole."""
-        pieces = []
-        for number, source in enumerate(self.sources):
-            begin = number * self.rows
-            low, high = max(start, begin), min(stop, begin + self.rows)
-            if low < high:
-                pieces.append(source.read(low - begin, high - begin))
-        return np.concatenate(pieces)
 
 
 def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
@@ -113,5 +85,6 @@ def _whole(parts: list[Tensor]) -> Tensor:
     rows, width = first.shape
     if _BY_COLUMNS.fullmatch(first.name):
         shape = (rows, width * len(parts))
-        return Tensor.over(first.name, first.type, shape, _Beside(sources, rows))
-    return Tensor.over(first.name, first.type, (rows * len(parts), width), _Below(sources, rows))
+        return Tensor.over(first.name, first.type, shape, _Beside(sources))
+    ends = rows * np.arange(1, len(parts) + 1)
+    return Tensor.over(first.name, first.type, (int(ends[-1]), width), Joined(sources, ends))

@@ -7,68 +7,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ggufkit import quants
 from ggufkit.errors import FormatError, MissingTensorError, ShapeError, TensorTypeError
+from ggufkit.mapping import Bytes
 from ggufkit.metadata import Metadata
 from ggufkit.notation import ByteOrder
+from ggufkit.rows import Columns, OpenedFile, Rows, Source, rows_and_width
 from ggufkit.swapping import to_byte_order
 from ggufkit.types import DEFAULT_ALIGNMENT, TensorType
 from ggufkit.values import require_uint32
 
-Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 MIN_ALIGNMENT = 8  # the specification: a power of two and a multiple of 8
-
-
-class OpenedFile(Protocol):
-    """A file that tensors lie in, as it was when it was opened."""
-
-    path: Path
-
-    def view(self, offset: int, nbytes: int) -> Bytes:
-        """Return bytes without copying them."""
-
-    def read(self, offset: int, nbytes: int) -> Bytes:
-        """Return a copy of bytes; FormatError if the file changed since it was opened."""
-
-    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
-        """Copy bytes to the descriptor `target`, in the kernel if possible; errors as `read`."""
-
-    def same_file(self, path: Path) -> bool:
-        """Whether `path` is this very file."""
-
-    def close(self) -> None:
-        """Release the file."""
-
-
-class Span(NamedTuple):
-    """A run of bytes that lies untouched in a file, for the engine to copy in the kernel."""
-
-    file: OpenedFile
-    offset: int
-    nbytes: int
-
-
-class Source(Protocol):
-    """Where a tensor's bytes come from: rows of packed blocks, read when asked for.
-
-    `read(start, stop)` gives rows `start` to `stop` as uint8 of shape (rows, bytes per row), in
-    `byte_order`. `span` tells where the bytes lie in a file, None if they are made.
-    """
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Byte order of what `read` gives."""
-
-    @property
-    def span(self) -> Span | None:
-        """The bytes in a file, None where they are computed or in memory."""
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Return rows `start` to `stop`."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +124,7 @@ class Tensor:
         kept = (stop - start, *self.shape[1:])
         if len(self.shape) == 1:
             return self._part_of_row(start, stop)
-        source = _Rows(self.source, start * inner, stop * inner, self.row_bytes)
+        source = Rows(self.source, start * inner, stop * inner, self.row_bytes)
         return Tensor.over(self.name, self.type, kept, source)
 
     def _bounds(self, index: slice) -> tuple[int, int]:
@@ -193,57 +146,8 @@ class Tensor:
                 remedy=f"Use multiples of {size}",
             )
         per_block = self.type.block_bytes
-        source = _Columns(self.source, start // size * per_block, stop // size * per_block)
+        source = Columns(self.source, start // size * per_block, stop // size * per_block)
         return Tensor.over(self.name, self.type, (stop - start,), source)
-
-
-def rows_and_width(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the number of rows of the last axis, and its width; no axes at all are one element."""
-    return (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows `start` to `stop` of another source."""
-
-    inner: Source
-    start: int
-    stop: int
-    row_bytes: int
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        return self.inner.byte_order
-
-    @property
-    def span(self) -> Span | None:
-        span = self.inner.span
-        nbytes = (self.stop - self.start) * self.row_bytes
-        return span and Span(span.file, span.offset + self.start * self.row_bytes, nbytes)
-
-    def read(self, start: int, stop: int) -> Bytes:
-        return self.inner.read(self.start + start, self.start + stop)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Bytes `start` to `stop` of the only row of another source."""
-
-    inner: Source
-    start: int
-    stop: int
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        return self.inner.byte_order
-
-    @property
-    def span(self) -> Span | None:
-        span = self.inner.span
-        return span and Span(span.file, span.offset + self.start, self.stop - self.start)
-
-    def read(self, start: int, stop: int) -> Bytes:
-        return self.inner.read(start, stop)[:, self.start : self.stop]
 
 
 class Tensors(Mapping[str, Tensor]):

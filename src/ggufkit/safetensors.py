@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.mapping import MappedFile
-from ggufkit.model import Tensor, rows_and_width
+from ggufkit.model import Tensor
+from ggufkit.rows import rows_and_width
 from ggufkit.sources import FileSource
 from ggufkit.store import AnyPath, as_path
 from ggufkit.types import TensorType, tensor_type

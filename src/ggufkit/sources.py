@@ -10,10 +10,11 @@ import numpy as np
 
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
-from ggufkit.mapping import MappedFile
-from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
+from ggufkit.mapping import Bytes, MappedFile
+from ggufkit.model import Tensor
 from ggufkit.notation import ByteOrder
 from ggufkit.packing import Floats
+from ggufkit.rows import Made, Source, Span, rows_and_width
 from ggufkit.swapping import is_bytewise, to_byte_order
 from ggufkit.types import TENSOR_TYPES, TensorType, tensor_type
 
@@ -45,20 +46,10 @@ class FileSource(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class ArraySource:
+class ArraySource(Made):
     """Rows of packed bytes in memory, in the machine's little-endian form."""
 
     data: Bytes
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Always little."""
-        return "little"
-
-    @property
-    def span(self) -> None:
-        """In no file."""
-        return
 
     def read(self, start: int, stop: int) -> Bytes:
         """Return a view of the rows."""
@@ -66,22 +57,12 @@ class ArraySource:
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class Packing:
+class Packing(Made):
     """Rows of numbers in memory, packed as `type` when they are read."""
 
     name: str
     rows: np.ndarray[Any, Any]
     type: TensorType
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Always little."""
-        return "little"
-
-    @property
-    def span(self) -> None:
-        """In no file."""
-        return
 
     def read(self, start: int, stop: int) -> Bytes:
         """Pack rows `start` to `stop`; ValueTypeError for a number that an integer cannot hold."""
@@ -93,7 +74,7 @@ class Packing:
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class Retyped:
+class Retyped(Made):
     """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
 
     `weights` says how important each column is: of shape (width,), or (matrices, width) for a
@@ -103,16 +84,6 @@ class Retyped:
     tensor: Tensor
     type: TensorType
     weights: Floats | None = None
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Always little."""
-        return "little"
-
-    @property
-    def span(self) -> None:
-        """In no file."""
-        return
 
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and pack rows `start` to `stop`."""

@@ -27,9 +27,10 @@ from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.executing import workers
 from ggufkit.imatrix import Floats, Imatrix
 from ggufkit.layout import layout
-from ggufkit.model import Model, Tensor, rows_and_width
+from ggufkit.model import Model, Tensor
 from ggufkit.quantizing import decide
 from ggufkit.recipes import NEEDS_IMATRIX
+from ggufkit.rows import rows_and_width
 from ggufkit.sources import in_order
 from ggufkit.store import AnyPath
 from ggufkit.types import TensorType, padded

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ggufkit.model import Bytes, Tensor
+from ggufkit.mapping import Bytes
+from ggufkit.model import Tensor
 from ggufkit.sources import in_order
 from ggufkit.swapping import to_byte_order
 

@@ -16,8 +16,9 @@ from ggufkit.chunking import PIECE, Part, shortened, whole
 from ggufkit.errors import OutputError, TensorTypeError
 from ggufkit.executing import Order, Progress, execute_all, pool_of, workers, zeros
 from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
+from ggufkit.mapping import Bytes
 from ggufkit.metadata import Metadata
-from ggufkit.model import Bytes, Model, Tensor, Tensors
+from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.sources import from_array
 from ggufkit.staging import Output
 from ggufkit.store import AnyPath, as_path

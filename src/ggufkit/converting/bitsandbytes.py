@@ -15,10 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit import quants
-from ggufkit.converting.operations import Made, read_floats, reshape
+from ggufkit.converting.operations import read_floats, reshape
 from ggufkit.converting.packed import Parts, required
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.model import Bytes, Tensor
+from ggufkit.mapping import Bytes
+from ggufkit.model import Tensor
+from ggufkit.rows import Made
 from ggufkit.safetensors import MAX_AXES
 from ggufkit.types import TensorType, tensor_type
 

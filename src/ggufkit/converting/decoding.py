@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.converting.bitsandbytes import bitsandbytes
-from ggufkit.converting.operations import Floats, Made, read_floats, reshape
+from ggufkit.converting.operations import Floats, read_floats, reshape
 from ggufkit.converting.packed import awq, gptq, pack_quantized
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.model import Bytes, Tensor
+from ggufkit.mapping import Bytes
+from ggufkit.model import Tensor
+from ggufkit.rows import Made
 from ggufkit.safetensors import F8_E4M3, F8_E5M2
 from ggufkit.types import TensorType, tensor_type
 

@@ -7,149 +7,26 @@ that a stack of many experts is never in memory whole.
 from __future__ import annotations
 
 import math
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ggufkit import quants
+from ggufkit.converting.moving import Gathered, Index, Recut, Whole
 from ggufkit.errors import CheckpointError, ShapeError
-from ggufkit.model import Bytes, Source, Span, Tensor, rows_and_width
-from ggufkit.notation import ByteOrder
+from ggufkit.mapping import Bytes
+from ggufkit.model import Tensor
+from ggufkit.rows import Joined, Made, Source, rows_and_width
 from ggufkit.sources import FileSource
 from ggufkit.types import TensorType, tensor_type
 
 Floats = npt.NDArray[Any]
-Index = npt.NDArray[np.int64]
-
-KEPT_BYTES: Final = 256 << 20  # of arrays that had to be made whole
-KEPT_ARRAYS: Final = 3  # never fewer: codes, zeros and scales of one weight are read together
-NEAR: Final = 64  # rows between two wanted ones that are cheaper read than skipped
-
-
-class Made:
-    """What the sources below have in common: little-endian rows that lie in no file."""
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Always little, as checkpoints are."""
-        return "little"
-
-    @property
-    def span(self) -> Span | None:
-        """In no file."""
-        return None
 
 
 # Rows moved.
-
-
-@dataclass(frozen=True, eq=False)
-class Gathered(Made):
-    """Rows of another source in another order."""
-
-    inner: Source
-    index: Index
-    row_bytes: int
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read the wanted rows, those that lie near each other together."""
-        wanted = self.index[start:stop]
-        out = np.empty((len(wanted), self.row_bytes), np.uint8)
-        order = np.argsort(wanted, kind="stable")
-        breaks = np.flatnonzero(np.diff(wanted[order]) > NEAR) + 1
-        for places in np.split(order, breaks):
-            if len(places):
-                first, last = int(wanted[places[0]]), int(wanted[places[-1]])
-                out[places] = self.inner.read(first, last + 1)[wanted[places] - first]
-        return out
-
-
-@dataclass(frozen=True, eq=False)
-class Joined(Made):
-    """Sources one after the other, `rows` from each."""
-
-    parts: tuple[Source, ...]
-    ends: Index
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read from each part that has some of the rows."""
-        first = int(np.searchsorted(self.ends, start, "right"))
-        pieces: list[Bytes] = []
-        at = start
-        while at < stop:
-            begin = int(self.ends[first - 1]) if first else 0
-            end = min(stop, int(self.ends[first]))
-            pieces.append(self.parts[first].read(at - begin, end - begin))
-            at, first = end, first + 1
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-@dataclass(frozen=True, eq=False)
-class Recut(Made):
-    """The bytes of another source cut into rows of another length."""
-
-    inner: Source
-    inner_row_bytes: int
-    row_bytes: int
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read the rows that hold the bytes wanted."""
-        begin, end = start * self.row_bytes, stop * self.row_bytes
-        first, last = begin // self.inner_row_bytes, -(-end // self.inner_row_bytes)
-        data = np.ascontiguousarray(self.inner.read(first, last)).reshape(-1)
-        skipped = first * self.inner_row_bytes
-        return data[begin - skipped : end - skipped].reshape(stop - start, self.row_bytes)
-
-
-class _Recent:
-    """The arrays made whole that were read last, those before them let go."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.sizes: OrderedDict[weakref.ref[Whole], int] = OrderedDict()
-
-    def note(self, whole: Whole, nbytes: int) -> None:
-        """Take note that an array was read, and let go of what is beyond the limit."""
-        with self.lock:
-            place = weakref.ref(whole)
-            self.sizes[place] = nbytes
-            self.sizes.move_to_end(place)
-            while sum(self.sizes.values()) > KEPT_BYTES and len(self.sizes) > KEPT_ARRAYS:
-                oldest = self.sizes.popitem(last=False)[0]()
-                if oldest is not None:
-                    oldest.forget()
-
-
-_RECENT: Final = _Recent()
-
-
-@dataclass(frozen=True, eq=False)
-class Whole(Made):
-    """Rows of an array that can only be made whole: kept while it is among the last read."""
-
-    make: Callable[[], Bytes]
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    kept: list[Bytes] = field(default_factory=list)
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Return rows."""
-        with self.lock:
-            if not self.kept:
-                self.kept.append(self.make())
-            made = self.kept[0]
-        _RECENT.note(self, made.nbytes)
-        return made[start:stop]
-
-    def forget(self) -> None:
-        """Let the array go; the next read makes it again."""
-        with self.lock:
-            self.kept.clear()
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -271,11 +148,7 @@ def part(tensor: Tensor, start: int, stop: int) -> Tensor:
         raise ShapeError(f"{tensor.name!r} has {length} rows, none from {start} to {stop}")
     if axis == 0:
         return tensor[start:stop]
-    outer = int(np.prod(tensor.shape[:axis]))
-    index = np.arange(outer * length).reshape(outer, length)[:, start:stop]
-    matrix = reshape(tensor, (outer * length, tensor.shape[-1]))
-    shape = (*tensor.shape[:axis], stop - start, tensor.shape[-1])
-    return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
+    return _picked(tensor, axis, slice(start, stop))
 
 
 def every(tensor: Tensor, start: int, step: int) -> Tensor:
@@ -284,10 +157,15 @@ def every(tensor: Tensor, start: int, step: int) -> Tensor:
     length = tensor.shape[axis]
     if not 0 <= start < step <= length or length % step:
         raise ShapeError(f"{tensor.name!r} has {length} rows, of which none is one in {step}")
+    return _picked(tensor, axis, slice(start, None, step))
+
+
+def _picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
+    length = tensor.shape[axis]
     outer = int(np.prod(tensor.shape[:axis]))
-    index = np.arange(outer * length).reshape(outer, length)[:, start::step]
+    index = np.arange(outer * length).reshape(outer, length)[:, chosen]
     matrix = reshape(tensor, (outer * length, -1))
-    shape = (*tensor.shape[:axis], length // step, *tensor.shape[axis + 1 :])
+    shape = (*tensor.shape[:axis], index.shape[1], *tensor.shape[axis + 1 :])
     return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
 
 

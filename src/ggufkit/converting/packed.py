@@ -13,9 +13,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.converting.operations import Index, Made, read_floats, transpose
+from ggufkit.converting.moving import Index
+from ggufkit.converting.operations import read_floats, transpose
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.model import Bytes, Tensor
+from ggufkit.mapping import Bytes
+from ggufkit.model import Tensor
+from ggufkit.rows import Made
 from ggufkit.types import tensor_type
 
 Codes = npt.NDArray[np.int16]

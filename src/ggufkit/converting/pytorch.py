@@ -17,7 +17,8 @@ from ggufkit.converting.operations import transpose
 from ggufkit.converting.pickled import Rebuilt, loads
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.mapping import MappedFile
-from ggufkit.model import Tensor, rows_and_width
+from ggufkit.model import Tensor
+from ggufkit.rows import rows_and_width
 from ggufkit.safetensors import DTYPES, MAX_AXES
 from ggufkit.sources import FileSource
 from ggufkit.types import TensorType
