@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -161,26 +162,35 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     cells = replace(cells, window=cells.whole) if full_window else cells
     if not flash_attention:
         memory = _padded_values(memory)
-    weights: Counter[int] = Counter()
-    for tensor in model.tensors.values():
-        weights[_place(tensor)] += tensor.nbytes
-    kept = {layer.number: layer for layer in memory.layers}
-    last = max([*kept, *(place for place in weights if place >= 0)], default=-1)
-    layers = [
-        _layer(kept.get(number, LayerMemory(number)), weights[number], types, cells)
-        for number in range(last + 1)
-    ]
+    weights = _weights(model)
     graph = _Graph(model, memory, cells, micro_batch, flash_attention=flash_attention)
     tied = _OUTPUT not in model.tensors and _EMBEDDING in model.tensors
     return Estimate(
         cells.whole * cells.streams,
-        tuple(layers),
+        tuple(_layers(memory, weights, types, cells)),
         weights[_AT_INPUT],
         weights[_AT_OUTPUT],
         model.tensors[_EMBEDDING].nbytes if tied else 0,
         graph.nbytes(),
         graph.vocabulary * FLOAT * sequences,
     )
+
+
+def _weights(model: Model) -> Counter[int]:
+    """Return the bytes of tensors by their place: a layer, or one of the two ends."""
+    weights: Counter[int] = Counter()
+    for tensor in model.tensors.values():
+        weights[_place(tensor)] += tensor.nbytes
+    return weights
+
+
+def _layers(
+    memory: Memory, weights: Counter[int], types: tuple[TensorType, TensorType], cells: _Cells
+) -> Iterator[LayerEstimate]:
+    kept = {layer.number: layer for layer in memory.layers}
+    last = max([*kept, *(place for place in weights if place >= 0)], default=-1)
+    for number in range(last + 1):
+        yield _layer(kept.get(number, LayerMemory(number)), weights[number], types, cells)
 
 
 def largest_context(model: Model, memory: int, **options: Unpack[EstimateOptions]) -> int:

@@ -152,59 +152,63 @@ def quantize(
     return done.model
 
 
-def decide(  # noqa: PLR0913 (the flags of llama-quantize)
-    model: Model,
-    recipe: str | int | Recipe | None = None,
-    *,
-    imatrix: Imatrix | AnyPath | None = None,
-    include_weights: Sequence[str] = (),
-    exclude_weights: Sequence[str] = (),
-    pure: bool = False,
-    leave_output_tensor: bool = False,
-    output_tensor_type: AnyType | None = None,
-    token_embedding_type: AnyType | None = None,
-    tensor_types: Iterable[tuple[str, AnyType]] = (),
-    types: Mapping[str, AnyType] | None = None,
-    like: Model | None = None,
-    layers: Iterable[int] = (),
-    override_kv: Mapping[str, object] | None = None,
-    keep_split: bool = False,
-    keep_order: bool = False,
-    promote_uncovered: bool = False,
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+class _Asked:
+    """The options of `quantize`, with what holds where one is not given."""
+
+    imatrix: Imatrix | AnyPath | None = None
+    include_weights: Sequence[str] = ()
+    exclude_weights: Sequence[str] = ()
+    pure: bool = False
+    leave_output_tensor: bool = False
+    output_tensor_type: AnyType | None = None
+    token_embedding_type: AnyType | None = None
+    tensor_types: Iterable[tuple[str, AnyType]] = ()
+    types: Mapping[str, AnyType] | None = None
+    like: Model | None = None
+    layers: Iterable[int] = ()
+    override_kv: Mapping[str, object] | None = None
+    keep_split: bool = False
+    keep_order: bool = False
+    promote_uncovered: bool = False
+
+    def wishes(self) -> Wishes:
+        """Return what is wanted otherwise than the recipe has it."""
+        return Wishes(
+            pure=self.pure,
+            leave_output_tensor=self.leave_output_tensor,
+            output_tensor_type=_encodable(self.output_tensor_type),
+            token_embedding_type=_encodable(self.token_embedding_type),
+            patterns=patterns_of(self.tensor_types),
+            types=_types(self.types, self.like),
+        )
+
+
+def decide(
+    model: Model, recipe: str | int | Recipe | None = None, **options: Unpack[QuantizeOptions]
 ) -> Quantization:
     """Decide what `quantize` would make, and refuse nothing that can be shown instead."""
-    chosen = _recipe(recipe, like)
-    data = _selected(imatrix, include_weights, exclude_weights)
-    wishes = Wishes(
-        pure=pure,
-        leave_output_tensor=leave_output_tensor,
-        output_tensor_type=_encodable(output_tensor_type),
-        token_embedding_type=_encodable(token_embedding_type),
-        patterns=patterns_of(tensor_types),
-        types=_types(types, like),
-    )
-    overrides = Metadata(override_kv or {})
+    asked = _Asked(**options)
+    chosen = _recipe(recipe, asked.like)
+    data = _selected(asked.imatrix, asked.include_weights, asked.exclude_weights)
+    wishes = asked.wishes()
+    overrides = Metadata(asked.override_kv or {})
     facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
-    pruned, names = _pruned(model, frozenset(layers))
+    pruned, names = _pruned(model, frozenset(asked.layers))
     tensors = [_as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
-    walked = tensors if keep_split else sorted(tensors, key=lambda t: order_key(t.name))
+    walked = tensors if asked.keep_split else sorted(tensors, key=lambda t: order_key(t.name))
     choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
     decide_one = functools.partial(
-        _decision, recipe=chosen, data=data, names=names, promote=promote_uncovered
+        _decision, recipe=chosen, data=data, names=names, promote=asked.promote_uncovered
     )
-    ordered = tensors if keep_order else walked
+    ordered = tensors if asked.keep_order else walked
     decisions = tuple(decide_one(tensor, choices[tensor.name]) for tensor in ordered)
     number = _number(chosen, pruned.metadata, decisions)
-    blocks = [block_count(pruned.metadata)[0]] if names else []
-    metadata = stamped(
-        pruned.metadata,
-        number,
-        *overrides.items(),
-        *_imatrix_keys(data),
-        *((key, pruned.metadata[key]) for key in blocks),
-    )
+    counted = [block_count(pruned.metadata)[0]] if names else []
+    layers = [(key, pruned.metadata[key]) for key in counted]
+    metadata = stamped(pruned.metadata, number, *overrides.items(), *_imatrix_keys(data), *layers)
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
-    counts = _shard_counts(model, decisions) if keep_split else None
+    counts = _shard_counts(model, decisions) if asked.keep_split else None
     return Quantization(made.reading(model.inputs), decisions, chosen, data is not None, counts)
 
 
