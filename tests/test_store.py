@@ -143,6 +143,14 @@ def test_lock_tells_held_from_unavailable(path, monkeypatch, module, code, expec
     os.close(descriptor)
 
 
-def test_sync_needs_no_folder_that_can_be_synced(tmp_path):
+def test_sync_needs_no_folder_that_can_be_synced(tmp_path, monkeypatch):
+    synced = []
+
+    def refuse(descriptor):
+        synced.append(os.fstat(descriptor).st_ino)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", refuse)
     sync_folder(tmp_path)
     sync_folder(tmp_path / "missing")
+    assert synced == [tmp_path.stat().st_ino]

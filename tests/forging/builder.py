@@ -12,7 +12,7 @@ U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 CODES = dict(
     zip((U8, I8, U16, I16, U32, I32, F32, BOOL, U64, I64, F64), "BbHhIifBQqd", strict=True)
 )
-F32_TENSOR, F16_TENSOR, Q4_0, Q8_0, Q4_K, I8_TENSOR = 0, 1, 2, 8, 12, 24
+F32_TENSOR, Q8_0, Q4_K, I8_TENSOR = 0, 8, 12, 24
 # Elements and bytes of a block, for the few types whose tensors get real data here.
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144), 24: (1, 1), 28: (1, 8)}
 
@@ -209,8 +209,3 @@ class Forge:
             else:
                 infos.append(info)
         return infos, bytes(data)
-
-
-def little_and_big(**fields: Any) -> list[Forge]:
-    """Return the same file in every version and byte order."""
-    return [Forge(version=version, mark=mark, **fields) for version in (1, 2, 3) for mark in "<>"]

@@ -122,7 +122,15 @@ def convert(
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
-@click.option("-o", "--output", "out", default="imatrix.gguf", show_default=True, metavar="OUT")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    default="imatrix.gguf",
+    show_default=True,
+    metavar="OUT",
+    help="The file to write.",
+)
 @format_option
 @click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read N chunks at most.")
 @click.option(
