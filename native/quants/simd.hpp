@@ -112,7 +112,8 @@ KERNEL_INLINE void load_square(const float *const *of_lane, int64_t first, Float
 }
 
 // Reads one block of `Size` elements per lane: tile[i] holds element i of each lane's block.
-// Prefetching the next tile by hand, as the strided reads defeat the hardware's own.
+// The strided reads defeat the hardware's prefetcher, so the next tile is fetched by hand, in the
+// order of its addresses: page by page.
 template <int Size>
 KERNEL_INLINE void load_tile(const float *src, Floats *tile) {
     if constexpr (Size == 1) {
@@ -121,9 +122,10 @@ KERNEL_INLINE void load_tile(const float *src, Floats *tile) {
         for (int i = 0; i < Size; i += lanes) {
             Floats rows[lanes];
             UNROLL
-            for (int lane = 0; lane < lanes; ++lane) {
-                rows[lane] = load(src + lane * Size + i);
-                if (i % 16 == 0) __builtin_prefetch(src + (lane + lanes) * Size + i);
+            for (int lane = 0; lane < lanes; ++lane) rows[lane] = load(src + lane * Size + i);
+            UNROLL
+            for (int ahead = 0; ahead < lanes * lanes; ahead += 16) {
+                __builtin_prefetch(src + lanes * (Size + i) + ahead);
             }
             transpose(rows);
             UNROLL

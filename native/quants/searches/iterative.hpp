@@ -16,109 +16,151 @@ struct IterativeFit {
     }
 };
 
-// Fits `Count` groups of 16, which follow each other; each step waits for a division, so others
-// fill the time.
-template <int Top, class Lane, int Count>
+// A group of sixteen on its way: its levels, and the sums that they make.
+template <class Lane>
+struct IterativeGroup {
+    const Lane *x;
+    Lane levels[16];
+    Lane sum, squares;
+    MaskOf<Lane> empty;
+};
+
+// The groups of a block. Each step of one waits for a division, so others fill the time; and as
+// most groups are at rest after a round, the next takes those alone that moved.
+template <int Top, class Lane>
 class IterativeSearch {
-    using Values = Several<Lane, Count>;
-    using Masks = SeveralMasks<Lane, Count>;
+    static constexpr int abreast = 2 * Lanes<Lane>::abreast;
+    using Values = Several<Lane, abreast>;
+    using Masks = SeveralMasks<Lane, abreast>;
+    using Group = IterativeGroup<Lane>;
 
 public:
-    KERNEL_INLINE explicit IterativeSearch(const Lane *x) : x_(x) {
-        Values size{}, extreme{};
-        for (int i = 0; i < 16; ++i) {
-            const Masks larger = less(size, absolute(at(i)));
-            extreme = select(larger, at(i), extreme);
-            size = select(larger, absolute(at(i)), size);
-        }
-        empty_ = less(size, fill(least_group));
-        const Values inverse = fill(-Top) / extreme;
-        for (int i = 0; i < 16; ++i) {
-            const Values here = at(i), square = here * here;
-            levels_[i] = clamped(inverse * here);
-            sum_ = sum_ + square * here * levels_[i];
-            squares_ = squares_ + square * levels_[i] * levels_[i];
-        }
-        // Empty groups never move: the sum that a level leaves stays below zero.
-        sum_ = select(empty_, fill(-1.0f), sum_);
-        for (int round = 0; round < 5 && improve(); ++round) {
-        }
+    KERNEL_INLINE explicit IterativeSearch(const Lane *x) {
+        for (int i = 0; i < 16; ++i) groups_[i].x = x + 16 * i;
+        for (int i = 0; i < 16; ++i) order_[i] = groups_ + i;
+        for (int i = 0; i < 16; i += abreast) start(order_ + i);
+        int restless = 16;
+        for (int round = 0; round < 5 && restless > 0; ++round) restless = improve(restless);
     }
 
-    KERNEL_INLINE IterativeFit<Lane> fit(int j) const {
+    KERNEL_INLINE IterativeFit<Lane> fit(int index) const {
         using Int = IntOf<Lane>;
-        const auto empty = empty_.of[j];
-        const Lane none{}, sum = sum_.of[j], squares = squares_.of[j];
-        const auto scaled = both(less(none, squares), opposite(empty));
-        IterativeFit<Lane> found{select(scaled, sum / squares, none), {}};
+        const Group &group = groups_[index];
+        const Lane none{};
+        const auto scaled = both(less(none, group.squares), opposite(group.empty));
+        IterativeFit<Lane> found{select(scaled, group.sum / group.squares, none), {}};
         for (int i = 0; i < 16; ++i) {
-            const Int level = nearest_int(levels_[i].of[j] + static_cast<float>(Top));
-            found.packed[i / 8] |= select(empty, Int{}, level) << 4 * (i % 8);
+            const Int level = nearest_int(group.levels[i] + static_cast<float>(Top));
+            found.packed[i / 8] |= select(group.empty, Int{}, level) << 4 * (i % 8);
         }
         return found;
     }
 
 private:
-    KERNEL_INLINE Values at(int i) const {
+    template <class Get>
+    static KERNEL_INLINE Values gather(Get get) {
         Values made;
         UNROLL
-        for (int j = 0; j < Count; ++j) made.of[j] = x_[i + 16 * j];
+        for (int j = 0; j < abreast; ++j) made.of[j] = get(j);
         return made;
     }
 
     static KERNEL_INLINE Values fill(float value) {
-        Values made;
-        UNROLL
-        for (int j = 0; j < Count; ++j) made.of[j] = all<Lane>(value);
-        return made;
+        return gather([=](int) { return all<Lane>(value); });
     }
 
     // Exact for any argument, unlike `nearest`: a quotient may be as large as it likes.
     static KERNEL_INLINE Values clamped(Values value) {
         using Int = IntOf<Lane>;
         UNROLL
-        for (int j = 0; j < Count; ++j) {
+        for (int j = 0; j < abreast; ++j) {
             const Int level = minimum(nearest_int(value.of[j]), all_ints<Int>(Top - 1));
             value.of[j] = to_floats(maximum(level, all_ints<Int>(-Top)));
         }
         return value;
     }
 
-    // Tells whether any level moved.
-    KERNEL_INLINE bool improve() {
+    static KERNEL_INLINE void start(Group *const *groups) {
+        Values size{}, extreme{}, sum{}, squares{};
+        for (int i = 0; i < 16; ++i) {
+            const Values here = gather([=](int j) { return groups[j]->x[i]; });
+            const Masks larger = less(size, absolute(here));
+            extreme = select(larger, here, extreme);
+            size = select(larger, absolute(here), size);
+        }
+        const Masks empty = less(size, fill(least_group));
+        const Values inverse = fill(-Top) / extreme;
+        for (int i = 0; i < 16; ++i) {
+            const Values here = gather([=](int j) { return groups[j]->x[i]; });
+            const Values square = here * here, level = clamped(inverse * here);
+            sum = sum + square * here * level;
+            squares = squares + square * level * level;
+            UNROLL
+            for (int j = 0; j < abreast; ++j) groups[j]->levels[i] = level.of[j];
+        }
+        // Empty groups never move: the sum that a level leaves stays below zero.
+        sum = select(empty, fill(-1.0f), sum);
+        UNROLL
+        for (int j = 0; j < abreast; ++j) {
+            groups[j]->sum = sum.of[j];
+            groups[j]->squares = squares.of[j];
+            groups[j]->empty = empty.of[j];
+        }
+    }
+
+    // Tries all levels of the first groups in `order_`, puts those that moved before the others,
+    // and tells how many they are. A group that is taken though it is at rest stays as it is.
+    KERNEL_INLINE int improve(int restless) {
+        int still_restless = 0;
+        for (int first = 0; first < restless; first += abreast) {
+            const Masks moved = attempt(order_ + first);
+            UNROLL
+            for (int j = 0; j < abreast; ++j) {
+                if (!any(moved.of[j])) continue;
+                Group *const other = order_[still_restless];
+                order_[still_restless++] = order_[first + j];
+                order_[first + j] = other;
+            }
+        }
+        return still_restless;
+    }
+
+    // Tells in which groups a level moved.
+    static KERNEL_INLINE Masks attempt(Group *const *groups) {
         const Values none{};
+        Values best = gather([=](int j) { return groups[j]->sum; });
+        Values best_squares = gather([=](int j) { return groups[j]->squares; });
         Masks moved = less(none, none);
 #pragma GCC unroll 1
         for (int i = 0; i < 16; ++i) {
-            const Values here = at(i), square = here * here, weighted = square * here;
-            const Values level = levels_[i];
-            Values sum = sum_ - weighted * level, squares = squares_ - square * level * level;
+            const Values here = gather([=](int j) { return groups[j]->x[i]; });
+            const Values level = gather([=](int j) { return groups[j]->levels[i]; });
+            const Values square = here * here, weighted = square * here;
+            Values sum = best - weighted * level, squares = best_squares - square * level * level;
             const Masks usable = less(none, sum);
             const Values wanted = clamped(here * squares / sum);
             sum = sum + weighted * wanted;
             squares = squares + square * wanted * wanted;
-            const Masks better = less(sum_ * sum_ * squares, sum * sum * squares_);
+            const Masks better = less(best * best * squares, sum * sum * best_squares);
             Masks moves = both(both(usable, better), less(none, squares));
             moves = both(moves, either(less(level, wanted), less(wanted, level)));
-            levels_[i] = select(moves, wanted, level);
-            sum_ = select(moves, sum, sum_);
-            squares_ = select(moves, squares, squares_);
+            best = select(moves, sum, best);
+            best_squares = select(moves, squares, best_squares);
             moved = either(moved, moves);
+            const Values chosen = select(moves, wanted, level);
+            UNROLL
+            for (int j = 0; j < abreast; ++j) groups[j]->levels[i] = chosen.of[j];
         }
-        return any(moved);
+        UNROLL
+        for (int j = 0; j < abreast; ++j) {
+            groups[j]->sum = best.of[j];
+            groups[j]->squares = best_squares.of[j];
+        }
+        return moved;
     }
 
-    const Lane *x_;
-    Values levels_[16];
-    Values sum_{}, squares_{};
-    Masks empty_;
+    Group groups_[16];
+    Group *order_[16];  // those that may move come first
 };
-
-template <int Top, int Count, class Lane>
-void fit_iteratively(const Lane *x, IterativeFit<Lane> *fits) {
-    const IterativeSearch<Top, Lane, Count> search(x);
-    UNROLL
-    for (int j = 0; j < Count; ++j) fits[j] = search.fit(j);
-}
 
 }  // namespace

@@ -31,13 +31,13 @@ struct Q3_K : EncodesAnyLane<Q3_K> {
     template <class Lane>
     static MaskOf<Lane> encode(const Lane *x, const Unweighted &, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        constexpr int abreast = 2 * Lanes<Lane>::abreast;
+        const IterativeSearch<4, Lane> search(x);
         IterativeFit<Lane> fits[16];
-        for (int group = 0; group < 16; group += abreast) {
-            fit_iteratively<4, abreast>(x + 16 * group, fits + group);
-        }
         Lane scales[16];
-        for (int group = 0; group < 16; ++group) scales[group] = fits[group].scale;
+        for (int group = 0; group < 16; ++group) {
+            fits[group] = search.fit(group);
+            scales[group] = fits[group].scale;
+        }
         const Lane extreme = extreme_of<16>(scales), inverse = -32.0f / extreme;
         const auto none = equal(extreme, Lane{});
         Int rounded[16];
