@@ -299,6 +299,34 @@ def test_all_points_of_a_grid_are_ggmls(name):
         ), f"byte {value}"
 
 
+@pytest.mark.parametrize("type", [None, 12.0, np.float16, "Q4_K_M"])
+def test_what_names_no_type_is_refused_with_those_there_are(type):
+    with pytest.raises(TensorTypeError, match=r"unknown tensor type.*Q4_K, "):
+        quants.quantize(np.zeros(256, np.float32), type)
+
+
+def test_numbers_of_numpy_name_types_too():
+    x = oracle.array("normal", 2, 256)
+    np.testing.assert_array_equal(quants.quantize(x, np.int64(12)), quants.quantize(x, "Q4_K"))
+
+
+@pytest.mark.parametrize("encode", [quants.quantize, quants.encode_rows])
+def test_complex_numbers_lose_no_half_unnoticed(encode):
+    with pytest.raises(ValueTypeError, match="complex64 cannot be packed"):
+        encode(np.zeros((1, 256), np.complex64), "Q4_K")
+
+
+def test_rows_may_be_lists():
+    packed = quants.encode_rows([[1.0] * 32], "Q8_0")
+    np.testing.assert_array_equal(packed, quants.quantize(np.ones((1, 32), np.float32), "Q8_0"))
+
+
+@pytest.mark.parametrize("data", [b"1234", [1, 2], np.uint8(3)])
+def test_packed_data_of_another_class_is_refused_by_its_name(data):
+    with pytest.raises(ValueTypeError, match=f"not of class {type(data).__name__}"):
+        quants.dequantize(data, "Q8_0")
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(TensorTypeError, match="Q9_Z"):
         quants.quantize(np.zeros(32, np.float32), "Q9_Z")
@@ -311,9 +339,10 @@ def test_empty_arrays_stay_empty(isa, shape):
     assert quants.dequantize(packed, "Q8_0").shape == shape
 
 
-def test_no_thread_count_below_one():
-    with pytest.raises(ValueTypeError, match="0 threads"):
-        quants.quantize(np.zeros(32, np.float32), "Q8_0", threads=0)
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_threads_are_a_whole_number_from_one_on(threads):
+    with pytest.raises(ValueTypeError, match=f"^{threads!r} threads"):
+        quants.quantize(np.zeros(32, np.float32), "Q8_0", threads=threads)
 
 
 def test_outputs_of_the_caller_are_filled_or_refused():
@@ -350,7 +379,7 @@ def wrong_outputs():
     inside = x.view(np.uint8).reshape(-1)[: good.size].reshape(good.shape)
     yield x, good[:3], r"of shape \(3, 68\).*Pass uint8 of shape \(4, 68\)"
     yield x, good.view(np.int8), "int8"
-    yield x, bytearray(4 * 68), "Pass uint8"
+    yield x, bytearray(4 * 68), "is of class bytearray. Pass uint8"
     yield x, np.zeros((8, 68), np.uint8)[::2], "contiguous"
     yield x, sealed, "writable"
     yield x, inside, "overlaps"

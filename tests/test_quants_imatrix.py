@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -31,9 +32,17 @@ def test_experts_take_a_row_of_weights_each_or_share_one():
             quants.quantize(x, "Q8_0", imatrix=np.ones(shape))
 
 
+def test_weights_may_be_of_any_float():
+    x = oracle.array("normal", 2, 256)
+    weights = np.geomspace(0.01, 100, 256).astype(ml_dtypes.bfloat16)
+    packed = quants.quantize(x, "Q4_K", imatrix=weights)
+    floats = weights.astype(np.float32)
+    np.testing.assert_array_equal(packed, quants.quantize(x, "Q4_K", imatrix=floats))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
 def test_weights_that_are_not_finite_are_refused(bad):
     weights = np.ones(64)
     weights[5] = bad
-    with pytest.raises(ValueTypeError, match="weight"):
+    with pytest.raises(ValueTypeError, match=r"weight at \[5\]"):
         quants.quantize(np.zeros((4, 64), np.float32), "Q8_0", imatrix=weights)

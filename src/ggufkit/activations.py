@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.imatrix import CHUNK_SIZE, Counts, Entry, Floats, Imatrix, chunks_held
 from ggufkit.llama import F32, GraphTensor, Library, Session, library
-from ggufkit.machine import usable_cores
+from ggufkit.machine import worker_count
 from ggufkit.opening import open as open_model
 from ggufkit.store import AnyPath, as_path
 
@@ -175,7 +175,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         length=context,
         batch=batch,
         sequences=sequences,
-        threads=threads or usable_cores(),
+        threads=worker_count(threads),
         watcher=collector,
         llama=llama,
     ) as session:

@@ -15,10 +15,9 @@ import numpy as np
 
 from ggufkit import packing, quants
 from ggufkit.consistency import Broken, at_tensor
-from ggufkit.errors import ValueTypeError
+from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.model import Model, Tensor
-from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles
 from ggufkit.types import TensorType
 
@@ -54,9 +53,7 @@ def audit(
 
     Opaque types are not looked at. `progress(done, total)` counts bytes.
     """
-    workers = usable_cores() if threads is None else threads
-    if workers < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
+    workers = worker_count(threads)
     done = Tally(progress)
     tensors = [each for each in model.tensors.values() if _is_readable(each) and each.nbytes]
     done.expect(sum(tensor.nbytes for tensor in tensors))

@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit import quants
-from ggufkit.errors import ValueTypeError
 from ggufkit.layout import LAYOUT_KEYS
+from ggufkit.machine import worker_count
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
-from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles
 from ggufkit.values import Value
 
@@ -108,9 +107,7 @@ def diff(
     the result does not depend on `threads`; `progress(done, total)` counts bytes. Raises
     FormatError if a file changes meanwhile.
     """
-    workers = usable_cores() if threads is None else threads
-    if workers < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
+    workers = worker_count(threads)
     pairs = _pairs(before, after)
     unequal: set[str] = set()
     deviations: dict[str, Deviation] = {}

@@ -32,9 +32,9 @@ from ggufkit.chunking import (
     shortened,
     whole,
 )
-from ggufkit.errors import DiskSpaceError, GGUFError, OutputError, ValueTypeError
+from ggufkit.errors import DiskSpaceError, GGUFError, OutputError
 from ggufkit.layout import Plan, PlannedFile
-from ggufkit.machine import usable_cores
+from ggufkit.machine import worker_count
 from ggufkit.resuming import Journal, Place, journal_of
 from ggufkit.staging import Staging, kept_bytes, sweep
 from ggufkit.store import sync_folder, write_at
@@ -143,7 +143,7 @@ def execute_all(
 ) -> list[list[Path]]:
     """Write the files of all plans, and return the paths of each, in shard order."""
     jobs = [Job(order, resume=resume) for order in orders]
-    count = workers(threads)
+    count = worker_count(threads)
     in_flight = IN_FLIGHT_AWAY if executor else count * IN_FLIGHT
     try:
         _prepare(orders)
@@ -164,15 +164,6 @@ def execute_all(
     for folder in {order.folder for order in orders}:
         sync_folder(folder)
     return [order.targets for order in orders]
-
-
-def workers(threads: int | None) -> int:
-    """Return how many threads to work with: one for each usable core if none are asked for."""
-    if threads is None:
-        return usable_cores()
-    if threads < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
-    return threads
 
 
 # Before.

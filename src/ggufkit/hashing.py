@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol
 from ggufkit import _native
 from ggufkit.errors import ValueTypeError
 from ggufkit.layout import LAYOUT_KEYS
+from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
-from ggufkit.quants import usable_cores
 from ggufkit.tiling import Progress, Tally, packed, tiles
 
 # In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
@@ -71,9 +71,7 @@ def hash(  # noqa: A001 (the name users expect)
     Raises ValueTypeError for an unknown algorithm, FormatError if a file changes meanwhile.
     """
     wanted = _known(algorithms)
-    workers = usable_cores() if threads is None else threads
-    if workers < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
+    workers = worker_count(threads)
     by_tensor: list[str] = [name for name in BY_TENSOR if name in wanted and tensors]
     inner = [*by_tensor, "sha256"] if CONTENT in wanted and "sha256" not in by_tensor else by_tensor
     whole = {name: _new(name) for name in wanted if name != CONTENT}

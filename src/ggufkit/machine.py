@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 
 from ggufkit import _native
-from ggufkit.errors import GGUFError
+from ggufkit.errors import GGUFError, ValueTypeError
 
 
 def instruction_sets() -> tuple[str, ...]:
@@ -38,3 +39,18 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def worker_count(threads: int | None) -> int:
+    """Return how many threads to work with: one for each usable core if none are asked for."""
+    if threads is None:
+        return usable_cores()
+    try:
+        count = operator.index(threads)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise ValueTypeError(
+            f"{threads!r} threads cannot work", remedy="Use a whole number from 1 on, or None"
+        )
+    return count

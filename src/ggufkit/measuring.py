@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit import pieces, quants
-from ggufkit.errors import ValueTypeError
+from ggufkit.machine import worker_count
 from ggufkit.packing import Floats, codecs, requiring_weights
 from ggufkit.types import TENSOR_TYPES, TensorType
 
@@ -50,10 +50,8 @@ def bench(
 
     Raises TensorTypeError for a type that has no codec, ValueTypeError for less than one thread.
     """
-    if threads is not None and threads < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
+    many = worker_count(threads)
     chosen = [quants.encodable(key) for key in types] if types is not None else _all()
-    many = threads or quants.usable_cores()
     rows = max(ELEMENTS, many * TASKS * pieces.TASK) // WIDTH
     floats = pieces.aligned((rows, WIDTH), np.dtype(np.float32))
     floats[:] = np.random.default_rng(0).standard_normal((rows, WIDTH), np.float32)

@@ -60,14 +60,19 @@ def column_weights(
             f"importance weights of shape {given.shape} do not fit an array of shape {shape}",
             remedy="These shapes do: " + ", ".join(map(str, fitting)),
         )
-    if given.dtype.kind not in "fiu":
+    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
         raise ValueTypeError(
-            f"importance weights of {given.dtype} are no numbers", remedy="Pass float32"
+            f"there is no weighing by importance of {given.dtype}", remedy="Pass float32"
         )
     with np.errstate(over="ignore"):  # a double beyond float32 is refused as infinite
         weights = np.require(given, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
-    if not np.isfinite(weights).all():
-        raise ValueTypeError("an importance weight is infinite or not a number")
+    strange = np.argwhere(~np.isfinite(weights))
+    if len(strange):
+        place = ", ".join(map(str, strange[0]))
+        raise ValueTypeError(
+            f"the importance weight at [{place}] is infinite or not a number",
+            remedy="Compute the importance data anew, or leave it out",
+        )
     return weights if use else None
 
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import ValueTypeError
-from ggufkit.machine import usable_cores
+from ggufkit.machine import worker_count
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Floats = npt.NDArray[np.float32]
@@ -53,9 +52,9 @@ def cut(array: Array, unit: int, step: int, weights: Floats | None = None) -> It
 
 def run_all(work: Callable[[Piece], None], pieces: list[Piece], threads: int | None) -> None:
     """Call `work` on every piece, in several threads where there are enough of them."""
-    if threads is not None and threads < 1:
-        raise ValueTypeError(f"{threads} threads cannot work", remedy="Use one or more, or None")
-    wanted = min(usable_cores(), len(pieces) // TASKS_PER_THREAD) if threads is None else threads
+    wanted = worker_count(threads)
+    if threads is None:
+        wanted = min(wanted, len(pieces) // TASKS_PER_THREAD)
     if min(wanted, len(pieces)) <= 1:
         for piece in pieces:
             work(piece)

@@ -168,9 +168,10 @@ def encode_rows(
     does.
     """
     target = encodable(type)
-    packed = _checked_out(out, _packed_shape(np.shape(rows), target), BYTES, rows)
+    rows = np.asarray(rows)
+    packed = _checked_out(out, _packed_shape(rows.shape, target), BYTES, rows)
     weights = packing.column_weights(imatrix, rows.shape[-1:], target)
-    bad = packing.encode(rows, weights, target, packed.reshape(-1))
+    bad = packing.packer(rows.dtype, target)(rows, weights, target, packed.reshape(-1))
     if bad >= 0:
         raise _refusal(rows, bad, target, 0, 0)
     return packed
@@ -279,17 +280,31 @@ def _refusal(view: Array, bad: int, target: TensorType, row: int, column: int) -
 def _packed_bytes(data: Bytes, source: TensorType) -> Bytes:
     """Return `data`, rows of whole blocks."""
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
-        kind = data.dtype if isinstance(data, np.ndarray) else type(data).__name__
+        given = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
         raise ValueTypeError(
-            f"packed data is an array of uint8, not {kind}",
+            f"packed data is an array of uint8, not {given}",
             remedy="`array.view(np.uint8)` and `np.frombuffer(data, np.uint8)` give one",
         )
-    _require_blocks(data.shape, source.block_bytes, f"the {source.block_bytes} bytes of a {source}")
+    _require_blocks(
+        data.shape,
+        source.block_bytes,
+        f"the {source.block_bytes} bytes of a {source}",
+        "Pass whole rows, with the type that they were packed as",
+    )
     return data
 
 
+def _kind(value: object) -> str:
+    return f"of class {type(value).__name__}"
+
+
 def _packed_shape(shape: tuple[int, ...], target: TensorType) -> tuple[int, ...]:
-    _require_blocks(shape, target.block_size, f"the {target.block_size} elements of a {target}")
+    _require_blocks(
+        shape,
+        target.block_size,
+        f"the {target.block_size} elements of a {target}",
+        "Choose a type whose blocks fit, or pad the last axis",
+    )
     return (*shape[:-1], target.row_bytes(shape[-1]))
 
 
@@ -297,13 +312,13 @@ def _element_shape(shape: tuple[int, ...], source: TensorType) -> tuple[int, ...
     return (*shape[:-1], shape[-1] // source.block_bytes * source.block_size)
 
 
-def _require_blocks(shape: tuple[int, ...], block: int, block_name: str) -> None:
+def _require_blocks(shape: tuple[int, ...], block: int, block_name: str, remedy: str) -> None:
     if not shape:
         raise ShapeError("a single number has no rows", remedy="Pass an array of one axis or more")
     if shape[-1] % block:
         raise ShapeError(
             f"rows of {shape[-1]} do not divide into {block_name} block (shape {shape})",
-            remedy="Choose a type whose blocks fit, or pad the last axis",
+            remedy=remedy,
         )
 
 
@@ -314,7 +329,7 @@ def _checked_out(
     if out is None:
         return pieces.aligned(shape, dtype)
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
-        given = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else repr(out)
+        given = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else _kind(out)
         raise ShapeError(f"the output is {given}", remedy=f"Pass {dtype} of shape {shape}")
     if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
         raise ShapeError(

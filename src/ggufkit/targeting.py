@@ -24,9 +24,9 @@ from ggufkit.allocating import Option, allocate
 from ggufkit.choosing import facts_of
 from ggufkit.eligibility import is_eligible
 from ggufkit.errors import TensorTypeError, ValueTypeError
-from ggufkit.executing import workers
 from ggufkit.imatrix import Floats, Imatrix
 from ggufkit.layout import layout
+from ggufkit.machine import worker_count
 from ggufkit.model import Model, Tensor
 from ggufkit.quantizing import decide
 from ggufkit.recipes import NEEDS_IMATRIX
@@ -93,7 +93,7 @@ def target(  # noqa: PLR0913 (each says one thing)
     kinds = [quants.encodable(kind) for kind in candidates]
     architecture = facts_of(model.metadata).architecture
     eligible = [t for t in model.tensors.values() if is_eligible(t, architecture)]
-    options = _measured(eligible, kinds, data, workers(threads), progress)
+    options = _measured(eligible, kinds, data, worker_count(threads), progress)
 
     def quantized(types: Mapping[str, TensorType]) -> Model:
         return decide(model, types=types, imatrix=data, override_kv=override_kv).model

@@ -7,6 +7,7 @@ the two tables to each other and to ggml's.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -160,10 +161,10 @@ def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
     """
     if isinstance(id_or_name, TensorType):
         return id_or_name
-    if isinstance(id_or_name, int):
-        known = TENSOR_TYPES.get(id_or_name)
-        return known or TensorType(id_or_name, f"TYPE_{id_or_name}", 0, 0, "")
-    known = _BY_NAME.get(id_or_name.upper())
+    if hasattr(id_or_name, "__index__"):
+        number = operator.index(id_or_name)
+        return TENSOR_TYPES.get(number) or TensorType(number, f"TYPE_{number}", 0, 0, "")
+    known = _BY_NAME.get(id_or_name.upper()) if isinstance(id_or_name, str) else None
     if known is None:
         names = ", ".join(row.name for row in _ROWS if not row.is_opaque)
         raise TensorTypeError(f"unknown tensor type {id_or_name!r}", remedy=f"Use one of {names}")

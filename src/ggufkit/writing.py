@@ -14,8 +14,9 @@ import numpy as np
 
 from ggufkit.chunking import PIECE, Part, shortened, whole
 from ggufkit.errors import OutputError, TensorTypeError
-from ggufkit.executing import Order, Progress, execute_all, pool_of, workers, zeros
+from ggufkit.executing import Order, Progress, execute_all, pool_of, zeros
 from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
+from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
@@ -184,7 +185,7 @@ def stream(
     if len(plan.files) > 1:
         raise OutputError("a stream cannot hold several shards", remedy="Write to files instead")
     done = 0
-    count = workers(threads)
+    count = worker_count(threads)
     with pool_of(count) as pool:
         for data in _ordered(pool, plan.files[0], count * AHEAD):
             _write_all(output, data)
