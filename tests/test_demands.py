@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 import ggufkit
+from demanded import Source, typed
+from ggufkit import typed as typed_value
 from ggufkit.demands import demands
 from small_llama import keys, tensors
 
@@ -62,6 +69,17 @@ def test_model_without_a_demanded_tensor_is_refused(loads, demand):
         {"tokenizer__ggml__tokens": ["<unk>", "<s>", "</s>", "a", "b", "ab", "c", "a"]},
         {"llama__expert_used_count": np.uint32(3), "llama__expert_count": np.uint32(2)},
         {"general__alignment": np.uint32(8), "general__name": "x" * 9},
+        {"general__file_type": np.int32(0)},
+        {"general__name": np.uint32(2)},
+        {"llama__rope__freq_base": np.uint32(10000)},
+        {"llama__rope__scaling__type": np.uint32(1)},
+        {"llama__rope__dimension_count": np.float32(16)},
+        {"llama__attention__head_count": typed_value("array[int64]", [4, 4])},
+        {"llama__attention__head_count_kv": typed_value("array[float32]", [2, 2])},
+        {"llama__context_length": typed_value("array[uint32]", [128, 128])},
+        {"tokenizer__ggml__scores": typed_value("array[float64]", [0] * 8)},
+        {"tokenizer__ggml__token_type": typed_value("array[uint32]", [1] * 8)},
+        {"tokenizer__ggml__remove_extra_whitespaces": np.uint8(1)},
     ],
     ids=lambda others: next(iter(others)),
 )
@@ -71,6 +89,48 @@ def test_what_check_calls_refused_is_refused(loads, others):
 
 def test_id_beyond_the_vocabulary_is_only_odd(loads):
     assert loads({"tokenizer__ggml__eos_token_id": np.uint32(8)})
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"general__quantization_version": np.int32(2), "general__type": np.uint32(1)},
+        {"llama__attention__head_count": typed_value("array[uint32]", [4, 4])},
+        {"llama__attention__head_count_kv": typed_value("array[int32]", [2, 2])},
+        {"llama__attention__sliding_window": np.float64(4)},
+        {"tokenizer__ggml__scores": typed_value("array[int32]", [0] * 8)},
+        {"llama__unheard_of": np.float64(1)},
+    ],
+    ids=lambda others: next(iter(others)),
+)
+def test_types_that_llama_cpp_does_not_mind_are_no_finding(loads, others):
+    assert loads(others)
+
+
+ALL = tomllib.loads((Path(ggufkit.__file__).parent / "demands.toml").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def source(llama_cpp_loader):
+    return Source(llama_cpp_loader)
+
+
+def test_every_architecture_of_llama_cpp_is_known(source):
+    assert set(ALL["architectures"]) == set(source.classes) - {"clip"}
+
+
+@pytest.mark.parametrize("architecture", ALL["architectures"])
+def test_keys_are_those_that_the_source_of_llama_cpp_asks_for(source, architecture):
+    own, common = source.read_by(architecture), source.read_by_all()
+    known = demands(architecture)
+    assert {read.key for read in (*common, *own) if read.is_required and read.depth == 1} == {
+        *known.keys
+    }
+    kinds = typed(common) | typed(own)
+    assert {key: known.types[key] for key in kinds} == kinds
+    arrays = {read.key for read in (*common, *own) if read.how != "get_key"}
+    assert arrays <= known.arrays
+    assert set(known.types) <= kinds.keys() | arrays | set(known.keys)
 
 
 def test_architectures_that_llama_cpp_does_not_know_have_no_demands():

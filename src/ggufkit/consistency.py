@@ -31,14 +31,17 @@ _PER_TOKEN: Final = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
 # Either one number, or an array with one for each block.
 _PER_BLOCK: Final = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
 _TYPES: Final = (
-    (re.compile(r"general\.architecture|tokenizer\.ggml\.(model|pre)"), "string"),
+    (re.compile(r"general\.(architecture|name)|tokenizer\.ggml\.(model|pre)"), "string"),
+    (re.compile(r"general\.file_type|tokenizer\.ggml\.token_type_count"), "uint32"),
     (re.compile(r"tokenizer\.chat_template"), "string"),
     (re.compile(r"tokenizer\.ggml\.(tokens|merges)"), "array[string]"),
     (re.compile(r"tokenizer\.ggml\.token_type"), "array[int32]"),
-    (re.compile(r"tokenizer\.ggml\.add_\w+"), "bool"),
+    (re.compile(r"tokenizer\.ggml\.scores"), "array[float32]"),
+    (re.compile(r"tokenizer\.ggml\.(add_\w+|remove_extra_whitespaces|normalizer\.\w+)"), "bool"),
     (_ID, "uint32"),
 )
-# Of hyperparameters, which are numbers of two types only.
+_ALSO: Final = {("tokenizer.ggml.scores", "array[int32]")}  # which llama.cpp reads as well
+# Of hyperparameters that llama.cpp does not read (yet): its numbers are of two types only.
 _WANTED: Final = {
     "float64": "float32",
     **dict.fromkeys(("uint8", "int8", "uint16", "int16", "int32", "uint64", "int64"), "uint32"),
@@ -158,12 +161,15 @@ def wrong_types(seen: Seen, hyperparameters: list[str]) -> Iterator[tuple[str, s
     for key in seen.metadata:
         found = seen.metadata.type_name(key)
         wanted = next((name for form, name in _TYPES if form.fullmatch(key)), found)
+        if found != wanted and (key, found) not in _ALSO:
+            yield key, found, wanted
+    known = seen.demands
+    for key in hyperparameters:
+        found, name = seen.metadata.type_name(key), key.removeprefix(seen.own(""))
+        is_read = known is not None and name in known.types
+        wanted = known.wanted(name, found) if known and is_read else _WANTED.get(found, found)
         if found != wanted:
             yield key, found, wanted
-    for key in hyperparameters:
-        found = seen.metadata.type_name(key)
-        if found in _WANTED:
-            yield key, found, _WANTED[found]
 
 
 def about_tokens(seen: Seen) -> Iterator[Broken]:
@@ -225,7 +231,7 @@ def inconsistencies(seen: Seen) -> Iterator[Broken]:
     known = seen.demands
     if known is None:
         yield Broken("architecture-unknown", {"architecture": seen.architecture}, key=ARCHITECTURE)
-    read = [seen.own(name) for name in known.read] if known else []
+    read = [seen.own(name) for name in known.types] if known else []
     for key, found, wanted in wrong_types(seen, [key for key in read if key in seen.metadata]):
         yield at_key("key-type", key, found=found, wanted=wanted)
     yield from about_tokens(seen)

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
 # Demanded of every architecture.
 _OF_ALL: Final = ("context_length", "embedding_length", "block_count")
-# Read with a type of their own, though not demanded.
-_READ: Final = (
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.value_length",
-    "expert_count",
-    "expert_used_count",
-    "feed_forward_length",
-    "rope.dimension_count",
-    "rope.freq_base",
-    "vocab_size",
-)
+# What llama.cpp takes as the items of an array, where it reads numbers of a type.
+_ITEMS: Final = {"uint32": {"bool", "uint32", "int32"}}
 
 
 @dataclass(frozen=True)
@@ -39,11 +29,20 @@ class TensorDemand:
 
 @dataclass(frozen=True)
 class Demands:
-    """What an architecture asks for: keys below its name, those read at all, and tensors."""
+    """What an architecture asks for: keys below its name, the types of those read, and tensors."""
 
     keys: tuple[str, ...]
-    read: frozenset[str]
+    types: Mapping[str, str]
+    arrays: frozenset[str]
     tensors: tuple[TensorDemand, ...]
+
+    def wanted(self, key: str, found: str) -> str:
+        """Return the type in which a key is read: `found` where that will do, or none is known."""
+        wanted = self.types.get(key, found)
+        item = found.removeprefix("array[").removesuffix("]")
+        if item == found or key not in self.arrays or wanted == found:
+            return wanted
+        return found if item in _ITEMS.get(wanted, {wanted}) else f"array[{wanted}]"
 
 
 @functools.cache
@@ -58,7 +57,10 @@ def demands(architecture: str) -> Demands | None:
         for row in table["tensors"]
         if architecture in row["of"]
     )
-    return Demands((*_OF_ALL, *own), frozenset((*_OF_ALL, *_READ, *own)), tensors)
+    others = (key for key, who in table["optional"].items() if architecture in who)
+    kinds = {key: name for name, keys in table["types"].items() for key in keys}
+    read = {key: kinds.get(key, "uint32") for key in (*table["common"], *own, *others)}
+    return Demands((*_OF_ALL, *own), read, frozenset(table["arrays"]), tensors)
 
 
 @functools.cache

@@ -127,13 +127,13 @@ _CLAIMS: Final = (
     _odd(
         "file-type-value",
         "general.file_type is {number}, which means no recipe",
-        "Harmless; set it with `ggufkit edit --set general.file_type=NUMBER`",
+        _FIX,
     ),
     _odd(
         "file-type-mix",
         "general.file_type says {claimed}, but of the {total} matrices none is of type {base}; "
         "most are {most}",
-        "Set general.file_type to what the tensors are",
+        "`ggufkit check --fix` sets it to what most tensors are",
     ),
     _odd(
         "file-encoding",

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.consistency import Seen, inconsistencies
+from ggufkit.claims import false_claims
+from ggufkit.consistency import Broken, Seen, inconsistencies
 from ggufkit.editing import Edits
 from ggufkit.model import Model
 from ggufkit.opening import open as open_model
 from ggufkit.patching import EditPlan, plan
-from ggufkit.stamping import QUANTIZATION_VERSION, VERSION_KEY
+from ggufkit.stamping import QUANTIZATION_VERSION, VERSION_KEY, guessed_file_type
 from ggufkit.store import AnyPath
+from ggufkit.values import Value
 
-REPAIRED: Final = frozenset({"key-type", "quantization-version", "token-id-range"})
-_LIMITS: Final = {"uint32": (0, 2**32 - 1), "float32": (-math.inf, math.inf)}
+REPAIRED: Final = frozenset(
+    {"key-type", "quantization-version", "token-id-range", "file-type-mix", "file-type-value"}
+)
+_DTYPES: Final = {"uint32": np.uint32, "int32": np.int32, "float32": np.float32, "bool": np.bool_}
 
 
 def plan_repair(path: AnyPath) -> EditPlan:
     """Return the edit that sets right what is wrong in a file, for `patching.apply` to do.
 
     It changes nothing about what llama.cpp computes: numbers get the type in which llama.cpp
-    reads them, ids of tokens that do not exist are removed, as llama.cpp ignores them, and the
-    version that readers assume is written down. Raises as `open` and `edit_in_place` do.
+    reads them, ids of tokens that do not exist are removed, as llama.cpp ignores them, the
+    version that readers assume is written down, and a recipe that is none, or not the file's, makes
+    way for the one that llama.cpp would guess. Raises as `open` and `edit_in_place` do.
     """
     with open_model(path) as model:
         edits = repairs(model)
@@ -35,35 +40,37 @@ def repairs(model: Model) -> Edits:
     """Return the edits that set a model right; none where nothing is wrong, or nothing is safe."""
     seen = Seen.of(model)
     values: dict[str, object] = {}
-    types: dict[str, str] = {}
     gone: list[str] = []
-    for broken in inconsistencies(seen) if seen.is_language_model else ():
-        wanted = str(broken.details.get("wanted", ""))
+    for broken in _faults(seen) if seen.is_language_model else ():
         if broken.rule == "token-id-range":
             gone.append(broken.key)
-        elif broken.rule == "key-type" and _fits(model.metadata[broken.key], wanted):
-            values[broken.key] = _plain(model.metadata[broken.key])
-            types[broken.key] = wanted
+        elif broken.rule.startswith("file-type-"):
+            values[broken.key] = np.uint32(guessed_file_type(model.tensors.values()))
+        elif broken.rule == "key-type":
+            same = _same(model.metadata[broken.key], str(broken.details["wanted"]))
+            values |= {} if same is None else {broken.key: same}
     is_quantized = any(tensor.type.is_quantized for tensor in model.tensors.values())
     if is_quantized and VERSION_KEY not in model.metadata:
         values[VERSION_KEY] = np.uint32(QUANTIZATION_VERSION)
-    kept = {key: value for key, value in values.items() if key not in gone}
-    return Edits(set=kept, types={k: v for k, v in types.items() if k in kept}, unset=gone)
+    return Edits(set={k: v for k, v in values.items() if k not in gone}, unset=gone)
 
 
-def _fits(value: object, wanted: str) -> bool:
-    """Whether a number can be stored in another type without becoming another number."""
-    if not isinstance(value, np.integer | np.floating) or wanted not in _LIMITS:
-        return False
-    least, most = _LIMITS[wanted]
-    is_same = wanted == "uint32" or float(np.float32(value)) == float(value)
-    return bool(least <= value <= most) and is_same and isinstance(value, _kind(wanted))
+def _faults(seen: Seen) -> Iterator[Broken]:
+    """Yield what the keys are wrong about, false claims last: they are to be other numbers."""
+    yield from inconsistencies(seen)
+    yield from false_claims(seen)
 
 
-def _kind(wanted: str) -> type[np.generic]:
-    return np.integer if wanted == "uint32" else np.floating
-
-
-def _plain(value: Any) -> int | float:  # noqa: ANN401 (a number of any type)
-    number: int | float = value.item()
-    return number
+def _same(value: Value, wanted: str) -> object | None:
+    """Return the same number, or the same numbers, in another type; None if it has not got them."""
+    item = wanted.removeprefix("array[").removesuffix("]")
+    is_array = isinstance(value, np.ndarray)
+    if item not in _DTYPES or is_array != (item != wanted):
+        return None
+    if not isinstance(value, np.ndarray | np.generic | bool):
+        return None
+    before = np.asarray(value)
+    with np.errstate(all="ignore"):
+        after: np.ndarray[Any, Any] = before.astype(_DTYPES[item])
+        is_same = (after == before) & (after.astype(before.dtype) == before)
+    return after[()] if is_same.all() else None
