@@ -5,9 +5,9 @@ Tiles are looked at by threads, a few at a time, so that memory is bounded whate
 
 from __future__ import annotations
 
-from collections import deque
+import functools
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from ggufkit.consistency import Broken, at_tensor
 from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.model import Model, Tensor
-from ggufkit.tiling import Progress, Tally, packed, tiles
+from ggufkit.tiling import Progress, Tally, in_turn, packed, tiles
 from ggufkit.types import TensorType
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
@@ -73,15 +73,13 @@ def _is_readable(tensor: Tensor) -> bool:
 
 
 def _looked_at(pool: ThreadPoolExecutor, tensors: list[Tensor], ahead: int) -> Iterator[_Seen]:
-    """Yield what is seen in each tile in order, while the next ones are looked at."""
-    pending: deque[Future[_Seen]] = deque()
-    for tensor in tensors:
-        for start, stop in tiles(tensor, TILE_BYTES):
-            pending.append(pool.submit(_look, tensor, start, stop))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
+    """Return what is seen in each tile in order, while the next ones are looked at."""
+    tasks = (
+        functools.partial(_look, tensor, start, stop)
+        for tensor in tensors
+        for start, stop in tiles(tensor, TILE_BYTES)
+    )
+    return in_turn(pool, tasks, ahead)
 
 
 def _look(tensor: Tensor, start: int, stop: int) -> _Seen:

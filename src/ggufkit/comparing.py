@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -20,7 +19,7 @@ from ggufkit.machine import worker_count
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
-from ggufkit.tiling import Progress, Tally, packed, tiles
+from ggufkit.tiling import Progress, Tally, in_turn, packed, tiles
 from ggufkit.values import Value
 
 Doubles = npt.NDArray[np.float64]
@@ -178,18 +177,8 @@ class _Work:
     tally: Tally
 
     def results(self, tasks: Iterable[Callable[[], Made]]) -> Iterator[Made]:
-        """Yield the results of `tasks` in their order."""
-        pending: deque[Future[Made]] = deque()
-        try:
-            for task in tasks:
-                pending.append(self.pool.submit(task))
-                if len(pending) >= self.limit:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        """Return the results of `tasks` in their order, as they come."""
+        return in_turn(self.pool, tasks, self.limit - 1)
 
 
 def _unequal(work: _Work, pairs: list[Pair]) -> set[str]:

@@ -6,12 +6,12 @@ little endian has, so that a model keeps them in whatever byte order and shards 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,7 @@ from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
-from ggufkit.tiling import Progress, Tally, packed, tiles
+from ggufkit.tiling import Progress, Tally, in_turn, packed, tiles
 
 # In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")
@@ -153,15 +153,13 @@ def _in_order(
 
 
 def _read_ahead(pool: Executor, model: Model) -> Iterator[Bytes]:
-    """Yield all tiles of all tensors in order, some being read meanwhile."""
-    pending: deque[Future[Bytes]] = deque()
-    for tensor in model.tensors.values():
-        for start, stop in tiles(tensor, TILE_BYTES):
-            pending.append(pool.submit(packed, tensor, start, stop))
-            if len(pending) > READ_AHEAD:
-                yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
+    """Return all tiles of all tensors in order, some being read meanwhile."""
+    tasks = (
+        functools.partial(packed, tensor, start, stop)
+        for tensor in model.tensors.values()
+        for start, stop in tiles(tensor, TILE_BYTES)
+    )
+    return in_turn(pool, tasks, READ_AHEAD)
 
 
 # Without such a digest each tensor is a task of its own.

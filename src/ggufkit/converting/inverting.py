@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ggufkit.converting.facts import Facts
 from ggufkit.converting.inverses import Done, Piece, undone
 from ggufkit.converting.operations import renamed, reshape
-from ggufkit.converting.patterns import FIRST, Rule, Target
+from ggufkit.converting.patterns import FIRST, Rule, Target, outline
 from ggufkit.converting.placing import place, rename, with_fields
 from ggufkit.errors import GGUFError, ShapeError
 from ggufkit.model import Tensor
@@ -93,14 +93,10 @@ def _candidates(facts: Facts) -> dict[str, list[Candidate]]:
             continue
         for target in rule.targets:
             template = with_fields(target.name, facts)
-            known = found.setdefault(_outline(re.sub(r"\{[ix]\}", "0", template)), [])
+            known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
             at = len(known) if target.parts == FIRST else 0
             known.insert(at, Candidate(rule, _regex(template), target))
     return found
-
-
-def _outline(name: str) -> str:
-    return ".".join("#" if part.isdecimal() else part for part in name.split("."))
 
 
 def _regex(template: str) -> re.Pattern[str]:
@@ -115,7 +111,7 @@ def _claim(
     candidates: Mapping[str, Sequence[Candidate]],
     facts: Facts,
 ) -> tuple[Claim, list[str]] | None:
-    for candidate in candidates.get(_outline(name), ()):
+    for candidate in candidates.get(outline(name), ()):
         match = candidate.regex.fullmatch(name)
         if match is None or candidate.target.parts > 1:
             continue

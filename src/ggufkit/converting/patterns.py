@@ -115,12 +115,12 @@ class Index:
         """Sort the rules into outlines: the pattern with `#` for each number."""
         self._rules: dict[str, list[Rule]] = {}
         for rule in rules:
-            outline = _outline(re.sub(r"\{[ix]\}", "0", rule.pattern))
-            self._rules.setdefault(outline, []).append(rule)
+            numbered = re.sub(r"\{[ix]\}", "0", rule.pattern)
+            self._rules.setdefault(outline(numbered), []).append(rule)
 
     def place(self, name: str) -> Placed | None:
         """Return the match of a tensor's name, None where no rule has a place for it."""
-        for rule in self._rules.get(_outline(name), ()):
+        for rule in self._rules.get(outline(name), ()):
             found = rule.regex.fullmatch(name)
             if found:
                 numbers = found.groupdict()
@@ -128,7 +128,8 @@ class Index:
         return None
 
 
-def _outline(name: str) -> str:
+def outline(name: str) -> str:
+    """Return a tensor's name with # in the place of each number."""
     return ".".join("#" if part.isdecimal() else part for part in name.split("."))
 
 
