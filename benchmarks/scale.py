@@ -3,9 +3,9 @@
     python benchmarks/scale.py [FOLDER]
 
 Makes each file in turn in a folder (a temporary one if none is given), opens it in a process of its
-own, and prints seconds of processor time to open it, to summarize it as `inspect` does, and to plan
-a copy, with the memory after opening and after all, beyond that of a file of one tensor. The files
-are sparse: none takes more room than its header.
+own, and prints seconds of processor time to open it, to summarize it as `inspect` does, to plan a
+copy, and to decide what quantizing makes of it, with the memory after opening and after all, beyond
+that of a file of one tensor. The files are sparse: none takes more room than its header.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from pathlib import Path
 import ggufkit
 from ggufkit.inspecting import summarize
 from ggufkit.layout import layout
+from ggufkit.quantizing import decide
 
 TENSORS, TOKENS, SHARDS, SPARSE = 1_000_000, 2_000_000, 500, 1 << 40
 F32, STRING, ARRAY = 0, 8, 9
+STEPS = ("open", "inspect", "plan", "quantize")
 
 
 def text(value: bytes) -> bytes:
@@ -48,16 +50,16 @@ def write(path: Path, head: bytes, data_bytes: int) -> Path:
     return path
 
 
-def info(name: bytes, width: int, offset: int) -> bytes:
-    """Return the info of a tensor of one row."""
-    return text(name) + struct.pack("<IQIQ", 1, width, F32, offset)
+def info(name: bytes, dims: tuple[int, ...], offset: int) -> bytes:
+    """Return the info of a tensor."""
+    return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, F32, offset)
 
 
 def of_tensors(folder: Path, count: int = TENSORS) -> Path:
     """Make a file of many small tensors."""
-    infos = (info(b"blk.%d.%d.weight" % divmod(n, 10), 8, 32 * n) for n in range(count))
+    infos = (info(b"blk.%d.%d.weight" % divmod(n, 10), (32, 2), 256 * n) for n in range(count))
     head = b"".join((header(count, []), *infos))
-    return write(folder / "tensors.gguf", head, 32 * count)
+    return write(folder / "tensors.gguf", head, 256 * count)
 
 
 def of_tokens(folder: Path) -> Path:
@@ -70,7 +72,7 @@ def of_tokens(folder: Path) -> Path:
 def sparse(folder: Path) -> Path:
     """Make a file of vast tensors."""
     each = SPARSE // 1024
-    infos = (info(b"blk.%d.weight" % n, each // 4, n * each) for n in range(1024))
+    infos = (info(b"blk.%d.weight" % n, (each // 4,), n * each) for n in range(1024))
     return write(folder / "sparse.gguf", b"".join((header(1024, []), *infos)), SPARSE)
 
 
@@ -82,7 +84,7 @@ def of_shards(folder: Path) -> Path:
             text(b"split.count") + struct.pack("<IH", 2, SHARDS),
             text(b"split.tensors.count") + struct.pack("<Ii", 5, SHARDS),
         ]
-        head = header(1, pairs) + info(b"blk.%d.weight" % number, 8, 0)
+        head = header(1, pairs) + info(b"blk.%d.weight" % number, (8,), 0)
         write(folder / f"set-{number + 1:05d}-of-{SHARDS:05d}.gguf", head, 32)
     return folder / f"set-00001-of-{SHARDS:05d}.gguf"
 
@@ -123,6 +125,7 @@ def measure(path: str) -> dict[str, float]:
     model = ggufkit.open(path)
     found["inspect"] = spent(lambda: summarize(model))
     found["plan"] = spent(lambda: layout(model, "out.gguf"))
+    found["quantize"] = spent(lambda: decide(model, "Q8_0"))
     found["all"] = peak()
     return found
 
@@ -142,11 +145,12 @@ def results(folder: Path) -> Iterator[tuple[str, int, dict[str, float]]]:
 
 def main(folder: Path) -> None:
     """Print the table."""
-    print(f"{'':<20}{'header':>9}{'open':>9}{'inspect':>9}{'plan':>9}{'opened':>9}{'all':>9}")
+    columns = ("header", *STEPS, "opened", "all")
+    print(f"{'':<20}" + "".join(f"{column:>9}" for column in columns))
     floor = None
     for name, head, found in results(folder):
         floor = floor or found
-        times = "".join(f"{found[key]:>8.2f}s" for key in ("open", "inspect", "plan"))
+        times = "".join(f"{found[key]:>8.2f}s" for key in STEPS)
         memory = "".join(f"{found[key] - floor[key]:>6.0f}MiB" for key in ("opened", "all"))
         print(f"{name:<20}{head / 2**20:>6.1f}MiB{times}{memory}", flush=True)
 

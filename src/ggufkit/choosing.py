@@ -53,7 +53,7 @@ class Wishes:
     types: Mapping[str, TensorType] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The type of one tensor; `wanted` differs where rows do not divide into its blocks."""
 
@@ -70,7 +70,10 @@ def role_of(name: str) -> str:
     """Return the part that a tensor of this name plays, "other" for most."""
     if name in EXACT_ROLES:
         return EXACT_ROLES[name]
-    return next((role for part, role in ROLES.items() if part in name), "other")
+    for part, role in ROLES.items():
+        if part in name:
+            return role
+    return "other"
 
 
 def _layer_of(name: str) -> int | None:
@@ -155,8 +158,10 @@ class _Walk:
         """Begin before the first tensor; `held` counts the model's tensors of each role."""
         self.facts = facts
         self.recipe = recipe
+        self.base = tensor_type(recipe.base) if recipe.base else None
         self.wishes = wishes
         self.imatrix = imatrix
+        self.floor = FLOORS.get(facts.architecture, ((), ""))
         self.held = held
         self.met: Counter[str] = Counter()
 
@@ -170,8 +175,8 @@ class _Walk:
             return self.wishes.types[tensor.name]
         if not self._is_eligible(tensor):
             return tensor.type
-        base = tensor_type(self.recipe.base) if self.recipe.base else tensor.type
-        mixes = self.recipe.base is not None and base.is_quantized
+        base = self.base or tensor.type
+        mixes = self.base is not None and base.is_quantized
         asked = self._asked(tensor.name, role, mixes)
         if asked is not None:
             return asked
@@ -195,14 +200,15 @@ class _Walk:
         return is_eligible(tensor, self.facts.architecture)
 
     def _by_rules(self, tensor: Tensor, role: str, base: TensorType) -> TensorType:
-        parts, floor = FLOORS.get(self.facts.architecture, ((), ""))
+        parts, floor = self.floor
         if any(part in tensor.name for part in parts):
             return tensor_type(floor)
         if role == "embedding" and not self.held["output"]:  # tied: it is the output as well
             role = "output"
         if role == "output" and self.wishes.output_tensor_type:
             return self.wishes.output_tensor_type
-        taken = _first_that_holds(self.recipe.rules.get(role, ()), self._place(tensor, role, base))
+        rules = self.recipe.rules.get(role)
+        taken = _first_that_holds(rules, self._place(tensor, role, base)) if rules else None
         self.met[role] += 1
         is_lifted = role == "attention_v" and self.facts.is_70b and not self.recipe.by_count
         kind = taken or base.name
@@ -225,7 +231,10 @@ class _Walk:
 
 
 def _found(name: str, patterns: Patterns) -> TensorType | None:
-    return next((kind for pattern, kind in patterns if pattern.search(name)), None)
+    for pattern, kind in patterns:
+        if pattern.search(name):
+            return kind
+    return None
 
 
 def _first_that_holds(rules: Rules, place: Place) -> str | None:
@@ -237,6 +246,8 @@ def fitting(tensor: Tensor, wanted: TensorType) -> TensorType:
     if wanted == tensor.type:
         return wanted
     width = tensor.shape[-1] if tensor.shape else 1
-    kinds = (wanted, tensor_type(FALLBACKS.get(wanted.name, LAST_RESORT)))
-    fit = (kind for kind in kinds if kind.block_size and width % kind.block_size == 0)
-    return next(fit, tensor_type(LAST_RESORT))
+    if wanted.block_size and width % wanted.block_size == 0:
+        return wanted
+    fallback = tensor_type(FALLBACKS.get(wanted.name, LAST_RESORT))
+    fits = fallback.block_size and width % fallback.block_size == 0
+    return fallback if fits else tensor_type(LAST_RESORT)

@@ -25,7 +25,7 @@ class Facts:
     is_70b: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor stands in its model.
 

@@ -5,6 +5,8 @@ Source: `tensor_allows_quantization` in llama.cpp's `llama-quant.cpp`.
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Final
 
 from ggufkit.model import Tensor
@@ -84,8 +86,14 @@ def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
     # Compared as llama.cpp does, for which any name of five characters ends so too.
     if axes(tensor.shape) < 2 or name.rfind("weight") != len(name) - 6:  # noqa: PLR2004
         return False
+    return name not in KEPT_NAMES and not _kept_parts(architecture).search(name)
+
+
+@functools.cache
+def _kept_parts(architecture: str) -> re.Pattern[str]:
+    """Return what finds any of the parts at once."""
     kept = KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
-    return name not in KEPT_NAMES and not any(part in name for part in kept)
+    return re.compile("|".join(map(re.escape, kept)))
 
 
 def is_whole(type: TensorType) -> bool:
@@ -95,4 +103,7 @@ def is_whole(type: TensorType) -> bool:
 
 def axes(shape: tuple[int, ...]) -> int:
     """Return the number of axes from the first on that is longer than 1, as ggml counts them."""
-    return next((len(shape) - i for i, length in enumerate(shape[:-1]) if length > 1), 1)
+    for i, length in enumerate(shape[:-1]):
+        if length > 1:
+            return len(shape) - i
+    return 1

@@ -88,7 +88,9 @@ def _shapes(data: Data, table: Table, layout: Layout) -> list[tuple[int, ...]]:
     places, counts = table["dims_at"].tolist(), table["n_dims"].tolist()
     form = layout.mark + "{}" + ("Q" if layout.wide else "I")
     unpack = {count: struct.Struct(form.format(count)).unpack_from for count in set(counts)}
-    return [unpack[count](data, at)[::-1] for at, count in zip(places, counts, strict=True)]
+    shapes = (unpack[count](data, at)[::-1] for at, count in zip(places, counts, strict=True))
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers have shapes in common
+    return [known.setdefault(shape, shape) for shape in shapes]
 
 
 # Names.

@@ -24,7 +24,7 @@ from ggufkit.values import require_uint32
 MIN_ALIGNMENT = 8  # the specification: a power of two and a multiple of 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A named tensor: `shape` in NumPy order (the last axis is packed), `type`, and a source.
 

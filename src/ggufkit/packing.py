@@ -35,9 +35,10 @@ def _weights_use() -> dict[int, int]:
     return {row[0]: row[5] for row in _native.codecs(instruction_sets()[-1])}
 
 
-def requiring_weights() -> set[int]:
+@functools.cache
+def requiring_weights() -> frozenset[int]:
     """Return the ids of the types that cannot be encoded without importance weights."""
-    return {number for number, use in _weights_use().items() if use == REQUIRED}
+    return frozenset(number for number, use in _weights_use().items() if use == REQUIRED)
 
 
 def column_weights(

@@ -70,7 +70,7 @@ class QuantizeOptions(TypedDict, total=False):
     promote_uncovered: bool
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+@dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
 class Decision:
     """What becomes of one tensor: `before` of the input is `after` of the output.
 
@@ -202,7 +202,7 @@ def decide(
         _decision, recipe=chosen, data=data, names=names, promote=asked.promote_uncovered
     )
     ordered = tensors if asked.keep_order else walked
-    decisions = tuple(decide_one(tensor, choices[tensor.name]) for tensor in ordered)
+    decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
     number = _number(chosen, pruned.metadata, decisions)
     counted = [block_count(pruned.metadata)[0]] if names else []
     layers = [(key, pruned.metadata[key]) for key in counted]
@@ -267,6 +267,8 @@ def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]
 
 def _as_ggml_counts(tensor: Tensor) -> Tensor:
     """Return a tensor without leading axes of length 1, which ggml writes as if never there."""
+    if tensor.shape and tensor.shape[0] != 1:
+        return tensor
     first = next((i for i, n in enumerate(tensor.shape[:-1]) if n != 1), len(tensor.shape) - 1)
     shape = tensor.shape[max(first, 0) :] or (1,)
     return tensor if shape == tensor.shape else replace(tensor, shape=shape)

@@ -68,6 +68,8 @@ class Source(Protocol):
 class Made:
     """What most sources of computed rows have in common: they are little-endian, in no file."""
 
+    __slots__ = ()
+
     @property
     def byte_order(self) -> ByteOrder:
         """Always little."""

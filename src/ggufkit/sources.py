@@ -73,7 +73,7 @@ class Packing(Made):
             raise ValueTypeError(message, remedy=error.remedy) from None
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+@dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
 class Retyped(Made):
     """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import ggufkit
 from ggufkit.cli.archs import arch_path_option
-from ggufkit.cli.output import counted, emit, examples, note, paged, size, table
+from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
 from ggufkit.cli.writing import PIPE, parse_size, report, threads_option, working, write_out
 from ggufkit.errors import printable
 from ggufkit.file_types import file_type_name
@@ -187,5 +187,5 @@ def _print(outputs: list[tuple[Model, str]]) -> None:
 
 def _rows(model: Model) -> Iterator[tuple[str, str, str, str]]:
     for tensor in model.tensors.values():
-        shape = " x ".join(map(str, tensor.shape))
+        shape = dims(tensor.shape)
         yield printable(tensor.name), shape, tensor.type.name, f"{tensor.nbytes:,}"

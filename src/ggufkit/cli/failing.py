@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import signal
 import sys
@@ -12,6 +13,7 @@ import click
 from ggufkit.errors import CheckpointError, GGUFError, printable
 
 FAILED: Final = 1
+YOUNG: Final = 100_000  # objects between looks for garbage: what a header becomes is none
 SIGNALLED: Final = 128  # plus the signal's number, as shells have it
 
 
@@ -20,6 +22,7 @@ def run(command: click.Command) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may lack any character
+    gc.set_threshold(YOUNG)
     # An exception instead of sudden death, so that staging files are removed on the way out.
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(outcome(command))

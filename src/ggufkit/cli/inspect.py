@@ -12,7 +12,7 @@ import numpy as np
 
 import ggufkit
 from ggufkit.cli.models import MODEL
-from ggufkit.cli.output import emit, examples, paged, shorten, size, table
+from ggufkit.cli.output import dims, emit, examples, grouped, paged, shorten, size, table
 from ggufkit.dissecting import Field, dissect
 from ggufkit.errors import printable
 from ggufkit.findings import first_error
@@ -224,9 +224,9 @@ def _print_tensors(model: Model) -> None:
     rows = [
         (
             printable(tensor.name),
-            " x ".join(map(str, tensor.shape)),
+            dims(tensor.shape),
             tensor.type.name,
-            f"{tensor.nbytes:,}",
+            grouped(tensor.nbytes),
             f"{tensor.offset:,}",
             *((printable(tensor.path.name),) if several and tensor.path else ()),
         )

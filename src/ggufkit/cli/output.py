@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import shutil
@@ -14,6 +15,7 @@ import click
 
 from ggufkit.errors import printable
 
+AT_ONCE: Final = 1000  # lines of a table that are handed to the terminal together
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
@@ -40,6 +42,18 @@ def size(nbytes: int) -> str:
     return f"{nbytes} bytes"
 
 
+@functools.lru_cache
+def grouped(number: int) -> str:
+    """Return "1,234"; the same text again for what stands in many rows of a table."""
+    return f"{number:,}"
+
+
+@functools.lru_cache
+def dims(shape: tuple[int, ...]) -> str:
+    """Return "2 x 32"; the same text again for what stands in many rows of a table."""
+    return " x ".join(map(str, shape))
+
+
 def counted(number: int, noun: str) -> str:
     """Return "1 tensor", "2 tensors"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -47,16 +61,15 @@ def counted(number: int, noun: str) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:
     """Print aligned columns; those named in `right` (one letter for each column: l or r) right."""
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     sides = right.ljust(len(header), "l")
-    for number, line in enumerate(lines):
-        cells = (
-            cell.rjust(width) if side == "r" else cell.ljust(width)
-            for cell, width, side in zip(line, widths, sides, strict=True)
-        )
-        text = "  ".join(cells).rstrip()
-        click.echo(click.style(text, bold=True) if number == 0 else text)
+    marks = (">" if side == "r" else "<" for side in sides)
+    form = "  ".join(f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=False))
+    click.echo(click.style(form.format(*header).rstrip(), bold=True))
+    for at in range(1, len(lines), AT_ONCE):
+        some = (form.format(*line).rstrip() for line in lines[at : at + AT_ONCE])
+        click.echo("\n".join(some))
 
 
 @contextlib.contextmanager

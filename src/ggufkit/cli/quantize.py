@@ -14,7 +14,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.models import FILE, MODEL, open_any
-from ggufkit.cli.output import counted, emit, examples, note, paged, size, table
+from ggufkit.cli.output import counted, dims, emit, examples, grouped, note, paged, size, table
 from ggufkit.cli.targeting import aimed, target_of, target_options
 from ggufkit.cli.writing import (
     PIPE,
@@ -300,11 +300,11 @@ def _print(done: Quantization) -> None:
     rows = [
         (
             printable(d.after.name),
-            " x ".join(map(str, d.after.shape)),
+            dims(d.after.shape),
             d.before.type.name,
             d.after.type.name if d.is_changed else "",
-            f"{d.before.nbytes:,}",
-            f"{d.after.nbytes:,}",
+            grouped(d.before.nbytes),
+            grouped(d.after.nbytes),
         )
         for d in done.decisions
     ]
