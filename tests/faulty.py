@@ -22,13 +22,17 @@ from typing import Any, Final
 import numpy as np
 
 import ggufkit
+import legacy_files
 import mortal
 from ggufkit.cli import failing
 from ggufkit.cli.app import app
 from tensors_file import write_checkpoint
 from test_converting_conversion import ARCH, CONFIG, whole
 
-FAULTS: Final = ("killed", "torn", "failed", "short", "interrupted", "terminated")
+FAULTS: Final = (
+    *("killed", "torn", "failed", "short", "interrupted", "terminated"),
+    *("cut", "replaced"),  # the input, by somebody else
+)
 SIGNALS: Final = {"interrupted": signal.SIGINT, "terminated": signal.SIGTERM}
 READS: Final = {"pread", "fstat", "open", "dup"}
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
@@ -38,16 +42,34 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "convert": ("convert", "checkpoint", "out/model.gguf", "--arch-path", "arch"),
     "select": ("select", "in.gguf", "out/model.gguf", "--drop", "blk.1.*"),
     "edit": ("edit", "in.gguf", "--set", "general.name=new", "--output", "out/model.gguf"),
+    "export": ("export", "tiny.gguf", "out/tiny", "--arch-path", "arch"),
+    "convert-legacy": ("convert-legacy", "old.bin", "out/model.gguf"),
+    "rename": ("name", "out/odd.gguf", "--rename", "--basename", "Fine", "--encoding", "F32"),
     "imatrix": ("imatrix", "convert", "matrix.gguf", "out/matrix.dat"),
+    "merge": ("imatrix", "merge", "matrix.gguf", "matrix.gguf", "out/matrix.dat"),
 }
-THREADED: Final = {"copy", "split", "quantize", "convert", "select"}
+# These have no --threads, and work in one.
+UNTHREADED: Final = {"rename", "imatrix", "merge"}
+SOURCES: Final = {"convert": "checkpoint/model.safetensors"}  # else what the command names first
+OTHER: Final = b"something else"
 Files = dict[str, bytes]
 
 
 class Run(mortal.Life):
     """A run of a command in which something happens at the `last`-th call to the system."""
 
+    def __init__(self, last: int, end: str, told: int, source: Path) -> None:
+        super().__init__(last, end, told)
+        self.source = source
+
     def struck(self, name: str, call: functools.partial[Any]) -> Any:
+        if self.end == "cut":
+            os.truncate(self.source, self.source.stat().st_size // 2)
+            return call()
+        if self.end == "replaced":
+            self.source.with_suffix(".other").write_bytes(OTHER)
+            os.rename(self.source.with_suffix(".other"), self.source)  # noqa: PTH104 (as it was)
+            return call()
         if self.end in SIGNALS:
             os.kill(os.getpid(), SIGNALS[self.end])
             return call()
@@ -73,8 +95,12 @@ def make(folder: Path) -> None:
     (folder / "arch" / "plain.toml").write_text(ARCH)
     entry = ggufkit.imatrix.Entry(np.ones((1, 64), "f4"), np.array([3]))
     ggufkit.Imatrix({"blk.0.ffn_up.weight": entry}, ("text",), 3, 512).save(folder / "matrix.gguf")
+    with ggufkit.convert(folder / "checkpoint", arch_path=[folder / "arch"]) as model:
+        ggufkit.write(model, folder / "tiny.gguf")
+    legacy_files.write(folder / "old.bin", "GGJT", 3)
     (folder / "out").mkdir()
     (folder / "out" / "model.gguf").write_bytes(b"old")
+    shutil.copy(folder / "in.gguf", folder / "out" / "odd.gguf")
 
 
 def run(arguments: list[str], folder: Path, last: int, fault: str) -> tuple[str, int, str]:
@@ -88,7 +114,7 @@ def run(arguments: list[str], folder: Path, last: int, fault: str) -> tuple[str,
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
         signal.signal(signal.SIGTERM, failing._terminate)
-        Run(last, fault, tell).begin()
+        Run(last, fault, tell, Path(source_of(arguments))).begin()
         try:
             code = failing.outcome(app, arguments)
         except SystemExit as end:
@@ -102,14 +128,26 @@ def run(arguments: list[str], folder: Path, last: int, fault: str) -> tuple[str,
     return call, os.waitstatus_to_exitcode(status), said.read_text()
 
 
+def source_of(arguments: list[str]) -> str:
+    """Return the file that a command reads its tensors from."""
+    given = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
+    return SOURCES.get(arguments[0], given)
+
+
 def content(folder: Path) -> Files:
-    """Return the bytes of all files in a folder, hidden ones included."""
-    return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file()}
+    """Return the bytes of everything in a folder, hidden files included; of folders none."""
+    paths = sorted(folder.rglob("*"))
+    return {str(p.relative_to(folder)): b"" if p.is_dir() else p.read_bytes() for p in paths}
+
+
+def inputs(folder: Path) -> Files:
+    """Return the bytes of all but the outputs."""
+    return {name: data for name, data in content(folder).items() if Path(name).parts[0] != "out"}
 
 
 def runs(command: str, faults: tuple[str, ...], folder: Path) -> Iterator[dict[str, Any]]:
     """Yield what each run ended with."""
-    arguments = [*COMMANDS[command], *(("--threads", "1") if command in THREADED else ())]
+    arguments = [*COMMANDS[command], *(() if command in UNTHREADED else ("--threads", "1"))]
     kept, work = folder / "kept", folder / "work"
     kept.mkdir()
     make(kept)
@@ -135,10 +173,19 @@ def faults_of(
         found = {"call": call, "fault": fault, "code": code, "said": said}
         found["output"] = state(content(work / "out"), *known)
         found["hidden"] = [name for name in content(work / "out") if name.startswith(".")]
-        found["inputs"] = content(work) == content(kept)
-        _, again, said = run(arguments, work, -1, "none")
-        found["again"] = said if again else state(content(work / "out"), *known, exact=True)
+        if fault in ("cut", "replaced"):
+            shutil.copytree(kept, work, ignore=shutil.ignore_patterns("out"), dirs_exist_ok=True)
+        found["inputs"] = inputs(work) == inputs(kept)
+        found["again"] = run_again(arguments, work, known)
         yield found
+
+
+def run_again(arguments: list[str], work: Path, known: tuple[Files, Files]) -> str:
+    """Run once more, without a fault; tell what there is then, or what went wrong."""
+    if not (work / source_of(arguments)).exists():  # it has its new name
+        return state(content(work / "out"), *known, exact=True)
+    _, code, said = run(arguments, work, -1, "none")
+    return said if code else state(content(work / "out"), *known, exact=True)
 
 
 def renew(kept: Path, work: Path) -> None:
@@ -154,6 +201,8 @@ def state(found: Files, old: Files, new: Files, *, exact: bool = False) -> str:
         return "new"
     if shown == old:
         return "old"
+    if shown == {**old, **new}:
+        return "both"  # names of the file that is renamed
     first = min(made)
     rest = {name: data for name, data in shown.items() if name != first}
     if len(made) > 1 and first not in shown and rest.items() <= {**new, **old}.items():

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 import ggufkit
-from ggufkit import blocks, journal, patching, store
+from ggufkit import blocks, journal, patching, renaming, store
 from ggufkit.errors import GGUFError
 
 # Everything by which an edit reaches the system, reading included.
@@ -38,6 +38,10 @@ CALLS: Final = (
     (os, "unlink"),
     (os, "fchmod"),
     (os, "fchown"),
+    (os, "mkdir"),
+    (os, "rmdir"),
+    (os, "rename"),
+    (renaming, "hard_link"),
     (store, "copy_file_range"),
     (blocks, "fallocate"),
     (blocks.fcntl, "ioctl"),

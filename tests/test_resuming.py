@@ -345,5 +345,5 @@ def test_interrupted_command_says_how_to_go_on(source, out, monkeypatch):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(ggufkit, "write", interrupting)
-    assert "nothing was left behind" in run_ggufkit("copy", source, out).err
+    assert "every output is whole, or as it was" in run_ggufkit("copy", source, out).err
     assert "run it again to go on" in run_ggufkit("copy", source, out, "--resume").err

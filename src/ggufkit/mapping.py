@@ -20,7 +20,15 @@ import numpy.typing as npt
 
 from ggufkit import _native
 from ggufkit.errors import ClosedError, FormatError
-from ggufkit.store import BINARY, close, copy_at, read_at, with_descriptors
+from ggufkit.store import (
+    BINARY,
+    COPY_BYTES,
+    close,
+    copy_in_kernel,
+    read_at,
+    with_descriptors,
+    write_at,
+)
 
 Bytes = npt.NDArray[np.uint8]
 Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
@@ -130,8 +138,10 @@ class MappedFile:
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""
         with self._borrowed() as descriptor:
-            copied = copy_at(descriptor, offset, target, target_offset, nbytes)
-        self._require_same(is_same=copied == nbytes)
+            done = copy_in_kernel(descriptor, offset, target, target_offset, nbytes)
+        for at in range(done, nbytes, COPY_BYTES):
+            data = self.read(offset + at, min(COPY_BYTES, nbytes - at))
+            write_at(target, data.data, target_offset + at)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:

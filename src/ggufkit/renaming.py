@@ -56,7 +56,7 @@ def _require_free(old: Path, new: Path) -> None:
             f"{old} is a link to {old.readlink()}, as caches of models have them",
             remedy="Copy the model to a place of your own, and name it there",
         )
-    if os.path.lexists(new) and not _is_same(old, new):
+    if os.path.lexists(new) and not _is_same(old, new) and not _is_linked(old, new):
         raise OutputError(
             f"{new} is there already", remedy="Move it away first; nothing was renamed"
         )
@@ -67,14 +67,20 @@ def _is_same(old: Path, new: Path) -> bool:
     return old.parent == new.parent and old.name.lower() == new.name.lower() and new.samefile(old)
 
 
+def _is_linked(old: Path, new: Path) -> bool:
+    """Whether a file has both names already, as one has whose renaming was killed."""
+    return not new.is_symlink() and new.samefile(old)
+
+
 def _rename(pairs: Pairs) -> None:
-    spelled_anew = [pair for pair in pairs if os.path.lexists(pair[1])]
+    spelled_anew = [pair for pair in pairs if os.path.lexists(pair[1]) and _is_same(*pair)]
     others = [pair for pair in pairs if pair not in spelled_anew]
     try:
         with _undone_on_failure() as undo:
             for old, new in reversed(others):  # of a shard set the first comes last, as written
-                hard_link(old, new)
-                undo.append(new.unlink)
+                if not os.path.lexists(new):
+                    hard_link(old, new)
+                    undo.append(new.unlink)
         for old, _ in others:
             old.unlink()
     except OSError as error:

@@ -70,9 +70,19 @@ def with_descriptors(act: Callable[[], T]) -> T:
     try:
         return act()
     except OSError as error:
-        if error.errno != errno.EMFILE or not _allow_descriptors():
+        if error.errno != errno.EMFILE:
             raise
+        if not _allow_descriptors():
+            raise _too_many(error) from None
     return act()
+
+
+def _too_many(error: OSError) -> OSError:
+    """Return the error with what its user can do."""
+    reason = (
+        f"{error.strerror}: raise the limit (`ulimit -n`), or merge the shards where it is higher"
+    )
+    return OSError(error.errno, reason, error.filename)
 
 
 def _allow_descriptors() -> bool:
@@ -153,7 +163,7 @@ def copy_at(source: int, source_offset: int, target: int, target_offset: int, nb
 
     Return how many: fewer where the source ends before.
     """
-    done = _copy_in_kernel(source, source_offset, target, target_offset, nbytes)
+    done = copy_in_kernel(source, source_offset, target, target_offset, nbytes)
     while done < nbytes:
         data = read_at(source, min(COPY_BYTES, nbytes - done), source_offset + done)
         if not data:
@@ -163,10 +173,10 @@ def copy_at(source: int, source_offset: int, target: int, target_offset: int, nb
     return done
 
 
-def _copy_in_kernel(
+def copy_in_kernel(
     source: int, source_offset: int, target: int, target_offset: int, nbytes: int
 ) -> int:
-    """Return how many bytes the kernel copied before it could not."""
+    """Return how many bytes the kernel copied before it could not, or the source ended."""
     done = 0
     while copy_file_range and done < nbytes:
         try:

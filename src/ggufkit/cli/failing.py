@@ -38,7 +38,7 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     try:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
     except click.Abort as abort:
-        click.echo(f"interrupted; {str(abort) or 'nothing was left behind'}", err=True)
+        click.echo(f"interrupted; {str(abort) or 'every output is whole, or as it was'}", err=True)
         return SIGNALLED + signal.SIGINT
     except click.ClickException as error:
         error.show()
