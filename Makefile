@@ -49,16 +49,17 @@ $(VECTORS): $(VENV)/installed tests/native/write_vectors.py tests/oracle.py
 	@mkdir -p $(@D)
 	$(BIN)/python tests/native/write_vectors.py $@
 
-test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter
+test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter and with transformers
 	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
 
 $(ORACLE)/made: tests/oracle/tiny.py tests/oracle/reference.py tests/oracle/vocabularies.py \
-		tests/oracle/libraries.py $(VENV)/installed $(ORACLE)/venv/installed
+		tests/oracle/computing.py tests/oracle/libraries.py $(VENV)/installed $(ORACLE)/venv/installed
 	rm -rf $(ORACLE)/checkpoints $(ORACLE)/references $(ORACLE)/tokenizers \
-		$(ORACLE)/libraries
+		$(ORACLE)/computed $(ORACLE)/libraries
 	$(ORACLE)/venv/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
 	$(ORACLE)/venv/bin/python tests/oracle/reference.py \
 		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/checkpoints $(ORACLE)/references
+	$(ORACLE)/venv/bin/python tests/oracle/computing.py $(ORACLE)/checkpoints $(ORACLE)/computed
 	$(ORACLE)/venv/bin/python tests/oracle/vocabularies.py \
 		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/tokenizers
 	$(ORACLE)/venv/bin/python tests/oracle/libraries.py $(ORACLE)/libraries

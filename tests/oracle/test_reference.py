@@ -23,6 +23,7 @@ TYPES = ("auto", "f32", "q8_0")
 CASES = sorted(path.name for path in (FOLDER / "checkpoints").glob("[a-z]*"))
 # Exponentials: PyTorch's differ from processor to processor, ours are the nearest floats.
 ROUNDED = ".ssm_a"
+REFUSED = {"stablelm2"}  # by the reference: norms of heads; test_computing.py runs what we make
 
 
 def keys(model):
@@ -53,7 +54,7 @@ def test_there_are_cases():
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sorted({*CASES} - REFUSED))
 def test_file_is_the_references_byte_for_byte(case, kind, tmp_path):
     checkpoint = FOLDER / "checkpoints" / case
     reference = FOLDER / "references" / f"{case}-{kind}.gguf"

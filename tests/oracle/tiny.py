@@ -18,6 +18,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers.modeling_utils import no_init_weights
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog, 12345 times, and isn't tired.",
@@ -36,8 +37,10 @@ LLAMA3 = {
 }  # fmt: skip
 YARN = {
     "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128,
-    "beta_fast": 32, "beta_slow": 1, "attention_factor": 0.9,
+    "beta_fast": 32, "beta_slow": 1,
 }  # fmt: skip
+# Fields of BASE that the configurations of encoders do not have.
+ENCODER = {"num_key_value_heads": None}
 
 
 def case(
@@ -84,7 +87,7 @@ CASES = {
     "llama-sentencepiece": case("LlamaConfig", vocabulary="pieces"),
     "llama-tied": case("LlamaConfig", tie_word_embeddings=True),
     "llama-linear": case("LlamaConfig", rope_scaling={"type": "linear", "factor": 2.0}),
-    "llama-yarn": case("LlamaConfig", rope_scaling=YARN),
+    "llama-yarn": case("LlamaConfig", rope_scaling=YARN | {"attention_factor": 0.9}),
     "llama-llama3": case("LlamaConfig", rope_scaling=LLAMA3, head_dim=64, rope_theta=500000.0),
     "llama-llama3-real": case(
         "LlamaConfig", head_dim=128, rope_theta=500000.0,
@@ -104,12 +107,24 @@ CASES = {
     ),
     "qwen3moe": case(
         "Qwen3MoeConfig", num_experts=12, num_experts_per_tok=2, moe_intermediate_size=32,
-        head_dim=32,
+        head_dim=32, norm_topk_prob=True,
     ),
-    "gemma": case("GemmaConfig", vocabulary="pieces", head_dim=32),
-    "gemma-f16": case("GemmaConfig", vocabulary="pieces", head_dim=32, dtype="float16"),
-    "gemma2": case("Gemma2Config", vocabulary="pieces", head_dim=32, sliding_window=64),
-    "gemma3": case("Gemma3TextConfig", vocabulary="pieces", head_dim=32, sliding_window=64),
+    "gemma": case("GemmaConfig", vocabulary="gemma", head_dim=32),
+    "gemma-f16": case("GemmaConfig", vocabulary="gemma", head_dim=32, dtype="float16"),
+    "gemma2": case(
+        "Gemma2Config", vocabulary="gemma", head_dim=32, sliding_window=64,
+        query_pre_attn_scalar=32,
+    ),
+    "gemma3": case(
+        "Gemma3TextConfig", vocabulary="gemma", head_dim=32, sliding_window=64,
+        query_pre_attn_scalar=32,
+    ),
+    "gemma3-pictures": case(
+        "Gemma3Config", vocabulary="gemma", kind="AutoModelForImageTextToText",
+        text_config={"head_dim": 32, "sliding_window": 64, "query_pre_attn_scalar": 32},
+        vision_config={"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                       "num_attention_heads": 2, "image_size": 56, "patch_size": 14},
+    ),
     "phi3": case("Phi3Config", vocabulary="pieces"),
     "phi3-long": case(
         "Phi3Config", vocabulary="pieces", original_max_position_embeddings=128, sliding_window=100,
@@ -127,18 +142,30 @@ CASES = {
     "gptneox": case("GPTNeoXConfig", rotary_pct=0.25, hidden_act="gelu"),
     "starcoder2": case("Starcoder2Config", use_bias=True),
     "stablelm": case("StableLmConfig", partial_rotary_factor=0.25),
+    "stablelm2": case(
+        "StableLmConfig", partial_rotary_factor=0.25, qk_layernorm=True,
+        use_parallel_residual=True,
+    ),
     "olmo2": case("Olmo2Config"),
-    "olmoe": case("OlmoeConfig", num_experts=12, num_experts_per_tok=2),
+    "olmoe": case("OlmoeConfig", num_experts=12, num_experts_per_tok=2, num_key_value_heads=4),
     "granite": case("GraniteConfig", embedding_multiplier=2.0, logits_scaling=4.0,
                     residual_multiplier=0.5, attention_multiplier=0.125),
     "cohere": case("CohereConfig", logit_scale=0.25),
-    "exaone4": case("Exaone4Config", sliding_window=64, sliding_window_pattern=3),
+    "exaone4": case(
+        "Exaone4Config", sliding_window=None, layer_types=["full_attention"] * 3,
+    ),
+    "exaone4-sliding": case(
+        "Exaone4Config", num_hidden_layers=64, sliding_window=64, sliding_window_pattern=4,
+    ),
     "nemotron": case("NemotronConfig", vocabulary="pieces", partial_rotary_factor=0.5),
-    "bert": case("BertConfig", vocabulary="words", type_vocab_size=2, dtype="float32"),
-    "bert-f16": case("BertConfig", vocabulary="words", type_vocab_size=2, dtype="float16"),
+    "bert": case("BertConfig", vocabulary="words", type_vocab_size=2, **ENCODER, dtype="float32"),
+    "bert-f16": case(
+        "BertConfig", vocabulary="words", type_vocab_size=2, **ENCODER, dtype="float16",
+    ),
     "granitemoe": case("GraniteMoeConfig", num_local_experts=12, num_experts_per_tok=2),
     "phimoe": case(
-        "PhimoeConfig", architecture="PhiMoEForCausalLM", vocabulary="pieces",
+        "PhimoeConfig", architecture="PhiMoEForCausalLM", vocabulary="pieces", lm_head_bias=True,
+        attention_bias=True,
         num_local_experts=12, num_experts_per_tok=2, original_max_position_embeddings=512,
     ),
     "cohere2": case("Cohere2Config", logit_scale=0.25, rotary_pct=1.0, sliding_window=64),
@@ -151,6 +178,7 @@ CASES = {
     "deepseek2-lite": case(
         "DeepseekV2Config", num_key_value_heads=4, moe_intermediate_size=32, n_routed_experts=12,
         num_experts_per_tok=2, kv_lora_rank=16, q_lora_rank=None, qk_nope_head_dim=16,
+        num_hidden_layers=27,  # by which llama.cpp knows it
         qk_rope_head_dim=8, v_head_dim=12, first_k_dense_replace=1,
     ),
     "deepseek3": case(
@@ -158,25 +186,30 @@ CASES = {
         num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=16,
         q_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_group=2,
         topk_group=1, rope_scaling=YARN | {"mscale_all_dim": 1.0, "mscale": 1.0},
+        scoring_func="sigmoid",
     ),
     "glm4": case("Glm4Config", head_dim=32, attention_bias=True),
     "falcon": case("FalconConfig", new_decoder_architecture=True, num_kv_heads=2),
     "falcon-7b": case("FalconConfig", multi_query=True, num_kv_heads=1),
     "bloom": case("BloomConfig", n_layer=3, n_head=4),
     "distilbert": case("DistilBertConfig", vocabulary="words", dim=64, n_heads=4, n_layers=3,
-                       hidden_dim=96),
+                       hidden_dim=96, **ENCODER),
     "bert-classifier": case(
         "BertConfig", vocabulary="words", model="BertForSequenceClassification",
-        id2label={0: "bad", 1: "so so", 2: "good"},
+        id2label={0: "bad", 1: "so so", 2: "good"}, **ENCODER,
     ),
     "bert-two-labels": case(
         "BertConfig", vocabulary="words", model="BertForSequenceClassification",
+        **ENCODER,
     ),
-    "roberta": case("RobertaConfig", kind="AutoModel"),
+    "roberta": case("RobertaConfig", kind="AutoModel", **ENCODER),
     "roberta-classifier": case(
-        "RobertaConfig", model="RobertaForSequenceClassification", id2label={0: "one"},
+        "RobertaConfig", model="RobertaForSequenceClassification", id2label={0: "one"}, **ENCODER,
     ),
-    "modernbert": case("ModernBertConfig", kind="AutoModel", local_attention=32),
+    "xlm-roberta": case("XLMRobertaConfig", vocabulary="xlm", kind="AutoModel", **ENCODER),
+    "modernbert": case(
+        "ModernBertConfig", kind="AutoModel", local_attention=32, layer_norm_eps=1e-5, **ENCODER,
+    ),
     "t5": case("T5Config", vocabulary="unigram", kind="AutoModelForSeq2SeqLM", d_model=64, d_kv=16,
                d_ff=96, num_layers=3, num_decoder_layers=2, num_heads=4, decoder_start_token_id=0),
     "flan-t5": case(
@@ -184,12 +217,24 @@ CASES = {
         d_ff=96, num_layers=3, num_heads=4, feed_forward_proj="gated-gelu",
         tie_word_embeddings=False, decoder_start_token_id=0,
     ),
+    "mt5": case(
+        "MT5Config", vocabulary="unigram", kind="AutoModelForSeq2SeqLM", d_model=64, d_kv=16,
+        d_ff=96, num_layers=3, num_heads=4, decoder_start_token_id=0, tie_word_embeddings=False,
+    ),
+    "umt5": case(
+        "UMT5Config", vocabulary="unigram", kind="AutoModelForSeq2SeqLM", d_model=64, d_kv=16,
+        d_ff=96, num_layers=3, num_heads=4, decoder_start_token_id=0, tie_word_embeddings=False,
+    ),
     "t5encoder": case("T5Config", vocabulary="unigram", model="T5EncoderModel", d_model=64,
                       d_kv=16, d_ff=96, num_layers=3, num_heads=4),
     "lfm2": case("Lfm2Config", full_attn_idxs=[1], conv_L_cache=3, block_multiple_of=32),
     "gpt-oss": case("GptOssConfig", num_local_experts=8, num_experts_per_tok=2, head_dim=16),
     "mamba": case("MambaConfig", state_size=8, intermediate_size=128),
+    "falcon-mamba": case("FalconMambaConfig", state_size=8, intermediate_size=128),
     "mamba2": case(
+        "Mamba2Config", intermediate_size=128, num_heads=8, head_dim=16, state_size=16, n_groups=1,
+    ),
+    "mamba2-groups": case(
         "Mamba2Config", intermediate_size=128, num_heads=8, head_dim=16, state_size=16, n_groups=2,
     ),
     "mpt": case(
@@ -432,18 +477,36 @@ def save_pieces(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def save_unigram(folder: Path) -> None:
+def save_gemma(folder: Path) -> None:
+    """Save a SentencePiece model with Gemma's class, which puts no space before a text."""
+    save_pieces(folder)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"tokenizer_class": "GemmaTokenizer"}))
+
+
+T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+
+
+def save_unigram(folder: Path, **ids: int) -> None:
     """Save a SentencePiece model of T5's kind."""
     (folder / "text.txt").write_text("\n".join(TEXT * 20))
     sentencepiece.SentencePieceTrainer.train(
         input=str(folder / "text.txt"), model_prefix=str(folder / "spiece"), vocab_size=160,
-        model_type="unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
-        hard_vocab_limit=False,
+        model_type="unigram", minloglevel=2, hard_vocab_limit=False, **(ids or T5_IDS),
     )  # fmt: skip
     for name in ("text.txt", "spiece.vocab"):
         (folder / name).unlink()
     config = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "pad_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def save_xlm(folder: Path) -> None:
+    """Save a SentencePiece model under the name and with the class that XLM-R has for it."""
+    save_unigram(folder, unk_id=0, bos_id=1, eos_id=2)
+    (folder / "spiece.model").rename(folder / "sentencepiece.bpe.model")
+    path = str(folder / "sentencepiece.bpe.model")
+    transformers.XLMRobertaTokenizerFast(path).save_pretrained(folder)
 
 
 def save_words(folder: Path) -> None:
@@ -458,8 +521,10 @@ def save_words(folder: Path) -> None:
 VOCABULARIES = {
     "bytes": save_bytes,
     "pieces": save_pieces,
+    "gemma": save_gemma,
     "unigram": save_unigram,
     "words": save_words,
+    "xlm": save_xlm,
 }
 
 
@@ -494,17 +559,29 @@ def make_raw(folder: Path, name: str) -> None:
     VOCABULARIES[spec["vocabulary"]](folder)
 
 
+def fields_of(own: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a configuration, BASE and `own`; those of a text model lie deeper.
+
+    A field of BASE that is None is left out, any other is null.
+    """
+    if "text_config" in own:
+        return own | {"text_config": fields_of(own["text_config"])}
+    kept = {name: value for name, value in BASE.items() if own.get(name, value) is not None}
+    return kept | {name: value for name, value in own.items() if name in kept or name not in BASE}
+
+
 def make(folder: Path, name: str) -> None:
     """Make the checkpoint of a case."""
     spec = CASES[name]
     folder.mkdir(parents=True)
-    fields = {k: v for k, v in {**BASE, **spec["fields"]}.items() if v is not None}
-    config = getattr(transformers, spec["config"])(**fields)
+    config = getattr(transformers, spec["config"])(**fields_of(spec["fields"]))
+    with no_init_weights():  # StableLM's own cannot initialize its norms of heads
+        if spec["model"]:
+            model = getattr(transformers, spec["model"])(config)
+        else:
+            model = getattr(transformers, spec["kind"]).from_config(config)
+    model.tie_weights()
     torch.manual_seed(len(name))
-    if spec["model"]:
-        model = getattr(transformers, spec["model"])(config)
-    else:
-        model = getattr(transformers, spec["kind"]).from_config(config)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
     model.to(getattr(torch, spec["dtype"])).save_pretrained(folder, **spec["saved"])

@@ -107,8 +107,9 @@ class Facts:
                 yield f"config.json lacks {text}"
         for name, allowed in self.architecture.expects.items():
             value = self._quietly(name)
-            if value is not None and not _allows(allowed, value):
-                told = " or ".join(map(repr, allowed)) or "nothing"
+            values = allowed if isinstance(allowed, list) else [self._quietly(allowed)]
+            if value is not None and allowed != IGNORED and value not in values:
+                told = " or ".join(repr(each) for each in values if each is not None) or "nothing"
                 yield f"{name} is {brief(value)}, and llama.cpp computes with {told}"
         for name in self._unread():
             yield (
@@ -170,10 +171,6 @@ def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
     """Return a configuration with the one of its text model laid over it."""
     text = config.get(inner)
     return {**config, **text} if isinstance(text, Mapping) else dict(config)
-
-
-def _allows(allowed: list[Any] | str, value: Any) -> bool:  # noqa: ANN401
-    return allowed == IGNORED or value in allowed
 
 
 def _as_float(value: Any) -> np.generic:  # noqa: ANN401

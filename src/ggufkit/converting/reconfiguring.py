@@ -36,7 +36,7 @@ _ROLES: Final = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
     "cls": "cls", "mask": "mask",
 }  # fmt: skip
-_NULL: Final = "None"  # how an architecture file has a null written
+_NULL: Final = "None"  # at the end of what an architecture file has written as null
 MAX_FREQUENCIES: Final = 1 << 16  # half of the elements of a head
 _PASSES: Final = 4  # a field may need one that a later key tells
 _LLAMA3: Final = "rope_freqs.weight"
@@ -187,9 +187,14 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
         if value is not None and isinstance(fields, dict):
             fields[inner] = value
     found = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
-    found |= {name: None for name, text in architecture.export.items() if text == _NULL}
+    nulls = {name: None for name, text in architecture.export.items() if _may_be_null(text)}
+    found = nulls | found
     classes = found.pop("architectures", next(iter(architecture.classes), ""))
     return {"architectures": [classes], **dict(sorted(found.items()))}
+
+
+def _may_be_null(text: Any) -> bool:  # noqa: ANN401 (as TOML is)
+    return isinstance(text, str) and text.endswith(_NULL)
 
 
 def _is_nothing(value: Any) -> bool:  # noqa: ANN401 (as TOML is)

@@ -149,6 +149,8 @@ class Solver:
             self._solve(node.args[0], shortest(value))
         elif name in _PASSING:
             self._solve(node.args[-1], value)
+        elif name == "equals" and value:
+            self._solve(node.args[0], self._evaluated(node.args[1]))
         elif name in _UNDOING:
             for argument, found in zip(node.args, _UNDOING[name](value), strict=False):
                 self._solve(argument, found)

@@ -1,0 +1,93 @@
+"""llama.cpp computes from converted files what transformers computes from the checkpoints.
+
+`computing.py` keeps what transformers computes; llama.cpp runs here, on the F32 file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import running
+
+import ggufkit
+
+pytestmark = pytest.mark.oracle
+
+FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
+CASES = sorted(path.stem for path in (FOLDER / "computed").glob("*.npz"))
+TOLERANCE = 1e-3  # of the largest number
+# llama.cpp computes these otherwise than transformers, whoever converted them;
+# docs/architectures.md says how.
+OTHERWISE = {
+    "gemma-f16",  # norms in F16, to which 1 is added in F16
+    "gpt-oss", "llama-yarn",  # rotary embedding
+    "mamba2-groups",  # norms of groups
+    "mistral", "phi3-long",  # no sliding windows
+    "phimoe",  # weights of experts
+    "flan-t5", "mt5", "umt5",  # GELU from a table, which deep sums of unscaled attention magnify
+}  # fmt: skip
+CLASSIFIERS = {"bert-classifier", "bert-two-labels", "roberta-classifier"}
+COMPUTED = [case for case in CASES if case not in OTHERWISE | CLASSIFIERS]
+WIDTH = 64  # of the cases' embeddings
+
+
+@pytest.fixture
+def converted(case, tmp_path):
+    """Return the F32 file of a case."""
+    out = tmp_path / "tiny.gguf"
+    checkpoint = FOLDER / "checkpoints" / case
+    with ggufkit.convert(checkpoint, outtype="f32", pre="gpt-2", name="tiny") as model:
+        ggufkit.write(model, out)
+    return out
+
+
+def difference(ours, theirs):
+    return np.abs(ours - theirs).max() / np.abs(theirs).max()
+
+
+def test_there_are_cases():
+    assert len(COMPUTED) > 50, "make test-oracle computes them and sets GGUFKIT_ORACLE"
+
+
+@pytest.mark.parametrize("case", COMPUTED)
+def test_llama_cpp_computes_what_transformers_does(case, converted, tmp_path):
+    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
+        prompt, wanted = kept["prompt"].tolist(), kept["values"]
+    if wanted.shape[-1] == WIDTH:
+        job = {"do": "embeddings", "pooling": "none", "prompt": prompt}
+    elif case == "t5":  # llama.cpp leaves out the last factor, by which no order changes
+        job = {"do": "logits", "encoded": prompt, "prompt": prompt[::-1]}
+        wanted = wanted * WIDTH**0.5
+    else:
+        job = {"do": "logits", "prompt": prompt}
+    found = running.run(converted, tmp_path / "found.npy", **job)
+    assert found.shape == wanted.shape
+    assert difference(found, wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("case", ["mistral", "phi3-long"])
+def test_only_beyond_the_window_is_what_slides_computed_otherwise(case, converted, tmp_path):
+    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
+        prompt, wanted = kept["prompt"].tolist(), kept["values"]
+    window = json.loads((FOLDER / "checkpoints" / case / "config.json").read_text())[
+        "sliding_window"
+    ]
+    found = running.run(converted, tmp_path / "found.npy", do="logits", prompt=prompt)
+    assert difference(found[:window], wanted[:window]) < TOLERANCE
+    assert difference(found, wanted) > TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_llama_cpp_splits_texts_as_transformers_does(case, converted, tmp_path):
+    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
+        texts, wanted = json.loads(str(kept["texts"])), json.loads(str(kept["ids"]))
+    found = running.run(converted, tmp_path / "found.npy", do="tokens", texts=texts)
+    ends = np.flatnonzero(found == running.END)
+    assert [ids[ids != running.END].tolist() for ids in np.split(found, ends)[:-1]] == wanted
