@@ -159,7 +159,9 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     """Run `model` over the file `text` and return its importance matrix, as llama-imatrix does.
 
     The text is cut into chunks of `context` tokens, of which at most `chunks` are read, `batch`
-    tokens at a time. `progress(done, total)` counts chunks. Raises MissingExtraError without the
+    tokens at a time; the first `from_chunk` are left out. `process_output` collects data for
+    output.weight too, and `parse_special` reads the names of special tokens as such.
+    `progress(done, total)` counts chunks. Raises MissingExtraError without the
     extra `llama`, GGUFError with llama.cpp's own words where it fails, FormatError for a file that
     is no model, ValueTypeError for a text that is too short.
     """

@@ -42,7 +42,10 @@ class CachedModel:
 
 
 def list(pattern: str = "") -> tuple[CachedModel, ...]:  # noqa: A001 (the command's name)
-    """Return the models in all caches whose name contains `pattern`, in any case, by name."""
+    """Return the models in all caches whose name contains `pattern`, in any case, by name.
+
+    `open` takes the names. What is damaged is left out.
+    """
     found = [model for models in SOURCES.values() for model in models()]
     wanted = pattern.casefold()
     return tuple(sorted((m for m in found if wanted in m.name.casefold()), key=lambda m: m.name))

@@ -78,10 +78,12 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     ("tokenizer.ggml.tokens[5]") to theirs; a value gets the type that its key has, or the one
     that `types` names, and a new key what `typed_value` documents. NumPy values and those of
     `typed` keep their own. `special_tokens` maps names such as "eos" to ids or to the tokens
-    themselves. `reserve` bytes of slack make later edits in place cheap.
+    themselves; `chat_template` is the text of one, and `add_tags` go behind those that are there.
+    `reserve` bytes of slack make later edits in place cheap.
 
-    Raises MissingKeyError, ValueTypeError; and ValueTypeError for what would keep the model from
-    loading in llama.cpp, unless `force` is true.
+    Raises MissingKeyError for a key that is not there; ValueTypeError for values that do not fit,
+    and, unless `force` is true, for what would keep the model from loading in llama.cpp;
+    FormatError for an alignment that is none.
     """
     metadata = _renamed(model.metadata, rename or {})
     metadata = _removed(metadata, unset)

@@ -142,7 +142,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     flash_attention: bool = True,
     full_window: bool = False,
 ) -> Estimate:
-    """Return what `model` takes in llama.cpp; no tensor is read.
+    """Return how many bytes `model` takes in llama.cpp, by what takes them; no tensor is read.
 
     `context` counts tokens (by default as many as the model was trained with), shared by
     `sequences` texts, in one cache if `unified`. `cache_type` is that of keys, and of values unless

@@ -26,6 +26,7 @@ def name(model: Model) -> FileName:
 
     What the header tells in keys of its own comes first, then what `general.name` says, then the
     name that the file has; the size is counted where nothing tells it, and the version is v1.0.
+    Parts that nothing tells are empty.
     """
     metadata = model.metadata
     said = parse_name(model.files[0].path.name) if model.files else FileName("")

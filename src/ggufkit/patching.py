@@ -84,13 +84,18 @@ def edit_in_place(
     Of a shard set any shard may be named: the first, which holds the keys, is edited. `reserve`
     is the slack to leave in the header, in bytes; `progress(done, total)` is called with bytes
     where data must be copied. Killed at any moment, the file is as before or edited when it is
-    opened next. Raises as `edit` does, and OutputError for links, unless `force` is true.
+    opened next. Returns how it was done. Raises as `edit` does, and OutputError (an OSError) where
+    the file cannot be written, and for links unless `force` is true.
     """
     return apply(plan(path, reserve=reserve, force=force, **edits), progress=progress)
 
 
 def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
-    """Take back the last edit in place, byte for byte; a second time, do it again."""
+    """Take back the last edit in place, byte for byte; a second time, do it again.
+
+    The file is named, and `progress` and `force` work, as in `edit_in_place`. Raises OutputError
+    where there is no edit to take back, FormatError where something else changed the file since.
+    """
     return apply(plan_undo(path, force=force), progress=progress)
 
 

@@ -37,7 +37,9 @@ def plan(
 ) -> list[PlannedSize]:
     """Return what each recipe (by default every one) would make of `model`, in the order given.
 
-    `imatrix` is an importance matrix, or the path of one, that would be used.
+    `imatrix` is an importance matrix, or the path of one, that would be used. No tensor data is
+    read. Raises TensorTypeError for an unknown recipe, ShapeError for an importance matrix of
+    another model.
     """
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     asked = (one for one in RECIPES.values() if one != KEEP_ALL) if recipes is None else recipes
