@@ -99,6 +99,49 @@ def hybrid():
     return metadata, kept | added
 
 
+def bert():
+    """A BERT of the large size: no gate, no cache, no logits."""
+    width, hidden = 1024, 4096
+    metadata = shapes.hyperparameters(
+        "bert",
+        block_count=4,
+        embedding_length=width,
+        feed_forward_length=hidden,
+        vocab_size=30522,
+        attention__head_count=16,
+        attention__layer_norm_epsilon=np.float32(1e-12),
+        attention__causal=False,
+        pooling_type=2,
+    )
+    metadata["tokenizer.ggml.token_type_count"] = np.uint32(2)
+    metadata["bert.context_length"] = np.uint32(512)
+    head = {"token_embd.weight": (30522, width), "position_embd.weight": (512, width)}
+    head |= {"token_embd_norm.weight": (width,), "token_embd_norm.bias": (width,)}
+    layer = {f"attn_{part}.weight": (width, width) for part in ("q", "k", "v", "output")}
+    norms = ("attn_output_norm", "layer_output_norm")
+    layer |= {f"{norm}.{part}": (width,) for norm in norms for part in ("weight", "bias")}
+    layer |= {"ffn_up.weight": (hidden, width), "ffn_down.weight": (width, hidden)}
+    return metadata, head | shapes.in_layers(4, layer)
+
+
+def embedding_gemma():
+    """EmbeddingGemma: most layers look at a window."""
+    metadata, tensors = shapes.dense("gemma-embedding", 6, 768, 3, 1, 1152, vocabulary=262144)
+    keyed = {"key_length": 256, "value_length": 256, "sliding_window": 512}
+    metadata |= {f"gemma-embedding.attention.{k}": np.uint32(v) for k, v in keyed.items()}
+    metadata |= {"gemma-embedding.attention.causal": False}
+    added = {"attn_q_norm": 256, "attn_k_norm": 256, "post_attention_norm": 768}
+    added |= {"post_ffw_norm": 768}
+    norms = shapes.in_layers(6, {f"{name}.weight": (size,) for name, size in added.items()})
+    del tensors["output.weight"]
+    return metadata, tensors | norms
+
+
+ENCODERS = {
+    "llama-embed": shapes.dense("llama-embed", 4, 2048, 32, 8, 8192, vocabulary=128256),
+    "bert": bert(),
+    "gemma-embedding": embedding_gemma(),
+}
 MODELS = {
     "llama 7B": shapes.large()["llama 7B"],
     "llama 70B": shapes.large()["llama 70B"],
@@ -159,6 +202,16 @@ def test_weights_are_those_that_llama_cpp_loads(name, request):
 def test_shapes_of_every_kind_take_what_llama_cpp_reports(name, call, tmp_path):
     path = shapes.write_sparse(shapes.model_of(*MODELS[name]), tmp_path / "model.gguf")
     compare(path, call)
+
+
+@pytest.mark.parametrize("flash", [True, False])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_make_no_logits_and_see_a_text_at_once(name, flash, tmp_path, monkeypatch):
+    path = shapes.write_sparse(shapes.model_of(*ENCODERS[name]), tmp_path / "model.gguf")
+    theirs = {"n_ctx": 2048, "flash": int(flash), "n_ubatch": 2048, "n_batch": 2048}
+    ours = {"context": 2048, "micro_batch": 2048, "flash_attention": flash}
+    monkeypatch.setitem(CALLS, "encode", (theirs, ours))
+    compare(path, "encode")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import numpy as np
 
 from ggufkit.errors import ShapeError, ValueTypeError
-from ggufkit.memory import LayerMemory, Memory, memory_of
+from ggufkit.memory import ENCODERS, LayerMemory, Memory, memory_of
 from ggufkit.model import Model, Tensor
 from ggufkit.pruning import layer_of
 from ggufkit.types import TensorType, padded, tensor_type
@@ -39,6 +39,8 @@ _OUTPUT: Final = "output.weight"
 LIVE_AT_OUTPUT: Final = 6
 LIVE_IN_LAYER: Final = 5
 HIDDEN_IN_LAYER: Final = 3
+HIDDEN_WITHOUT_GATE: Final = 2  # as encoders have it
+_GATE: Final = "blk.0.ffn_gate.weight"
 
 
 class EstimateOptions(TypedDict, total=False):
@@ -321,10 +323,18 @@ class _Graph:
     def nbytes(self) -> int:
         """Return the bytes of the compute buffer."""
         row = self.batch * FLOAT
-        output = self.vocabulary + LIVE_AT_OUTPUT * self.width
+        logits = 0 if self.is_encoder else self.vocabulary
+        output = logits + LIVE_AT_OUTPUT * self.width
         layer = HIDDEN_IN_LAYER * self.hidden + LIVE_IN_LAYER * self.width
+        if self.is_encoder and _GATE not in self.model.tensors:
+            layer = HIDDEN_WITHOUT_GATE * self.hidden + self.width
         scan = LIVE_IN_LAYER * (self.width + self.number("ssm.inner_size"))
         return row * max(output, layer, scan, self._attention()) + self._masks()
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether a text is seen whole, once, and becomes vectors."""
+        return self.model.metadata.get("general.architecture") in ENCODERS
 
     @property
     def width(self) -> int:
@@ -348,22 +358,30 @@ class _Graph:
 
     def _attention(self) -> int:
         heads = self.number("attention.head_count")
+        shared = self.number("attention.head_count_kv") or heads
+        # Without a cache, queries and keys are seen to live beside the rows.
+        lengths = self.memory.heads if self.memory.layers else (self.width // max(heads, 1), 0)
         keys, values = (
-            max((getattr(layer, name) for layer in self.memory.layers), default=0)
-            for name in ("key_width", "value_width")
+            max((getattr(layer, name) for layer in self.memory.layers), default=shared * length)
+            for name, length in zip(("key_width", "value_width"), lengths, strict=True)
         )
-        is_latent = keys and not values  # then queries live twice: as they are, and compressed
-        queries = heads * self.memory.heads[0] * (2 if is_latent else 1)
+        is_latent = (
+            self.memory.layers and keys and not values
+        )  # then queries live twice: as they are, and compressed
+        queries = heads * lengths[0] * (2 if is_latent else 1)
         scores = 0 if self.flash_attention else heads * max(self._rooms(), default=0)
         return scores + LIVE_IN_LAYER * self.width + queries + keys + values
 
     def _masks(self) -> int:
         """Return the bytes that tell which tokens see which: one mask for each kind of layer."""
         item = HALF if self.flash_attention else FLOAT
-        return sum(self._rooms()) * self.batch * item
+        kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
+        return kinds * sum(self._rooms()) * self.batch * item
 
     def _rooms(self) -> set[int]:
         """Return the tokens that each kind of layer looks at."""
+        if self.is_encoder or not self.memory.layers:
+            return {self.batch}
         kinds = {layer.slides for layer in self.memory.layers if layer.key_width}
         return {self.cells.window if slides else self.cells.whole for slides in kinds}
 

@@ -79,6 +79,11 @@ KEEPS_NOTHING: Final = frozenset(
         "rnd1",
     }
 )
+# What makes vectors of texts, and no logits; two of them have a cache for texts all the same.
+ENCODERS: Final = KEEPS_NOTHING - {"dream", "llada", "llada-moe", "rnd1"} | {
+    "llama-embed",
+    "t5encoder",
+}
 RECURRENT: Final = frozenset(
     {
         "mamba",
