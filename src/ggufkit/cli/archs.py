@@ -45,7 +45,8 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
     if as_json:
         emit([_plain(stem, each.name, each.path, each.classes) for stem, each in known.items()])
         return
-    rows = [(stem, printable(each.path), ", ".join(each.classes)) for stem, each in known.items()]
+    texts = ((stem, each.path, ", ".join(each.classes)) for stem, each in known.items())
+    rows = [tuple(map(printable, row)) for row in texts]
     with paged():
         table(("NAME", "FILE", "CLASSES"), rows)
         if not name:

@@ -59,10 +59,20 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
         "generation_config.json": _json(_generation(keys)),
         **_templates(metadata),
     }
-    files = {name: text.encode() for name, text in texts.items()}
+    files = {name: _encoded(name, text) for name, text in texts.items()}
     if keys.model in _PIECE_MODELS:
         files["tokenizer.model"] = dump_pieces(_pieces(keys))
     return files
+
+
+def _encoded(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise CheckpointError(
+            f"the vocabulary holds what is not UTF-8, as {name} must be",
+            remedy="`ggufkit check` tells which tokens are broken",
+        ) from None
 
 
 def _pieces(keys: VocabularyKeys) -> PieceModel:
