@@ -14,6 +14,7 @@ from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.types import tensor_type
 
 Shapes = dict[str, tuple[int, ...]]
+Models = dict[str, tuple[dict[str, Any], Shapes]]
 
 
 class Hole:
@@ -131,50 +132,53 @@ def experts(
     return with_tensors(without(model, "ffn_gate.", "ffn_up.", "ffn_down."), layers, stacks)
 
 
-def large() -> dict[str, tuple[dict[str, Any], Shapes]]:
+LATENT_TENSORS = {
+    "attn_q_a.weight": (1536, 5120),
+    "attn_q_b.weight": (24576, 1536),
+    "attn_kv_a_mqa.weight": (576, 5120),
+    "attn_kv_b.weight": (32768, 512),
+    "attn_k_b.weight": (128, 512, 128),
+    "attn_v_b.weight": (128, 128, 512),
+    "ffn_up_shexp.weight": (3072, 5120),
+    "ffn_gate_shexp.weight": (3072, 5120),
+    "ffn_down_shexp.weight": (5120, 3072),
+}
+LATENT = {
+    "leading_dense_block_count": 1,
+    "attention__q_lora_rank": 1536,
+    "attention__kv_lora_rank": 512,
+    "attention__key_length": 192,
+    "attention__value_length": 128,
+    "expert_feed_forward_length": 1536,
+    "expert_shared_count": 2,
+    "expert_count": 160,
+    "expert_used_count": 6,
+    "rope__dimension_count": 64,
+}
+LINEAR = {
+    "attention__key_length_mla": 32,
+    "attention__value_length_mla": 32,
+    "ssm__conv_kernel": 4,
+    "kda__head_dim": 32,
+    "kda__gate_lower_bound": -5.0,
+    "expert_gating_func": 2,
+    "attention__indexer__head_count": 2,
+    "attention__indexer__key_length": 32,
+    "attention__indexer__top_k": 4,
+    "attention__indexer__kpool": 2,
+    "hyper_connection__count": 4,
+    "hyper_connection__sinkhorn_iterations": 1,
+    "hyper_connection__epsilon": 1e-5,
+    "attention__layer_norm_rms_epsilon": 1e-5,
+}
+
+
+def large() -> Models:
     """Return metadata and shapes of models of every kind that the policy singles out."""
-    moe = {"expert_used_count": 2}
-    fused = {"attn_qkv.weight": (4544 + 128, 4544)}
-    mla = {
-        "attn_q_a.weight": (1536, 5120),
-        "attn_q_b.weight": (24576, 1536),
-        "attn_kv_a_mqa.weight": (576, 5120),
-        "attn_kv_b.weight": (32768, 512),
-        "attn_k_b.weight": (128, 512, 128),
-        "attn_v_b.weight": (128, 128, 512),
-        "ffn_up_shexp.weight": (3072, 5120),
-        "ffn_gate_shexp.weight": (3072, 5120),
-        "ffn_down_shexp.weight": (5120, 3072),
-    }
-    latent = {
-        "leading_dense_block_count": 1,
-        "attention__q_lora_rank": 1536,
-        "attention__kv_lora_rank": 512,
-        "attention__key_length": 192,
-        "attention__value_length": 128,
-        "expert_feed_forward_length": 1536,
-        "expert_shared_count": 2,
-        "expert_count": 160,
-        "expert_used_count": 6,
-        "rope__dimension_count": 64,
-    }
-    linear = {
-        "attention__key_length_mla": 32,
-        "attention__value_length_mla": 32,
-        "ssm__conv_kernel": 4,
-        "kda__head_dim": 32,
-        "kda__gate_lower_bound": -5.0,
-        "expert_gating_func": 2,
-        "attention__indexer__head_count": 2,
-        "attention__indexer__key_length": 32,
-        "attention__indexer__top_k": 4,
-        "attention__indexer__kpool": 2,
-        "hyper_connection__count": 4,
-        "hyper_connection__sinkhorn_iterations": 1,
-        "hyper_connection__epsilon": 1e-5,
-        "attention__layer_norm_rms_epsilon": 1e-5,
-    }
-    by_layer = dense("llama", 6, 2048, 16, 8, 4096)
+    return _dense() | _mixtures() | _unusual()
+
+
+def _dense() -> Models:
     return {
         "llama 7B": dense("llama", 32, 4096, 32, 32, 11008),
         "llama 65B": dense("llama", 80, 8192, 64, 64, 22016),
@@ -183,24 +187,69 @@ def large() -> dict[str, tuple[dict[str, Any], Shapes]]:
         "tied": without(dense("llama", 16, 2048, 32, 8, 8192), "output.weight"),
         "odd width": dense("llama", 5, 2080, 26, 13, 5472),
         "odder width": dense("llama", 5, 2072, 14, 7, 5480),
+        "deci 70B": dense("deci", 80, 1024, 8, 8, 2048),
+        "jais2 70B": dense("jais2", 68, 1024, 8, 8, 2048),
+        "olmo 70B": dense("olmo", 80, 1024, 8, 8, 2048),
+        "embedding 70B": dense("llama-embed", 80, 1024, 8, 2, 2048),
+        "70B and a predicted layer": dense("llama", 81, 1024, 8, 2, 2048, nextn_predict_layers=1),
+        "looped": dense("nanbeige", 16, 2048, 16, 4, 4096, num_loops=2),
+    }
+
+
+def _mixtures() -> Models:
+    return {
         "mixtral 8x7B": experts(
-            dense("llama", 32, 4096, 32, 8, 14336, expert_count=8, **moe), 8, 32, 4096, 14336
+            dense("llama", 32, 4096, 32, 8, 14336, expert_count=8, expert_used_count=2),
+            8,
+            32,
+            4096,
+            14336,
         ),
         "4 experts": experts(
-            dense("llama", 12, 2048, 16, 16, 4096, expert_count=4, **moe), 4, 12, 2048, 4096
+            dense("llama", 12, 2048, 16, 16, 4096, expert_count=4, expert_used_count=2),
+            4,
+            12,
+            2048,
+            4096,
         ),
         "qwen3moe": experts(
-            dense("qwen3moe", 48, 2048, 32, 4, 6144, expert_count=128, **moe), 128, 48, 2048, 768
+            dense("qwen3moe", 48, 2048, 32, 4, 6144, expert_count=128, expert_used_count=2),
+            128,
+            48,
+            2048,
+            768,
         ),
+        "deepseek2": with_tensors(
+            experts(dense("deepseek2", 20, 5120, 128, 128, 12288, **LATENT), 160, 20, 5120, 1536),
+            20,
+            LATENT_TENSORS,
+        ),
+        "bailingmoe3": with_tensors(
+            experts(
+                dense("bailingmoe3", 4, 2048, 16, 16, 4096, **LATENT, **LINEAR), 16, 4, 2048, 768
+            ),
+            4,
+            LATENT_TENSORS,
+        ),
+        "glm5-next": with_tensors(
+            experts(
+                dense("glm5-next", 8, 2048, 16, 16, 4096, **LATENT, **LINEAR), 16, 8, 2048, 768
+            ),
+            8,
+            LATENT_TENSORS
+            | {"nextn.eh_proj.weight": (2048, 4096), "hc_attn_fn.weight": (24, 2048)},
+        ),
+    }
+
+
+def _unusual() -> Models:
+    fused = {"attn_qkv.weight": (4544 + 128, 4544)}
+    by_layer = dense("llama", 6, 2048, 16, 8, 4096)
+    return {
         "falcon 7B": with_tensors(
             without(dense("falcon", 32, 4544, 71, 1, 18176), "attn_q", "attn_k", "attn_v"),
             32,
             fused,
-        ),
-        "deepseek2": with_tensors(
-            experts(dense("deepseek2", 20, 5120, 128, 128, 12288, **latent), 160, 20, 5120, 1536),
-            20,
-            mla,
         ),
         "per layer embedding": (
             (model := dense("llama", 4, 2048, 16, 4, 4096))[0],
@@ -209,25 +258,5 @@ def large() -> dict[str, tuple[dict[str, Any], Shapes]]:
         "heads by layer": (
             by_layer[0] | {"llama.attention.head_count_kv": [2, 8, 8, 8, 8, 8]},
             by_layer[1],
-        ),
-        "deci 70B": dense("deci", 80, 1024, 8, 8, 2048),
-        "jais2 70B": dense("jais2", 68, 1024, 8, 8, 2048),
-        "olmo 70B": dense("olmo", 80, 1024, 8, 8, 2048),
-        "embedding 70B": dense("llama-embed", 80, 1024, 8, 2, 2048),
-        "70B and a predicted layer": dense("llama", 81, 1024, 8, 2, 2048, nextn_predict_layers=1),
-        "looped": dense("nanbeige", 16, 2048, 16, 4, 4096, num_loops=2),
-        "bailingmoe3": with_tensors(
-            experts(
-                dense("bailingmoe3", 4, 2048, 16, 16, 4096, **latent, **linear), 16, 4, 2048, 768
-            ),
-            4,
-            mla,
-        ),
-        "glm5-next": with_tensors(
-            experts(
-                dense("glm5-next", 8, 2048, 16, 16, 4096, **latent, **linear), 16, 8, 2048, 768
-            ),
-            8,
-            mla | {"nextn.eh_proj.weight": (2048, 4096), "hc_attn_fn.weight": (24, 2048)},
         ),
     }
