@@ -18,7 +18,8 @@ from ggufkit.consistency import Broken, at_tensor
 from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.model import Model, Tensor
-from ggufkit.tiling import Progress, Tally, in_turn, packed, tiles
+from ggufkit.pooling import in_turn
+from ggufkit.tiling import Progress, Tally, packed, tiles
 from ggufkit.types import TensorType
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache

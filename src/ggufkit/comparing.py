@@ -19,7 +19,8 @@ from ggufkit.machine import worker_count
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
-from ggufkit.tiling import Progress, Tally, in_turn, packed, tiles
+from ggufkit.pooling import in_turn
+from ggufkit.tiling import Progress, Tally, packed, tiles
 from ggufkit.values import Value
 
 Doubles = npt.NDArray[np.float64]

@@ -11,7 +11,6 @@ from concurrent.futures import (
     FIRST_COMPLETED,
     Executor,
     Future,
-    ThreadPoolExecutor,
     as_completed,
     wait,
 )
@@ -35,6 +34,7 @@ from ggufkit.chunking import (
 from ggufkit.errors import DiskSpaceError, GGUFError, OutputError
 from ggufkit.layout import Plan, PlannedFile
 from ggufkit.machine import worker_count
+from ggufkit.pooling import pool_of
 from ggufkit.resuming import Journal, Place, journal_of
 from ggufkit.staging import Staging, kept_bytes, sweep
 from ggufkit.store import sync_folder, write_at
@@ -266,16 +266,6 @@ def _all_done(tasks: Iterable[Task], in_flight: int) -> Iterator[Written]:
 def _results(futures: Iterable[Future[list[Written]]]) -> Iterator[Written]:
     for future in futures:
         yield from future.result()
-
-
-@contextlib.contextmanager
-def pool_of(threads: int) -> Iterator[Executor]:
-    """Lend a pool that, on any error, drops what has not begun."""
-    pool = ThreadPoolExecutor(threads)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 # After.

@@ -22,7 +22,8 @@ from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.model import Model, Tensor
 from ggufkit.notation import CANONICAL
-from ggufkit.tiling import Progress, Tally, in_turn, packed, tiles
+from ggufkit.pooling import in_turn
+from ggufkit.tiling import Progress, Tally, packed, tiles
 
 # In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")

@@ -6,10 +6,7 @@ blocks, however long its rows are.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 from ggufkit.mapping import Bytes
 from ggufkit.model import Tensor
@@ -17,7 +14,6 @@ from ggufkit.sources import in_order
 from ggufkit.swapping import to_byte_order
 
 Progress = Callable[[int, int], None]
-T = TypeVar("T")
 
 
 def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
@@ -42,21 +38,6 @@ def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
     rows = in_order(tensor, "little").read(first, last).reshape(-1)
     begin = first * tensor.row_bytes
     return rows[start - begin : stop - begin]
-
-
-def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
-    """Yield the results of `tasks` in their order, while at most `ahead` more are worked at."""
-    pending: deque[Future[T]] = deque()
-    try:
-        for task in tasks:
-            pending.append(pool.submit(task))
-            if len(pending) > ahead:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
 
 
 class Tally:

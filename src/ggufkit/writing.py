@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 
-from ggufkit.chunking import PIECE, Part, shortened, whole
+from ggufkit.chunking import PIECE, Chunk, Part, shortened, whole
 from ggufkit.errors import OutputError, TensorTypeError
-from ggufkit.executing import Order, Progress, execute_all, pool_of, zeros
+from ggufkit.executing import Order, Progress, execute_all, zeros
 from ggufkit.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.machine import worker_count
 from ggufkit.mapping import Bytes
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
+from ggufkit.pooling import in_turn, pool_of
 from ggufkit.sources import from_array
 from ggufkit.staging import Output
 from ggufkit.store import AnyPath, as_path
@@ -211,23 +212,21 @@ def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[byte
     """Yield the whole file's bytes in order, pieces being made ahead by the pool."""
     yield file.head
     at = len(file.head)
-    ahead: deque[tuple[int, Future[list[Bytes]]]] = deque()
-    for extent in file.extents:
-        part = Part(0, 0, _NOWHERE, shortened(extent))
-        for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
-            ahead.append((piece.place(part)[0], pool.submit(piece.contents)))
-            while len(ahead) >= in_flight:
-                at = yield from _next(ahead, at)
-    while ahead:
-        at = yield from _next(ahead, at)
+    for offset, data in in_turn(pool, _pieces(file), in_flight - 1):
+        yield from zeros(offset - at)
+        yield data.reshape(-1).data
+        at = offset + data.nbytes
     yield from zeros(file.nbytes - at)
 
 
-def _next(
-    ahead: deque[tuple[int, Future[list[Bytes]]]], at: int
-) -> Generator[bytes | memoryview, None, int]:
-    offset, future = ahead.popleft()
-    yield from zeros(offset - at)
-    (data,) = future.result()
-    yield data.reshape(-1).data
-    return offset + data.nbytes
+def _pieces(file: PlannedFile) -> Iterator[Callable[[], tuple[int, Bytes]]]:
+    """Yield what makes each piece of a file, and tells its place there."""
+    for extent in file.extents:
+        part = Part(0, 0, _NOWHERE, shortened(extent))
+        for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
+            yield functools.partial(_made, piece, piece.place(part)[0])
+
+
+def _made(piece: Chunk, offset: int) -> tuple[int, Bytes]:
+    (data,) = piece.contents()
+    return offset, data
