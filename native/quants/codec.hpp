@@ -21,14 +21,27 @@ constexpr Weights weights_of = weights_unused;
 template <class Type>
 constexpr Weights weights_of<Type, decltype(void(Type::weights))> = Type::weights;
 
+// Whether a type's encoder fetches the next tile: where blocks are large and the arithmetic is
+// short, what is fetched all at once would have to be waited for.
+template <class Type, class = void>
+constexpr bool fetches_next = false;
+template <class Type>
+constexpr bool fetches_next<Type, decltype(void(Type::fetches_next))> = Type::fetches_next;
+
 template <class Type>
 void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
     int64_t block = 0;
     if constexpr (!portable) {
         for (; block + lanes <= blocks; block += lanes) {
             Floats tile[Type::block_size];
-            load_tile<Type::block_size>(src + block * Type::block_size, tile);
-            Type::encode_lanes(tile, dst + block * Type::block_bytes);
+            const float *here = src + block * Type::block_size;
+            uint8_t *to = dst + block * Type::block_bytes;
+            load_tile<Type::block_size, !fetches_next<Type>>(here, tile);
+            if constexpr (fetches_next<Type>) {
+                Type::encode_lanes(tile, to, here + lanes * Type::block_size);
+            } else {
+                Type::encode_lanes(tile, to);
+            }
         }
     }
     for (; block < blocks; ++block) {

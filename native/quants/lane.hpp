@@ -103,9 +103,17 @@ KERNEL_INLINE void scatter_halves(int32_t half, uint8_t *dst) {
     write(dst, static_cast<uint16_t>(half));
 }
 
-// What an encoder gets in place of importance when there is none.
+// What an encoder gets in place of importance when there is none: the next tile, if it fetches.
 struct Unweighted {
+    const float *next = nullptr;
+
     Unweighted of(int) const { return {}; }
+
+    // Fetches a part of the next tile, see `fetch`.
+    template <int Count>
+    KERNEL_INLINE void fetch_next(int first) const {
+        if (next) fetch(next, first, Count);
+    }
 };
 template <class Importance>
 constexpr bool is_weighted = true;
@@ -118,8 +126,8 @@ struct EncodesAnyLane {
     static void encode_block(const float *x, uint8_t *block) {
         Type::encode(x, Unweighted{}, block);
     }
-    static void encode_lanes(const Floats *x, uint8_t *blocks) {
-        encode_tile(x, Unweighted{}, blocks);
+    static void encode_lanes(const Floats *x, uint8_t *blocks, const float *next = nullptr) {
+        encode_tile(x, Unweighted{next}, blocks);
     }
     static void encode_weighted_block(const float *x, const BlockImportance &importance,
                                       uint8_t *block) {

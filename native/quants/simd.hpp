@@ -111,10 +111,15 @@ KERNEL_INLINE void load_square(const float *const *of_lane, int64_t first, Float
     for (int lane = 0; lane < lanes; ++lane) tile[lane] = rows[lane];
 }
 
+// Fetches `count` elements of every lane from `first` on of the tile that begins at `src`: the
+// strided reads of tiles defeat the hardware's prefetcher. It goes in the order of addresses.
+KERNEL_INLINE void fetch(const float *src, int first, int count) {
+    UNROLL
+    for (int i = 0; i < lanes * count; i += 16) __builtin_prefetch(src + lanes * first + i);
+}
+
 // Reads one block of `Size` elements per lane: tile[i] holds element i of each lane's block.
-// The strided reads defeat the hardware's prefetcher, so the next tile is fetched by hand, in the
-// order of its addresses: page by page.
-template <int Size>
+template <int Size, bool FetchesNext = true>
 KERNEL_INLINE void load_tile(const float *src, Floats *tile) {
     if constexpr (Size == 1) {
         tile[0] = load(src);
@@ -123,10 +128,7 @@ KERNEL_INLINE void load_tile(const float *src, Floats *tile) {
             Floats rows[lanes];
             UNROLL
             for (int lane = 0; lane < lanes; ++lane) rows[lane] = load(src + lane * Size + i);
-            UNROLL
-            for (int ahead = 0; ahead < lanes * lanes; ahead += 16) {
-                __builtin_prefetch(src + lanes * (Size + i) + ahead);
-            }
+            if (FetchesNext) fetch(src + lanes * Size, i, lanes);
             transpose(rows);
             UNROLL
             for (int lane = 0; lane < lanes; ++lane) tile[i + lane] = rows[lane];

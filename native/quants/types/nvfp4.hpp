@@ -8,6 +8,7 @@ namespace {
 struct NVFP4 : EncodesAnyLane<NVFP4> {
     static constexpr uint32_t id = 40, block_size = 64, block_bytes = 36;
     static constexpr const char *name = "NVFP4";
+    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint8_t scales[4];
@@ -38,11 +39,12 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
     }
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         Int words[9] = {};
         MaskOf<Lane> strange = nowhere<Lane>();
         for (int group = 0; group < 4; ++group) {
+            ahead.template fetch_next<16>(16 * group);
             const Lane *own = x + 16 * group;
             const Lane size = largest_number<16>(own);
             strange = either(strange, less(all<Lane>(0x1p24f), size));

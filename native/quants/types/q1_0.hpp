@@ -8,6 +8,7 @@ namespace {
 struct Q1_0 : EncodesAnyLane<Q1_0> {
     static constexpr uint32_t id = 41, block_size = 128, block_bytes = 18;
     static constexpr const char *name = "Q1_0";
+    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint16_t d;
@@ -16,12 +17,13 @@ struct Q1_0 : EncodesAnyLane<Q1_0> {
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         const Lane zero{};
         Lane sum = zero;
         Int words[4];
         for (int i = 0; i < 4; ++i) {
+            ahead.template fetch_next<32>(32 * i);
             words[i] = Int{};
             UNROLL
             for (int j = 0; j < 32; ++j) {

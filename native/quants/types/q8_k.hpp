@@ -8,6 +8,7 @@ namespace {
 struct Q8_K : EncodesAnyLane<Q8_K> {
     static constexpr uint32_t id = 15, block_size = 256, block_bytes = 292;
     static constexpr const char *name = "Q8_K";
+    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         float d;
@@ -18,13 +19,14 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
 
     // Where all is zero, ggml leaves the sums as they were in memory; here they are zero.
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         const Lane extreme = extreme_of<block_size>(x), zero{};
         Levels<Lane> levels(extreme);
         Int words[73];
         words[0] = bits_of(select(equal(extreme, zero), zero, 1.0f / (-127.0f / extreme)));
         for (int i = 0; i < 8; ++i) {
+            ahead.template fetch_next<32>(32 * i);
             const Int low = encode_group(x + 32 * i, levels, words + 1 + 8 * i);
             const Int high = encode_group(x + 32 * i + 16, levels, words + 5 + 8 * i);
             words[65 + i] = (low & 0xFFFF) | (high & 0xFFFF) << 16;

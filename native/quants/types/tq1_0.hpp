@@ -8,6 +8,7 @@ namespace {
 struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     static constexpr uint32_t id = 34, block_size = 256, block_bytes = 54;
     static constexpr const char *name = "TQ1_0";
+    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint8_t fives[48];  // 32 and then 16 bytes whose digits are as many elements apart
@@ -23,12 +24,15 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     }
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         const Lane d = largest_size<block_size>(x);
         Trits<Lane> trits(d);
         Int words[13];
-        for (int i = 0; i < 8; ++i) words[i] = pack_digits<32, 5>(trits, x + 4 * i);
+        for (int i = 0; i < 8; ++i) {
+            ahead.template fetch_next<32>(32 * i);
+            words[i] = pack_digits<32, 5>(trits, x + 4 * i);
+        }
         for (int i = 0; i < 4; ++i) words[8 + i] = pack_digits<16, 5>(trits, x + 160 + 4 * i);
         words[12] = pack_digits<4, 4>(trits, x + 240);
         store_words<13, block_bytes>(words, bytes);

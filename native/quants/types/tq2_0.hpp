@@ -8,6 +8,7 @@ namespace {
 struct TQ2_0 : EncodesAnyLane<TQ2_0> {
     static constexpr uint32_t id = 35, block_size = 256, block_bytes = 66;
     static constexpr const char *name = "TQ2_0";
+    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint8_t fours[64];  // of each half: elements 32 apart share a byte
@@ -16,12 +17,13 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         const Lane d = largest_size<block_size>(x);
         Trits<Lane> trits(d);
         Int words[16];
         for (int i = 0; i < 16; ++i) {
+            ahead.template fetch_next<16>(16 * i);
             const Lane *first = x + i / 8 * 128 + i % 8 * 4;
             words[i] = Int{};
             UNROLL
