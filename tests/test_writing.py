@@ -1,19 +1,12 @@
-"""An output appears whole or not at all, whatever happens, and is the same by every way."""
+"""A model that is written is the same by every way, and leaves inputs alone."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
-import random
-import shutil
-import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +16,6 @@ from ggufkit import chunking, executing, store, writing
 from ggufkit.chunking import Sizes
 from ggufkit.errors import (
     ClosedError,
-    DiskSpaceError,
     FormatError,
     OutputError,
     ShapeError,
@@ -31,90 +23,24 @@ from ggufkit.errors import (
     ValueTypeError,
 )
 from ggufkit.metadata import Metadata
-from ggufkit.model import Model, Tensor, Tensors
-from ggufkit.sources import from_array
-from ggufkit.types import TENSOR_TYPES, tensor_type
+from ggufkit.model import Model, Tensors
 from spelled import Info, Spelling
-
-F32 = tensor_type("F32")
-LEFTOVER = ".out.gguf.ggufkit-part"
-posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such files or signals")
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
-def example(seed=0):
-    """Return the bytes of a canonical file with tensors of many types and sizes."""
-    draw = random.Random(seed)
-    infos = []
-    for number, kind in enumerate(draw.sample(sorted(TENSOR_TYPES), 12)):
-        known = TENSOR_TYPES[kind]
-        if known.is_opaque:
-            continue
-        dims = (known.block_size * draw.choice([1, 3]), draw.choice([0, 1, 5, 300]))
-        infos.append(
-            Info(f"t{number}", dims, kind, draw.randbytes(known.row_bytes(dims[0]) * dims[1]))
-        )
-    pairs = [("general.name", ("string", "example")), ("numbers", ("array", ("int16", [1, -1])))]
-    return Spelling().file(pairs, infos)
+from written import (
+    FORMS,
+    LEFTOVER,
+    Gate,
+    Writing,
+    example,
+    names,
+    posix,
+    write_example,
+)
 
 
 @pytest.fixture
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("input") / "in.gguf"
-    path.write_bytes(example())
-    os.utime(path, ns=(0, 0))  # so that any change shows in the time, however quick
-    with ggufkit.open(path) as model:
+    with ggufkit.open(write_example(tmp_path_factory.mktemp("input"))) as model:
         yield model
-
-
-class Gate:
-    """A source that waits inside `read` until it is let through, or fails."""
-
-    byte_order = "little"
-    span = None
-
-    def __init__(self, error=None):
-        self.reached = threading.Event()
-        self.opened = threading.Event()
-        self.error = error
-
-    def read(self, start, stop):
-        self.reached.set()
-        assert self.opened.wait(60)
-        if self.error:
-            raise self.error
-        return np.ones((stop - start, 4), np.uint8)
-
-
-def gated_model(gate):
-    tensors = [from_array("before", np.zeros(1000, "f4")), Tensor.over("gate", F32, (9, 1), gate)]
-    return Model(Metadata({"a": 1}), Tensors(tensors))
-
-
-class Writing(threading.Thread):
-    """A write that runs in a thread and stands at a gate."""
-
-    def __init__(self, path, gate=None):
-        super().__init__()
-        self.gate = gate or Gate()
-        self.path = path
-        self.error = None
-        self.start()
-        assert self.gate.reached.wait(60)
-
-    def run(self):
-        try:
-            ggufkit.write(gated_model(self.gate), self.path, threads=2)
-        except Exception as error:  # noqa: BLE001 (handed to the test)
-            self.error = error
-
-    def finish(self):
-        self.gate.opened.set()
-        self.join()
-        return self.error
 
 
 # The same bytes by every way.
@@ -150,18 +76,6 @@ def test_every_way_gives_the_same_bytes(model, tmp_path, monkeypatch, way, threa
         ggufkit.write(swapped, tmp_path / "out.gguf", threads=threads, byte_order="little")
     assert (tmp_path / "out.gguf").read_bytes() == example()
     assert names(tmp_path) == ["big.gguf", "out.gguf"]
-
-
-FORMS = [
-    {},
-    {"version": 2},
-    {"byte_order": "big"},
-    {"alignment": 8},
-    {"alignment": 1024},
-    {"shard_tensors": 1},
-    {"shard_size": 3000},
-    {"version": 2, "byte_order": "big", "alignment": 64, "shard_tensors": 3},
-]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -442,396 +356,6 @@ def test_closed_model_cannot_be_written(model, tmp_path):
     with pytest.raises(ClosedError):
         ggufkit.write(bare, tmp_path / "out.gguf")
     assert names(tmp_path) == []
-
-
-# Several writers.
-
-
-def test_second_writer_of_an_output_is_refused(model, tmp_path):
-    running = Writing(tmp_path / "out.gguf")
-    with pytest.raises(OutputError, match="being written"):
-        ggufkit.write(model, tmp_path / "out.gguf")
-    assert running.finish() is None
-    assert ggufkit.check(tmp_path / "out.gguf") == []
-    ggufkit.write(model, tmp_path / "out.gguf")
-    assert (tmp_path / "out.gguf").read_bytes() == example()
-
-
-def test_writers_in_one_folder_leave_each_other_alone(model, tmp_path):
-    running = Writing(tmp_path / "out.gguf")
-    ggufkit.write(model, tmp_path / "other.gguf")
-    assert names(tmp_path) == [LEFTOVER, "other.gguf"]
-    assert running.finish() is None
-    assert names(tmp_path) == ["other.gguf", "out.gguf"]
-
-
-def test_failing_second_shard_leaves_no_first(model, tmp_path):
-    gate = Gate()
-    second = f"out-00002-of-{len(model.tensors):05d}.gguf"
-    running = Writing(tmp_path / second, gate)
-    with pytest.raises(OutputError, match="being written"):
-        ggufkit.write(model, tmp_path / "out.gguf", shard_tensors=1)
-    assert names(tmp_path) == [f".{second}.ggufkit-part"]
-    assert running.finish() is None
-
-
-# Killed.
-
-SLOW = """
-import sys, time
-import numpy as np
-import ggufkit
-from ggufkit.metadata import Metadata
-from ggufkit.model import Model, Tensor, Tensors
-from ggufkit.sources import from_array
-from ggufkit.types import tensor_type
-
-class Slow:
-    byte_order, span = "little", None
-    def read(self, start, stop):
-        print("reading", flush=True)
-        time.sleep(float(sys.argv[2]))
-        return np.zeros((stop - start, 4), np.uint8)
-
-tensors = [from_array("a", np.zeros(1 << 20, "f4"))]
-tensors.append(Tensor.over("b", tensor_type("F32"), (4, 1), Slow()))
-ggufkit.write(Model(Metadata(), Tensors(tensors)), sys.argv[1], threads=2)
-"""
-
-
-def killed_while_writing(path, number, seconds=60):
-    """Start a write in another process, send it a signal in the middle, and wait for its end."""
-    command = [sys.executable, "-c", SLOW, str(path), str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"reading\n", process.stderr.read()
-        process.send_signal(number)
-        process.communicate()
-        return process.returncode
-
-
-@posix
-def test_killed_writer_leaves_no_output_and_its_leftover_is_swept(model, tmp_path):
-    path = tmp_path / "out.gguf"
-    path.write_bytes(b"old")
-    assert killed_while_writing(path, signal.SIGKILL) == -signal.SIGKILL
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == [LEFTOVER, "out.gguf"]
-    assert (tmp_path / LEFTOVER).stat().st_size > 1 << 22
-    ggufkit.write(model, tmp_path / "other.gguf")
-    assert names(tmp_path) == ["other.gguf", "out.gguf"]
-
-
-@posix
-def test_leftover_of_a_killed_writer_is_no_obstacle(model, tmp_path):
-    killed_while_writing(tmp_path / "out.gguf", signal.SIGKILL)
-    ggufkit.write(model, tmp_path / "out.gguf")
-    assert names(tmp_path) == ["out.gguf"]
-    assert (tmp_path / "out.gguf").read_bytes() == example()
-
-
-@posix
-def test_leftover_does_not_count_as_used_space(model, tmp_path, monkeypatch):
-    killed_while_writing(tmp_path / "out.gguf", signal.SIGKILL)
-
-    def usage(folder):
-        swept = LEFTOVER not in names(folder)
-        return shutil._ntuple_diskusage(1 << 30, 0, 1 << 30 if swept else 0)
-
-    monkeypatch.setattr(shutil, "disk_usage", usage)
-    ggufkit.write(model, tmp_path / "other.gguf")
-
-
-@posix
-def test_interrupted_writer_leaves_nothing(tmp_path):
-    path = tmp_path / "out.gguf"
-    path.write_bytes(b"old")
-    started = time.monotonic()
-    assert killed_while_writing(path, signal.SIGINT, seconds=1) != 0
-    assert time.monotonic() - started < 30
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["out.gguf"]
-
-
-# Full disks and other faults.
-
-
-def test_lack_of_space_is_found_before_writing(model, tmp_path, monkeypatch):
-    size = len(example())
-    usage = shutil._ntuple_diskusage(1 << 30, 0, size - 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    (tmp_path / "out.gguf").write_bytes(b"old")
-    with pytest.raises(DiskSpaceError, match=f"{size:,} are needed") as caught:
-        ggufkit.write(model, tmp_path / "out.gguf")
-    assert isinstance(caught.value, OSError)
-    assert (tmp_path / "out.gguf").read_bytes() == b"old"
-    assert names(tmp_path) == ["out.gguf"]
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size))
-    ggufkit.write(model, tmp_path / "out.gguf")
-
-
-FAULTS = {
-    "space": (errno.ENOSPC, DiskSpaceError),
-    "quota": (errno.EDQUOT, DiskSpaceError),
-    "size": (errno.EFBIG, OutputError),
-    "disk": (errno.EIO, OutputError),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("call", ["pwrite", "ftruncate", "fsync", "open", "replace"])
-@pytest.mark.parametrize("shards", [{}, {"shard_tensors": 2}], ids=["file", "shards"])
-def test_fault_of_any_call_is_told_and_leaves_nothing(
-    model, tmp_path, monkeypatch, fault, call, shards
-):
-    code, error = FAULTS[fault]
-    owner = Path if call == "replace" else os
-    real = getattr(owner, call)
-    calls = []
-
-    def failing(*arguments, **named):
-        if call == "open" and not arguments[1] & os.O_CREAT:
-            return real(*arguments, **named)
-        calls.append(arguments)
-        if len(calls) > (1 if shards else 0):
-            raise OSError(code, os.strerror(code))
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(owner, call, failing)
-    monkeypatch.setattr(store, "copy_file_range", None)
-    (tmp_path / "out.gguf").write_bytes(b"old")
-    with pytest.raises(error, match=os.strerror(code)) as caught:
-        ggufkit.write(model, tmp_path / "out.gguf", **shards)
-    assert "Nothing was left behind" in caught.value.remedy
-    assert names(tmp_path) == ["out.gguf"]
-    assert (tmp_path / "out.gguf").read_bytes() == b"old"
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of one MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if (
-        not shutil.which("mount")
-        or subprocess.run(mount, capture_output=True, check=False).returncode
-    ):
-        pytest.skip("this user cannot mount a small file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_disk_that_fills_up_meanwhile_is_told_and_left_empty(small_disk, monkeypatch):
-    free = shutil.disk_usage(small_disk).free
-    tensors = {"a": np.ones(free // 8, "f4"), "b": np.ones(free // 8, "f4")}
-    ggufkit.save(small_disk / "fits.gguf", {"a": tensors["a"]})
-    (small_disk / "fits.gguf").unlink()
-    with pytest.raises(DiskSpaceError, match="bytes free"):
-        ggufkit.save(small_disk / "out.gguf", tensors)
-    usage = shutil.disk_usage(small_disk)._replace(free=1 << 30)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DiskSpaceError, match="No space left"):
-        ggufkit.save(small_disk / "out.gguf", tensors)
-    assert names(small_disk) == []
-    assert os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize == free
-
-
-def test_output_needs_its_folder(model, tmp_path):
-    for folder in (tmp_path / "missing", tmp_path / "missing" / "more"):
-        with pytest.raises(OutputError, match="does not exist"):
-            ggufkit.write(model, folder / "out.gguf")
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OutputError, match="does not exist"):
-        ggufkit.write(model, tmp_path / "file" / "out.gguf")
-
-
-@posix
-def test_output_that_is_no_file_is_refused_before_writing(model, tmp_path):
-    (tmp_path / "folder.gguf").mkdir()
-    os.mkfifo(tmp_path / "pipe.gguf")
-    for path in (tmp_path / "folder.gguf", tmp_path / "pipe.gguf", tmp_path, "/", ".."):
-        with pytest.raises(OutputError, match="no regular file"):
-            ggufkit.write(model, path)
-    assert names(tmp_path) == ["folder.gguf", "pipe.gguf"]
-    with pytest.raises(OutputError, match="no regular file"):
-        ggufkit.write(model, os.devnull)
-    with pytest.raises(FileNotFoundError):
-        ggufkit.write(model, "")
-
-
-@pytest.mark.parametrize("name", ["x" * 250 + ".gguf", "ä" * 125 + ".gguf"])
-def test_longest_names_are_written(model, tmp_path, name):
-    ggufkit.write(model, tmp_path / name)
-    assert names(tmp_path) == [name]
-    with pytest.raises(OutputError):
-        ggufkit.write(model, tmp_path / ("x" * 256))
-
-
-@pytest.mark.parametrize("threads", [0, -1])
-def test_no_threads_do_no_work(model, tmp_path, threads):
-    for path in (tmp_path / "out.gguf", io.BytesIO()):
-        with pytest.raises(ValueTypeError, match="threads cannot work"):
-            ggufkit.write(model, path, threads=threads)
-    assert names(tmp_path) == []
-
-
-# Shards are published last to first.
-
-
-@pytest.fixture
-def moves(monkeypatch):
-    """The names in the order in which files were removed (-) and put in place (+)."""
-    moves = []
-    replace, unlink = Path.replace, Path.unlink
-
-    def replacing(source, target):
-        moves.append(f"+{target.name[4:9]}")
-        replace(source, target)
-
-    def unlinking(path, **named):
-        if not path.name.startswith("."):
-            moves.append(f"-{path.name[4:9]}")
-        unlink(path, **named)
-
-    monkeypatch.setattr(Path, "replace", replacing)
-    monkeypatch.setattr(Path, "unlink", unlinking)
-    return moves
-
-
-def test_first_shard_is_published_last(tmp_path, moves):
-    tensors = {f"t{n}": np.zeros(4, "f4") for n in range(3)}
-    for _ in range(2):
-        moves.clear()
-        ggufkit.save(tmp_path / "out.gguf", tensors, shard_tensors=1)
-        assert [move for move in moves if "-" not in move] == ["+00003", "+00002", "+00001"]
-    assert moves[0] == "-00001"
-
-
-def test_set_that_cannot_be_published_leaves_nothing(tmp_path, monkeypatch):
-    replace = Path.replace
-
-    def failing(source, target):
-        if "00001-of" in target.name:
-            raise OSError(errno.EIO, "fault")
-        replace(source, target)
-
-    monkeypatch.setattr(Path, "replace", failing)
-    tensors = {f"t{n}": np.zeros(4, "f4") for n in range(3)}
-    with pytest.raises(OutputError, match="fault"):
-        ggufkit.save(tmp_path / "out.gguf", tensors, shard_tensors=1)
-    assert names(tmp_path) == []
-
-
-# Progress.
-
-
-@pytest.mark.parametrize("form", [*FORMS, {"threads": 1}], ids=str)
-def test_progress_grows_to_the_total(model, tmp_path, monkeypatch, form):
-    monkeypatch.setattr(executing, "HERE", Sizes(5000, 5000))
-    seen = []
-    paths = ggufkit.write(
-        model, tmp_path / "out.gguf", progress=lambda *numbers: seen.append(numbers), **form
-    )
-    total = sum(path.stat().st_size for path in paths)
-    done = [numbers[0] for numbers in seen]
-    assert {numbers[1] for numbers in seen} == {total}
-    assert done == sorted(done)
-    assert done[-1] == total
-    assert len(done) > 5
-
-
-def test_progress_of_nothing_ends_too(tmp_path):
-    for target in (tmp_path / "out.gguf", io.BytesIO()):
-        seen = []
-        model = Model(Metadata(), Tensors())
-        ggufkit.write(model, target, progress=lambda *numbers, seen=seen: seen.append(numbers))
-        assert seen[-1] == (32, 32)
-
-
-def test_progress_that_fails_stops_the_work(model, tmp_path):
-    def failing(_done, _total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ggufkit.write(model, tmp_path / "out.gguf", progress=failing)
-    assert names(tmp_path) == []
-
-
-# Streams.
-
-
-@pytest.mark.parametrize("form", [form for form in FORMS if "shard" not in str(form)], ids=str)
-def test_stream_gets_the_bytes_of_the_file(model, tmp_path, form):
-    ggufkit.write(model, tmp_path / "out.gguf", **form)
-    seen = []
-    stream = io.BytesIO()
-    assert ggufkit.write(model, stream, progress=lambda *n: seen.append(n), **form) == []
-    content = (tmp_path / "out.gguf").read_bytes()
-    assert stream.getvalue() == content
-    assert seen == sorted(seen)
-    assert seen[-1] == (len(content), len(content))
-
-
-def test_pipe_takes_the_file_however_slowly_it_is_read(model):
-    reading, writing_end = os.pipe()
-    parts = []
-
-    def drain():
-        while part := os.read(reading, 333):
-            parts.append(part)
-
-    reader = threading.Thread(target=drain)
-    reader.start()
-    with os.fdopen(writing_end, "wb", buffering=0) as pipe:
-        ggufkit.write(model, pipe)
-    reader.join()
-    os.close(reading)
-    assert b"".join(parts) == example()
-
-
-def test_unbuffered_stream_is_written_to_its_end(model):
-    class Reluctant(io.RawIOBase):
-        content = b""
-
-        def write(self, data):
-            taken = bytes(data[:777])
-            self.content += taken
-            return len(taken)
-
-    stream = Reluctant()
-    ggufkit.write(model, stream)
-    assert stream.content == example()
-
-
-@posix
-def test_stream_that_does_not_wait_is_refused():
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    large = Model(Metadata(), Tensors([from_array("t", np.zeros(1 << 22, "f4"))]))
-    with ours, theirs, ours.makefile("wb", buffering=0) as stream, pytest.raises(OutputError):
-        ggufkit.write(large, stream)
-
-
-@posix
-def test_reader_that_goes_away_is_a_broken_pipe(model):
-    reading, writing_end = os.pipe()
-    os.close(reading)
-    with pytest.raises(BrokenPipeError), os.fdopen(writing_end, "wb", buffering=0) as pipe:
-        ggufkit.write(model, pipe)
-
-
-def test_stream_cannot_hold_shards(model):
-    stream = io.BytesIO()
-    with pytest.raises(OutputError, match="several shards"):
-        ggufkit.write(model, stream, shard_tensors=1)
-    assert stream.getvalue() == b""
-
-
-def test_save_writes_to_a_stream_too():
-    stream = io.BytesIO()
-    ggufkit.save(stream, {"t": np.zeros(2, "f4")}, {"a": 1})
-    expected = Spelling().file([("a", ("uint32", 1))], [Info("t", (2,), 0, bytes(8))])
-    assert stream.getvalue() == expected
 
 
 # Memory.
