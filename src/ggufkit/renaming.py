@@ -76,11 +76,7 @@ def _rename(pairs: Pairs) -> None:
     spelled_anew = [pair for pair in pairs if os.path.lexists(pair[1]) and _is_same(*pair)]
     others = [pair for pair in pairs if pair not in spelled_anew]
     try:
-        with _undone_on_failure() as undo:
-            for old, new in reversed(others):  # of a shard set the first comes last, as written
-                if not os.path.lexists(new):
-                    hard_link(old, new)
-                    undo.append(new.unlink)
+        _link(others)
         for old, _ in others:
             old.unlink()
     except OSError as error:
@@ -88,6 +84,14 @@ def _rename(pairs: Pairs) -> None:
             raise
         _move(others)
     _move(spelled_anew)
+
+
+def _link(pairs: Pairs) -> None:
+    with _undone_on_failure() as undo:
+        for old, new in reversed(pairs):  # of a shard set the first comes last, as written
+            if not os.path.lexists(new):
+                hard_link(old, new)
+                undo.append(new.unlink)
 
 
 def _move(pairs: Pairs) -> None:

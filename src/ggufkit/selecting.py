@@ -58,14 +58,19 @@ def select(  # noqa: PLR0913 (each is one choice)
     for donor, text in graft:
         chosen = _grafted(chosen, donor, text)
     metadata = _kept_keys(chosen.metadata, keep_keys, drop_keys)
-    for donor, text in graft_keys:
-        keys = matching(donor.metadata, pattern(text), of_keys=True)
-        metadata = metadata.updated(donor.metadata.arranged(keys))
+    metadata = _with_keys(metadata, graft_keys)
     if vocab_only:
         metadata = _vocabulary(metadata)
     left = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
     donors = (file for donor, _ in (*graft, *graft_keys) for file in donor.inputs)
     return left.reading((*model.inputs, *donors))
+
+
+def _with_keys(metadata: Metadata, grafts: Grafts) -> Metadata:
+    for donor, text in grafts:
+        keys = matching(donor.metadata, pattern(text), of_keys=True)
+        metadata = metadata.updated(donor.metadata.arranged(keys))
+    return metadata
 
 
 def _kept(tensors: Iterable[Tensor], keep: Sequence[str], drop: Sequence[str]) -> list[Tensor]:
