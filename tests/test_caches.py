@@ -258,6 +258,22 @@ def test_commands_that_write_take_such_a_name(home):
     assert opened(home / "out.gguf") == f"sha256-{'a' * 64}"
 
 
+@pytest.mark.parametrize("pattern", ["x", "re:^x:?$"])
+def test_tensors_are_grafted_from_such_a_name(home, pattern):
+    ollama(home, "registry.ollama.ai", "library", "llama3.2", "1b")
+    graft = f"ollama:llama3.2:1b:{pattern}"
+    told = done("select", "ollama:llama3.2:1b", home / "out.gguf", "--graft", graft, "--json")
+    assert told.json()["tensors"]["grafted"] == ["x"]
+
+
+def test_model_of_another_program_is_edited_elsewhere_only(home):
+    ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
+    edit = ("edit", "ollama:llama3.2", "--set", "general.name=mine")
+    assert "Write a copy with --output" in run(*edit).err
+    done(*edit, "--output", home / "out.gguf")
+    assert opened(home / "out.gguf") == "mine"
+
+
 def test_models_of_others_are_not_renamed(home):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
     hub(home, "model-Q4_0.gguf")

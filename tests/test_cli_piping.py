@@ -216,7 +216,7 @@ def test_without_standard_input_as_a_path_it_is_kept_under_a_name(source, folder
 
 
 def test_shell_that_completes_a_line_reads_nothing():
-    words = {"COMP_WORDS": "ggufkit copy - --alig", "COMP_CWORD": "3"}
+    words = {"COMP_WORDS": "ggufkit\ncopy\n-\n--alig", "COMP_CWORD": "3"}
     environment = words | {"_GGUFKIT_COMPLETE": "bash_complete"}
     with process(env=environment, stdin=subprocess.PIPE) as command:
         assert command.stdout

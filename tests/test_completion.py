@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
+import ggufkit
 from ggufkit.cli.app import COMMANDS
 from shell import process
 
@@ -11,7 +18,8 @@ from shell import process
 def answered(shell, words, **environment):
     """What the command offers to complete the last of `words`."""
     instruction = {"_GGUFKIT_COMPLETE": f"{shell}_complete", **environment}
-    with process(env=instruction | {"COMP_WORDS": " ".join(words)}) as command:
+    between = "\n" if shell == "bash" else " "
+    with process(env=instruction | {"COMP_WORDS": between.join(words)}) as command:
         return command.communicate()[0].decode()
 
 
@@ -41,3 +49,79 @@ def test_zsh_is_told_what_a_command_does():
         "select",
         "Keep, drop, rename and graft tensors, layers and keys.",
     ]
+
+
+@pytest.fixture
+def shell_with_ggufkit(tmp_path, monkeypatch):
+    """A folder with models, in which the command stands on the path and llama.cpp has a cache."""
+    command = tmp_path / "bin" / "ggufkit"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ggufkit "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    for path in (tmp_path / "cache" / "tiny.gguf", tmp_path / "here.gguf"):
+        ggufkit.save(path, {"x": np.zeros(4, "f4")}, {"general.name": "x", "general.type": "model"})
+    return tmp_path
+
+
+def run(shell, script, folder):
+    done = subprocess.run(
+        [shell, "-c", script], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+# Bash has taken a word apart at its colons before it asks.
+LINES = {
+    ("ggufkit", "insp"): ["inspect"],
+    ("ggufkit", "inspect", "llama.cpp", ":"): ["tiny.gguf"],
+    ("ggufkit", "diff", "llama.cpp", ":", "tiny.gguf", "llama.cpp", ":", "t"): ["tiny.gguf"],
+    ("ggufkit", "inspect", "here.gguf", "--key", "general.n"): ["general.name"],
+    ("ggufkit", "edit", "llama.cpp", ":", "tiny.gguf", "--unset", "general.t"): ["general.type"],
+    ("ggufkit", "inspect", "no.gguf", "--key", "general.n"): [],
+    ("ggufkit", "quantize", "a b.gguf", "c.gguf", "Q5_K"): ["Q5_K_S", "Q5_K_M"],
+}
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
+@pytest.mark.parametrize("words", LINES, ids=" ".join)
+def test_bash_completes(shell_with_ggufkit, words):
+    listed = " ".join(f"'{word}'" for word in words)
+    script = f"""
+        eval "$(_GGUFKIT_COMPLETE=bash_source ggufkit)"
+        COMP_WORDS=({listed})
+        COMP_CWORD={len(words) - 1}
+        _ggufkit_completion ggufkit
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    offered = [line for line in run("bash", script, shell_with_ggufkit) if line]
+    assert offered == LINES[words]
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="no fish")
+def test_fish_completes(shell_with_ggufkit):
+    source = "_GGUFKIT_COMPLETE=fish_source ggufkit | source; "
+    folder = shell_with_ggufkit
+    assert run("fish", source + "complete -C 'ggufkit insp'", folder)[0].startswith("inspect")
+    asked = "complete -C 'ggufkit inspect llama.cpp:t'"
+    assert run("fish", source + asked, folder) == ["llama.cpp:tiny.gguf"]
+    assert "here.gguf" in run("fish", source + "complete -C 'ggufkit inspect he'", folder)
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")
+def test_zsh_takes_the_script(shell_with_ggufkit):
+    script = """
+        autoload -Uz compinit && compinit -D
+        eval "$(_GGUFKIT_COMPLETE=zsh_source ggufkit)"
+        print -r -- $_comps[ggufkit]
+    """
+    assert run("zsh", script, shell_with_ggufkit) == ["_ggufkit_completion"]
+
+
+def test_zsh_is_offered_cached_names_and_files(shell_with_ggufkit):
+    offered = answered("zsh", ["ggufkit", "inspect", "llama.cpp:t"], COMP_CWORD="2")
+    assert offered.splitlines()[:2] == ["plain", "llama.cpp:tiny.gguf"]
+    assert answered("zsh", ["ggufkit", "inspect", "he"], COMP_CWORD="2").startswith("file\nhe")

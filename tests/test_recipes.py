@@ -132,3 +132,9 @@ def test_negative_and_strange_facts_are_taken_for_absent():
     strange = {"general.architecture": "llama", "llama.block_count": -3, "llama.expert_count": "x"}
     facts = facts_of(ggufkit.Metadata(strange))
     assert (facts.layers, facts.experts, facts.grouped) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("name", "near"), [("Q4_KM", "Q4_K_M"), ("iq3xs", "IQ3_XS")])
+def test_mistyped_recipe_is_answered_with_the_nearest(name, near):
+    with pytest.raises(TensorTypeError, match=f"Did you mean {near}"):
+        find_recipe(name)

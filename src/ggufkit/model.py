@@ -301,7 +301,7 @@ def alignment_of(metadata: Metadata) -> int:
     number = require_uint32(metadata["general.alignment"])
     if number is None or not is_alignment(number):
         raise FormatError(
-            f"general.alignment is {metadata['general.alignment']!r}",
+            f"general.alignment is {metadata['general.alignment']}",
             remedy="It must be a uint32, a power of two from 8 on",
         )
     return number

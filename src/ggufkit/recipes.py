@@ -7,6 +7,7 @@ Source: `llama-quant.cpp` of llama.cpp, October 2026. `choosing.py` walks these 
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -333,7 +334,10 @@ def find_recipe(name: str | int) -> Recipe:
     known = FILE_TYPES.get(int(text), text) if text.isdecimal() else ALIASES.get(text, text)
     if known in RECIPES:
         return RECIPES[known]
-    raise TensorTypeError(f"there is no recipe {name!r}", remedy=f"Use one of {', '.join(RECIPES)}")
+    near = difflib.get_close_matches(text, [*RECIPES, *ALIASES], 1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    remedy = f"{hint}There are {', '.join(RECIPES)}"
+    raise TensorTypeError(f"there is no recipe {name!r}", remedy=remedy)
 
 
 def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns:

@@ -9,7 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.differences import as_json, show
-from ggufkit.cli.models import MODEL
+from ggufkit.cli.models import MODEL, complete_key
 from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.piping import require_file
 from ggufkit.cli.values import Assignments, assignments
@@ -45,7 +45,9 @@ _DONE = {
 @click.option("--set", "pairs", metavar="K=V", multiple=True, help="Set a key, or item K[INDEX].")
 @click.option("--set-type", "typed", metavar="K:T=V", multiple=True, help="Set a key, of type T.")
 @click.option("--set-json", metavar="FILE", help="Set all keys of the object in a JSON file.")
-@click.option("--unset", metavar="K", multiple=True, help="Remove a key.")
+@click.option(
+    "--unset", metavar="K", multiple=True, shell_complete=complete_key, help="Remove a key."
+)
 @click.option("--rename", metavar="A=B", multiple=True, help="Give the key A the name B.")
 @click.option("--chat-template", metavar="FILE", help="Set the chat template to a file's text.")
 @click.option("--special-token", metavar="NAME=ID|TEXT", multiple=True, help="Set bos, eos, ...")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import signal
 import sys
 from typing import Any, Final, NoReturn
@@ -14,6 +15,7 @@ from ggufkit.errors import CheckpointError, GGUFError, printable
 
 FAILED: Final = 1
 YOUNG: Final = 100_000  # objects between looks for garbage: what a header becomes is none
+COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set where a shell asks how a word may end
 SIGNALLED: Final = 128  # plus the signal's number, as shells have it
 
 
@@ -25,6 +27,10 @@ def run(command: click.Command) -> NoReturn:
     gc.set_threshold(YOUNG)
     # An exception instead of sudden death, so that staging files are removed on the way out.
     signal.signal(signal.SIGTERM, _terminate)
+    if COMPLETE in os.environ:
+        from ggufkit.cli.completing import register  # noqa: PLC0415 (only shells ask)
+
+        register()
     sys.exit(outcome(command))
 
 

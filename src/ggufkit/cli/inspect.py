@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 import ggufkit
-from ggufkit.cli.models import MODEL
+from ggufkit.cli.models import MODEL, complete_key
 from ggufkit.cli.output import dims, emit, examples, grouped, paged, shorten, size, table
 from ggufkit.dissecting import Field, dissect
 from ggufkit.errors import printable
@@ -38,7 +38,12 @@ LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 
 )
 @click.argument("file", type=MODEL)
 @click.option("--json", "as_json", is_flag=True, help="Print everything, exactly, as JSON.")
-@click.option("--key", metavar="KEY", help="Print the value of one metadata key.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    shell_complete=complete_key,
+    help="Print the value of one metadata key.",
+)
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
 def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> None:
     """Show what is in FILE: the model's facts, its metadata and its tensors.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ import ggufkit
 from ggufkit.caches import SOURCES
 from ggufkit.cli.output import note
 from ggufkit.cli.piping import incoming
+from ggufkit.errors import GGUFError
 from ggufkit.model import Model
 
 if TYPE_CHECKING:
@@ -57,6 +59,15 @@ class ModelName(_Name):
             return [files]
         known = (model.name for model in ggufkit.list(incomplete))
         return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Offer the keys of the model that the command names, nothing where it cannot be opened."""
+    keys: list[str] = []
+    file = ctx.params.get("file") or next(iter(ctx.args), "")  # as click leaves it in half a line
+    with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
+        keys += (key for key in model.metadata if key.startswith(incomplete))
+    return keys
 
 
 MODEL: Final = ModelName()
