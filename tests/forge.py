@@ -10,10 +10,10 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from forging import container, cves, foreign, metadata, sets, tensors, unusual
+from forging import container, cves, foreign, metadata, sets, tensors, twins, unusual
 from forging.case import Case
 
-ROOMS = (container, metadata, tensors, foreign, sets, unusual, cves)
+ROOMS = (container, metadata, tensors, foreign, sets, unusual, cves, twins)
 
 
 @functools.cache
