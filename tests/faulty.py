@@ -182,8 +182,9 @@ def faults_of(
 
 def run_again(arguments: list[str], work: Path, known: tuple[Files, Files]) -> str:
     """Run once more, without a fault; tell what there is then, or what went wrong."""
-    if not (work / source_of(arguments)).exists():  # it has its new name
-        return state(content(work / "out"), *known, exact=True)
+    found = state(content(work / "out"), *known, exact=True)
+    if found == "new" and arguments[0] in ("export", "name"):  # which overwrite nothing
+        return found
     _, code, said = run(arguments, work, -1, "none")
     return said if code else state(content(work / "out"), *known, exact=True)
 
