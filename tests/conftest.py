@@ -69,7 +69,7 @@ def ggml() -> ctypes.CDLL:
 @pytest.fixture(scope="session")
 def llama_cpp_loader() -> Path:
     """The source with which llama.cpp loads models."""
-    return real.llama_cpp_loader() / "src"
+    return real.llama_cpp_source() / "src"
 
 
 @pytest.fixture(scope="session")

@@ -116,14 +116,9 @@ def tokenized() -> Path:
 
 
 def llama_cpp_source() -> Path:
-    """Return the part of llama.cpp's source that converts checkpoints, as a folder of its own."""
-    wanted = ("conversion/", "convert_hf_to_gguf.py", "gguf-py/", "models/templates/")
-    return _once("llama.cpp", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
-
-
-def llama_cpp_loader() -> Path:
-    """Return the part of llama.cpp's source that loads models, as a folder of its own."""
-    return _once("llama.cpp-src", lambda target: _unpack_tree(VOCABULARIES, target, ("src/",)))
+    """Return the parts of llama.cpp's source that convert checkpoints and load models."""
+    wanted = ("conversion/", "convert_hf_to_gguf.py", "gguf-py/", "models/templates/", "src/")
+    return _once("llama.cpp-source", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
 
 
 def minilm() -> Path:
@@ -260,7 +255,6 @@ def main(names: list[str]) -> None:
         "libllama": libllama,
         "llama.cpp": llama_cpp_source,
         "minilm": minilm,
-        "llama.cpp-src": llama_cpp_loader,
     }
     for name in names or known:
         found = known[name]()
