@@ -311,7 +311,7 @@ def test_folder_that_does_not_exist_is_an_error(source):
 
 def test_recipes_are_completed_by_the_shell():
     completion = {"_GGUFKIT_COMPLETE": "bash_complete", "COMP_CWORD": "4"}
-    words = {"COMP_WORDS": "ggufkit quantize in out Q8_0,q5_k"}
+    words = {"COMP_WORDS": "ggufkit\nquantize\nin\nout\nQ8_0,q5_k"}
     with process(env=completion | words) as command:
         out, _ = command.communicate()
     expected = [f"plain,Q8_0,{name}" for name in RECIPES if name.startswith("Q5_K")]
