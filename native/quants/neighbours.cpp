@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "types/grid_codes.hpp"
@@ -33,12 +32,14 @@ Grid grid_named(GridName name) {
 
 using Levels = std::array<int8_t, 8>;
 
+constexpr size_t most_lanes = 16;
+
 int power(int base, int exponent) { return exponent == 0 ? 1 : base * power(base, exponent - 1); }
 
 class Builder {
 public:
-    Builder(const Grid &grid, int lanes)
-        : grid_(grid), lanes_(lanes), half_(power(grid.levels, grid.dimensions / 2)) {
+    explicit Builder(const Grid &grid)
+        : grid_(grid), half_(power(grid.levels, grid.dimensions / 2)) {
         const int bits = grid.levels == 3 ? 2 : 3;
         for (int i = 0; i < grid.count; ++i) {
             Levels levels{};
@@ -46,6 +47,12 @@ public:
                 levels[k] = static_cast<int8_t>(grid.codes[i] >> bits * k & ((1 << bits) - 1));
             }
             points_.push_back(levels);
+        }
+        for (const Levels &levels : points_) {
+            steps.emplace_back();
+            for (int k = 0; k < 8; ++k) {
+                steps.back()[k] = static_cast<uint8_t>(levels[k] * level_step);
+            }
         }
         upper_ = distances_from_halves(0);
         lower_ = distances_from_halves(grid.dimensions / 2);
@@ -60,11 +67,12 @@ public:
             const Cell whole = cells[count + cell] = keep(near);
             cells[cell] = grid_.rounds ? keep(without_idle(levels_of(cell), near)) : whole;
         }
+        codes.resize(codes.size() + most_lanes);
     }
 
     std::vector<Cell> cells;
     std::vector<uint32_t> codes;
-    std::vector<uint16_t> indices;
+    std::vector<std::array<uint8_t, 8>> steps;
 
 private:
     Levels levels_of(int cell) const {
@@ -140,43 +148,31 @@ private:
     }
 
     Cell keep(const std::vector<int> &near) {
-        const int count = static_cast<int>(near.size());
-        const int chunks = (count + lanes_ - 1) / lanes_;
-        const bool on_grid = distances_[near[0]] == 0;
-        const uint64_t kind = on_grid ? 0 : std::min(chunks, 3);
-        const Cell cell = {static_cast<uint64_t>(codes.size()) << 32 |
-                           static_cast<uint64_t>(chunks) << 16 | 16 * kind << 10};
-        for (int chunk = 0; chunk < chunks; ++chunk) {
-            for (int lane = 0; lane < lanes_; ++lane) {
-                const int i = lane * chunks + chunk;
-                const int point = near[i < count ? i : 0];
-                codes.push_back(code_of(points_[point]));
-                indices.push_back(static_cast<uint16_t>(point));
-            }
-        }
+        const Cell cell = {static_cast<uint32_t>(codes.size()), static_cast<uint16_t>(near.size()),
+                           distances_[near[0]] == 0};
+        for (int point : near) codes.push_back(code_of(point));
         return cell;
     }
 
-    uint32_t code_of(const Levels &levels) const {
-        const int level_bits = grid_.levels == 3 ? 2 : 3;
-        uint32_t code = 0;
+    uint32_t code_of(int point) const {
+        uint32_t code = static_cast<uint32_t>(point) << 16;
         for (int k = 0; k < grid_.dimensions; ++k) {
-            code |= ((levels[k] | static_cast<uint32_t>(k) << level_bits) & 15) << 4 * k;
+            code |= static_cast<uint32_t>(points_[point][k]) << 16 / grid_.dimensions * k;
         }
         return code;
     }
 
     Grid grid_;
-    int lanes_, half_;
+    int half_;
     std::vector<Levels> points_;
     std::vector<uint8_t> upper_, lower_, distances_;
 };
 
 struct Made {
-    Made(GridName grid, int lanes) : builder(grid_named(grid), lanes) {
+    explicit Made(GridName grid) : builder(grid_named(grid)) {
         builder.build();
         view = {builder.cells.data(), static_cast<int32_t>(builder.cells.size() / 2),
-                builder.codes.data(), builder.indices.data()};
+                builder.codes.data(), reinterpret_cast<const uint8_t (*)[8]>(builder.steps.data())};
     }
     Builder builder;
     Neighbours view;
@@ -184,11 +180,11 @@ struct Made {
 
 }  // namespace
 
-const Neighbours *ggufkit_neighbours(GridName grid, int lanes) {
+const Neighbours *ggufkit_neighbours(GridName grid) {
     static std::mutex mutex;
-    static std::map<std::pair<int, int>, std::unique_ptr<const Made>> all;
+    static std::map<GridName, std::unique_ptr<const Made>> all;
     const std::lock_guard<std::mutex> lock(mutex);
-    auto &made = all[{grid, lanes}];
-    if (!made) made = std::make_unique<const Made>(grid, lanes);
+    auto &made = all[grid];
+    if (!made) made = std::make_unique<const Made>(grid);
     return &made->view;
 }

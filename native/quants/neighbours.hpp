@@ -5,30 +5,25 @@
 
 enum GridName : int { grid_iq2_xxs, grid_iq2_xs, grid_iq2_s, grid_iq1, grid_iq3_xxs, grid_iq3_s };
 
-// The neighbours of one point: `chunks` vectors of as many entries as there are lanes. Lane by
-// lane, each from its first chunk to its last, they come in ggml's order; what fills up the last
-// lanes repeats the first neighbour.
-struct Cell {
-    uint64_t word;  // from bit 32 on the first entry, from 16 the chunks, from 10 the shift
+constexpr int level_step = 24;
 
-    uint32_t first() const { return static_cast<uint32_t>(word >> 32); }
-    int chunks() const { return static_cast<int>(word >> 16 & 0xFFFF); }
-    // Sixteen times what kind of cell it is: 0 for a point on the grid, its own and only
-    // neighbour; else the number of chunks, up to 3.
-    int shift() const { return static_cast<int>(word >> 10 & 63); }
-    bool on_grid() const { return shift() == 0; }
+// The neighbours of one point, in ggml's order. A point on the grid is its own and only one.
+struct Cell {
+    uint32_t first;  // of the codes
+    uint16_t count;
+    uint16_t on_grid;
 };
 
-// Cells are numbered by their levels, the first element's being the highest digit. Levels lie in
-// a code at bits 4 * i, and above each level stands i, of which vectors narrower than sixteen
-// lanes read less or nothing: it says which part of a table of sixteen is element i's.
+// Cells are numbered by their levels, the first element's being the highest digit. A code holds
+// the levels of a grid point in its lower half, the first element's lowest, and its index in the
+// upper.
 struct Neighbours {
     const Cell *cells;  // without neighbours that cannot be nearest to what rounds to the point
     int32_t count;      // of those; as many follow, with all of ggml's neighbours
-    const uint32_t *codes;
-    const uint16_t *points;  // indices in the grid
+    const uint32_t *codes;  // a vector may be read from any on
+    const uint8_t (*steps)[8];  // the levels of every grid point, each times level_step
 
     const Cell &whole_cell(int number) const { return cells[count + number]; }
 };
 
-extern "C" const Neighbours *ggufkit_neighbours(GridName grid, int lanes);
+extern "C" const Neighbours *ggufkit_neighbours(GridName grid);

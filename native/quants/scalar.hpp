@@ -6,6 +6,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are read as little endian");
 
 #define KERNEL_INLINE inline __attribute__((always_inline))
+#define KERNEL_APART __attribute__((noinline))  // a loop that is to have all registers
 
 namespace {
 

@@ -113,6 +113,11 @@ KERNEL_INLINE Floats pick(Floats table, Ints index) {
     return (Floats)_mm256_permutevar8x32_ps((__m256)table, (__m256i)index);
 }
 
+// The same where each four lanes have their own four entries: several times faster.
+KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) {
+    return (Floats)_mm256_permutevar_ps((__m256)table, (__m256i)index);
+}
+
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m256 pairs[8], quads[8];
     UNROLL

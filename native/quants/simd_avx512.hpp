@@ -106,12 +106,13 @@ KERNEL_INLINE Ints words_of(LaneOctets octets) {
     return (Ints)_mm512_shuffle_epi8((__m512i)octets, wide);
 }
 
-// Pairs, quads and then quarters of rows change places.
 // Entries of a table by index; only as many bits of an index count as there are lanes for.
 KERNEL_INLINE Floats pick(Floats table, Ints index) {
     return (Floats)_mm512_permutexvar_ps((__m512i)index, (__m512)table);
 }
+KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) { return pick(table, index); }
 
+// Pairs, quads and then quarters of rows change places.
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m512 pairs[16], quads[16];
     UNROLL

@@ -135,6 +135,7 @@ KERNEL_INLINE Floats pick(Floats table, Ints index) {
     return __builtin_shuffle(table, index);
 #endif
 }
+KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) { return pick(table, index); }
 
 #if GGUFKIT_LANES
 // Through memory: a forced lane count is there to be tested, not to be fast.

@@ -124,6 +124,7 @@ KERNEL_INLINE Floats pick(Floats table, Ints index) {
     const Ints place = (Ints)_mm_shuffle_epi8((__m128i)((index & 3) << 2), first) + 0x03020100;
     return (Floats)_mm_shuffle_epi8((__m128i)table, (__m128i)place);
 }
+KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) { return pick(table, index); }
 
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     const __m128 low01 = _mm_unpacklo_ps(rows[0], rows[1]);

@@ -25,37 +25,41 @@ class GridScaleSearch {
 
 public:
     GridScaleSearch(const GridPart<Shape> &part, const Neighbours &grid)
-        : search_(part, grid), grid_(grid) {}
+        : part_(part), search_(part, grid), grid_(grid) {}
 
     // Tries inverse scales around `highest_value / range`. Returns false where ggml aborts.
     bool run(float range, float scale, GridFit<Shape> &fit) {
         scale_ = scale;
-        for (int i = 0; i < Shape::groups; ++i) entries_[i] = grid_.whole_cell(0).first();
+        for (uint32_t &code : codes_) code = grid_.codes[grid_.whole_cell(0).first];
         on_grid_ = Rule::again == Again::where_off_grid ? every_group : 0;
         if (!choose(range)) return false;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
         if (tries && scale_ > 0.0f && !refine()) return false;
         fit.flipped = scale_ < 0.0f;
         fit.scale = fit.flipped ? -scale_ : scale_;
-        for (int i = 0; i < Shape::groups; ++i) fit.points[i] = grid_.points[entries_[i]];
+        for (int i = 0; i < Shape::groups; ++i) {
+            fit.points[i] = static_cast<uint16_t>(codes_[i] >> 16);
+        }
         return fit.scale >= 0.0f;
     }
 
 private:
     static constexpr uint32_t every_group = (1u << Shape::groups) - 1;
+    using Trials = GridTrials<Shape, Rule::candidates>;
 
-    bool choose(float range) {
+    KERNEL_APART bool choose(float range) {
         constexpr int count = Rule::candidates;
-        GridTrials<Shape, count> trials;
+        Trials trials;
         for (int i = 0; i < trials.used; ++i) {
             trials.inverses[i] = (highest_value + (i - count / 2) * Rule::step) / range;
             trials.scales[i] = 1.0f / trials.inverses[i];
         }
-        if (!search_.find(trials, every_group)) return false;
+        if (!search_.find(trials)) return false;
         search_.sum_up(trials);
         float best = 0.0f;
         int winner = -1;
-        for (int i = 0; i < count; ++i) {
+        for (uint32_t left = search_.contenders(trials, best); left != 0; left &= left - 1) {
+            const int i = __builtin_ctz(left);
             const float product = trials.products[i], square = trials.squares[i];
             if (square > 0.0f && product * product > best * square) {
                 scale_ = product / square;
@@ -63,38 +67,32 @@ private:
                 winner = i;
             }
         }
-        if (winner >= 0) take(trials, winner, every_group);
+        if (winner >= 0) take(trials, winner);
         return true;
     }
 
-    bool refine() {
+    void take(const Trials &trials, int winner) {
+        on_grid_ = 0;
+        for (int i = 0; i < Shape::groups; ++i) {
+            codes_[i] = trials.codes[i][winner];
+            on_grid_ |= static_cast<uint32_t>(grid_.cells[trials.cells[i][winner]].on_grid) << i;
+        }
+    }
+
+    KERNEL_APART bool refine() {
         const bool some = Rule::again == Again::where_off_grid;
         const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
-        GridTrials<Shape, 1> trial;
-        for (int i = 0; i < Shape::groups; ++i) trial.entry(i, 0) = entries_[i];
-        for (int i = 0; i < trial.used; ++i) {
-            trial.inverses[i] = 1.0f / scale_;
-            trial.scales[i] = scale_;
-        }
-        if (!search_.find(trial, wanted)) return false;
-        search_.sum_up(trial);
-        take(trial, 0, wanted);
-        if (trial.squares[0] > 0.0f) scale_ = trial.products[0] / trial.squares[0];
+        if (!search_.find_again(scale_, wanted, codes_)) return false;
+        const GridSums<Shape> sums(part_, codes_);
+        if (sums.square > 0.0f) scale_ = sums.product / sums.square;
         return true;
     }
 
-    template <int Count>
-    void take(GridTrials<Shape, Count> &trials, int which, uint32_t wanted) {
-        on_grid_ = trials.on_grid[which];
-        for (int i = 0; i < Shape::groups; ++i) {
-            if (wanted >> i & 1) entries_[i] = trials.entry(i, which);
-        }
-    }
-
+    const GridPart<Shape> &part_;
     Search search_;
     const Neighbours &grid_;
     float scale_ = 0.0f;
-    uint32_t entries_[Shape::groups];
+    uint32_t codes_[Shape::groups];
     uint32_t on_grid_ = 0;
 };
 

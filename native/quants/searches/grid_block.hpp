@@ -169,7 +169,7 @@ KERNEL_INLINE void start_at_highest(const float (&highest)[Parts], float (&range
 template <class Type>
 int64_t encode_on_grid(const float *src, uint8_t *dst, int64_t rows, int64_t width,
                        const float *weights) {
-    const Neighbours &grid = *ggufkit_neighbours(Type::grid, portable ? 1 : lanes);
+    const Neighbours &grid = *ggufkit_neighbours(Type::grid);
     const int64_t blocks_of_row = width / superblock_size;
     for (int64_t block = 0; block < rows * blocks_of_row; ++block) {
         const int64_t column = block % blocks_of_row * superblock_size;

@@ -12,6 +12,7 @@ template <int Size, int Dimensions, int Levels>
 struct GridShape {
     static constexpr int size = Size, dimensions = Dimensions, levels = Levels;
     static constexpr int groups = Size / Dimensions;
+    static constexpr int level_bits = 16 / Dimensions;  // of a code
 };
 
 // Elements that share a scale, without their signs.
@@ -22,28 +23,37 @@ struct GridPart {
     float roots[Shape::size];  // of the weights: ggml looks for the nearest point with these
 };
 
-// Scales to try, and what comes of it: entries of the neighbour lists by group, which groups were
-// on the grid, and the weighted sums of x * level and level * level.
+// Scales to try, by their inverses, and what comes of it: each group's cells and the codes of the
+// points found there, and the weighted sums of x * value and value * value. A vector may be read
+// or written from any trial on.
 template <class Shape, int Count>
 struct GridTrials {
     static constexpr int used = (Count + lanes - 1) / lanes * lanes;  // whole vectors
-    static constexpr int places = used <= 4 ? 4 : used <= 8 ? 8 : used <= 16 ? 16 : 32;
-    float inverses[places], scales[places];
-    uint32_t entries[Shape::groups * places];
-    uint8_t on_grid[places] = {};
-    float products[places], squares[places];
-
-    uint32_t &entry(int group, int trial) { return entries[group * places + trial]; }
+    static constexpr int room = used + lanes;
+    float inverses[used], scales[used];
+    int32_t cells[Shape::groups][room];
+    uint32_t codes[Shape::groups][room] = {};
+    float products[used], squares[used];
 };
 
-KERNEL_INLINE int level_in(uint32_t code, int place, int levels) {
-    return static_cast<int>(code >> 4 * place & (levels == 3 ? 3 : 7));
+template <class Shape>
+KERNEL_INLINE int level_in(uint32_t code, int place) {
+    return static_cast<int>(code >> Shape::level_bits * place & (Shape::levels == 3 ? 3 : 7));
 }
 
-// ggml's rounding to a level, whatever nearest_int makes of its argument.
-KERNEL_INLINE int rounded_level(float inverse, float x, int levels) {
-    return maximum(minimum(nearest_int(0.5f * (inverse * x - 1.0f)), levels - 1), 0);
-}
+template <class Shape>
+struct GridSums {
+    float product = 0.0f, square = 0.0f;
+
+    GridSums(const GridPart<Shape> &part, const uint32_t (&codes)[Shape::groups]) {
+        for (int i = 0; i < Shape::size; ++i) {
+            const uint32_t code = codes[i / Shape::dimensions];
+            const float value = 2 * level_in<Shape>(code, i % Shape::dimensions) + 1;
+            product += part.weights[i] * part.x[i] * value;
+            square += part.weights[i] * value * value;
+        }
+    }
+};
 
 template <class Shape>
 class ScalarGridSearch {
@@ -51,12 +61,15 @@ public:
     ScalarGridSearch(const GridPart<Shape> &part, const Neighbours &grid)
         : part_(part), grid_(grid) {}
 
-    // Finds the points of the wanted groups; false where all are too far away for a float.
+    // Finds points for all trials; false where all are too far away for a float.
     template <int Count>
-    bool find(GridTrials<Shape, Count> &trials, uint32_t wanted) const {
+    bool find(GridTrials<Shape, Count> &trials) const {
         for (int trial = 0; trial < Count; ++trial) {
             for (int group = 0; group < Shape::groups; ++group) {
-                if (wanted >> group & 1 && !find_one(trials, trial, group)) return false;
+                const int cell = cell_of(trials.inverses[trial], group);
+                trials.cells[group][trial] = cell;
+                uint32_t &code = trials.codes[group][trial];
+                if (!nearest(grid_.cells[cell], trials.scales[trial], group, code)) return false;
             }
         }
         return true;
@@ -65,47 +78,52 @@ public:
     template <int Count>
     void sum_up(GridTrials<Shape, Count> &trials) const {
         for (int trial = 0; trial < Count; ++trial) {
-            float product = 0.0f, square = 0.0f;
-            for (int i = 0; i < Shape::size; ++i) {
-                const int group = i / Shape::dimensions, place = i % Shape::dimensions;
-                const uint32_t code = grid_.codes[trials.entry(group, trial)];
-                const float value = 2 * level_in(code, place, Shape::levels) + 1;
-                product += part_.weights[i] * part_.x[i] * value;
-                square += part_.weights[i] * value * value;
-            }
-            trials.products[trial] = product;
-            trials.squares[trial] = square;
+            uint32_t codes[Shape::groups];
+            for (int i = 0; i < Shape::groups; ++i) codes[i] = trials.codes[i][trial];
+            const GridSums<Shape> sums(part_, codes);
+            trials.products[trial] = sums.product;
+            trials.squares[trial] = sums.square;
         }
+    }
+
+    // Which trials may score best.
+    template <int Count>
+    uint32_t contenders(const GridTrials<Shape, Count> &, float &) const {
+        return static_cast<uint32_t>((uint64_t{1} << Count) - 1);
+    }
+
+    // Finds the points of the wanted groups for one scale.
+    bool find_again(float scale, uint32_t wanted, uint32_t (&codes)[Shape::groups]) const {
+        for (int group = 0; group < Shape::groups; ++group) {
+            if (!(wanted >> group & 1)) continue;
+            const Cell &cell = grid_.cells[cell_of(1.0f / scale, group)];
+            if (!nearest(cell, scale, group, codes[group])) return false;
+        }
+        return true;
     }
 
 private:
-    template <int Count>
-    bool find_one(GridTrials<Shape, Count> &trials, int trial, int group) const {
-        const Cell cell = cell_of(trials.inverses[trial], group);
-        trials.on_grid[trial] |= static_cast<uint8_t>(cell.on_grid() << group);
-        uint32_t &entry = trials.entry(group, trial);
-        entry = cell.first();
-        return cell.on_grid() || nearest(cell, trials.scales[trial], group, entry);
-    }
-
-    Cell cell_of(float inverse, int group) const {
+    int cell_of(float inverse, int group) const {
         int number = 0;
         for (int i = 0; i < Shape::dimensions; ++i) {
             const float x = part_.x[group * Shape::dimensions + i];
-            number = number * Shape::levels + rounded_level(inverse, x, Shape::levels);
+            // ggml's rounding to a level, whatever nearest_int makes of its argument.
+            const int level = nearest_int(0.5f * (inverse * x - 1.0f));
+            number = number * Shape::levels + maximum(minimum(level, Shape::levels - 1), 0);
         }
-        return grid_.whole_cell(number);
+        return grid_.count + number;
     }
 
     bool nearest(const Cell &cell, float scale, int group, uint32_t &found) const {
-        const int list_lanes = portable ? 1 : lanes;
+        const uint32_t *codes = grid_.codes + cell.first;
+        found = codes[0];
+        if (cell.on_grid) return true;
         float least = largest_float;
-        for (int i = 0; i < cell.chunks() * list_lanes; ++i) {
-            const uint32_t entry = cell.first() + i % cell.chunks() * list_lanes + i / cell.chunks();
-            const float distance = distance_of(grid_.codes[entry], scale, group);
+        for (int i = 0; i < cell.count; ++i) {
+            const float distance = distance_of(codes[i], scale, group);
             if (distance < least) {
                 least = distance;
-                found = entry;
+                found = codes[i];
             }
         }
         return least < largest_float;
@@ -116,7 +134,7 @@ private:
         const float *roots = part_.roots + group * Shape::dimensions;
         float sum = 0.0f;
         for (int i = 0; i < Shape::dimensions; ++i) {
-            const float value = 2 * level_in(code, i, Shape::levels) + 1;
+            const float value = 2 * level_in<Shape>(code, i) + 1;
             const float apart = scale * value - x[i];
             sum += roots[i] * apart * apart;
         }

@@ -1,7 +1,7 @@
 // The search of IQ1 for the two borders that split sorted elements into three levels: what
 // quantize_row_iq1_s_impl and quantize_row_iq1_m_impl of ggml try exhaustively.
 #pragma once
-#include "../lane.hpp"
+#include "contest.hpp"
 #include "../types/legacy.hpp"
 
 namespace {
@@ -198,32 +198,19 @@ Split best_split(const Sums &sums, float scale) {
     return best;
 }
 
-constexpr float least_sum = 1e-25f;
-
-// A score that some borders reach, less what rounding may add to others: what stays below it
-// cannot be the best, so that hardly any borders need a closer look.
 template <int Size, class Sums>
 float reachable_score(const Sums &sums) {
-    Floats products = splat(0.0f), squares = splat(1.0f);
+    Contest contest;
     for (int first = Size / 8; first <= Size * 5 / 8; first += Size / 8) {
         for (int second = first; second + lanes <= Size + 1; second += lanes) {
             const auto here = sums.template at<Floats>(first, second);
             UNROLL
             for (int k = 0; k < Sums::choices; ++k) {
-                const Floats product = here.products[k] * here.products[k];
-                const Mask better = less(products * here.squares[k], product * squares);
-                products = select(better, product, products);
-                squares = select(better, here.squares[k], squares);
+                contest.offer(here.products[k] * here.products[k], here.squares[k]);
             }
         }
     }
-    // Sums so small that their products lose digits cannot tell what stays below.
-    const Mask exact = both(less(splat(least_sum), products), less(splat(least_sum), squares));
-    float scores[lanes], highest = 0.0f;
-    store(scores, select(exact, products / squares, splat(0.0f)));
-    for (float score : scores) highest = maximum(highest, score);
-    const bool usual = highest > least_sum && highest < 1.0f / least_sum;
-    return usual ? highest * (1.0f - 1e-5f) : -largest_float;
+    return contest.reachable(-largest_float);
 }
 
 template <int Size, class Sums>

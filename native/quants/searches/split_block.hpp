@@ -113,13 +113,13 @@ private:
             int number = 0;
             for (int j = 0; j < 8; ++j) number = number * 3 + levels[8 * group + j];
             const Cell &cell = grid_.whole_cell(number);
-            uint32_t entry = cell.first();
-            if (!cell.on_grid()) {
+            uint32_t code = grid_.codes[cell.first];
+            if (!cell.on_grid) {
                 all_on_grid = false;
                 const bool lowered = Rule::lowered(split.choice, group);
-                if (!nearest(cell, i * size + 8 * group, split.scale, lowered, entry)) return false;
+                if (!nearest(cell, i * size + 8 * group, split.scale, lowered, code)) return false;
             }
-            block_.points[i * groups + group] = grid_.points[entry];
+            block_.points[i * groups + group] = static_cast<uint16_t>(code >> 16);
         }
         if (!all_on_grid) split.scale = refined(i, split);
         block_.scales[i] = split.scale;
@@ -131,48 +131,37 @@ private:
     // iq1_find_best_neighbour2 of ggml.
     bool nearest(const Cell &cell, int at, float scale, bool lowered, uint32_t &found) const {
         const float(&values)[3] = values_of(lowered);
-        float tables[8][4] = {};
-        for (int j = 0; j < 8; ++j) {
-            for (int level = 0; level < 3; ++level) {
-                const float apart = scale * values[level] - x_[at + j];
-                tables[j][level] = block_.weights[at + j] * apart * apart;
-            }
-        }
+        Neighbour neighbour;
         if constexpr (portable) {
-            return nearest_in_turn(cell, tables, found);
+            neighbour = nearest_in_turn(cell, at, scale, values);
         } else {
-            return nearest_in_lanes(cell, tables, found);
+            neighbour = nearest_in_lanes(cell, at, scale, values);
         }
+        found = neighbour.code;
+        return neighbour.distance < largest_float;
     }
 
-    bool nearest_in_turn(const Cell &cell, const float (&tables)[8][4], uint32_t &found) const {
-        float least = largest_float;
-        for (uint32_t entry = cell.first(); entry < cell.first() + cell.chunks(); ++entry) {
+    Neighbour nearest_in_turn(const Cell &cell, int at, float scale, const float *values) const {
+        Neighbour nearest = {0, largest_float};
+        for (uint32_t i = cell.first; i < cell.first + cell.count; ++i) {
             float distance = 0.0f;
-            for (int j = 0; j < 8; ++j) distance += tables[j][grid_.codes[entry] >> 4 * j & 3];
-            if (distance < least) {
-                least = distance;
-                found = entry;
+            for (int j = 0; j < 8; ++j) {
+                const float apart = scale * values[grid_.codes[i] >> 2 * j & 3] - x_[at + j];
+                distance += block_.weights[at + j] * apart * apart;
             }
+            if (distance < nearest.distance) nearest = {grid_.codes[i], distance};
         }
-        return least < largest_float;
+        return nearest;
     }
 
-    bool nearest_in_lanes(const Cell &cell, const float (&tables)[8][4], uint32_t &found) const {
-        LevelTables<8, 4> table;
-        memcpy(&table, tables, sizeof table);
-        Floats least = splat(largest_float);
-        Ints chunk = splat(0);
-        for (int k = 0; k < cell.chunks(); ++k) {
-            const Floats now = table.sums(grid_.codes + cell.first() + k * lanes);
-            const Mask nearer = less(now, least);
-            chunk = select(nearer, splat(k), chunk);
-            least = select(nearer, now, least);
-        }
-        int lane = 0;
-        for (int i = 1; i < lanes; ++i) lane = least[i] < least[lane] ? i : lane;
-        found = cell.first() + static_cast<uint32_t>(chunk[lane] * lanes + lane);
-        return least[lane] < largest_float;
+    Neighbour nearest_in_lanes(const Cell &cell, int at, float scale, const float *values) const {
+        Floats of_level;
+        for (int i = 0; i < lanes; ++i) of_level[i] = values[minimum(i % 4, 2)];
+        const LevelTables<8, 4> tables([&](int i, Floats) {
+            const Floats apart = splat(scale) * of_level - x_[at + i];
+            return splat(block_.weights[at + i]) * apart * apart;
+        });
+        return tables.nearest(grid_.codes + cell.first, cell.count);
     }
 
     float refined(int i, const Split &split) const {

@@ -1,0 +1,98 @@
+// The nearest of a cell's neighbours, sought with a neighbour per lane.
+#pragma once
+#include "../lane.hpp"
+#include "../types/legacy.hpp"
+
+namespace {
+
+template <class Word>
+KERNEL_INLINE Ints load_ints(const Word *from) {
+    Ints ints;
+    memcpy(&ints, from, sizeof ints);
+    return ints;
+}
+
+// 0, 1, 2 and so on.
+KERNEL_INLINE Ints lane_numbers() {
+    Ints numbers;
+    UNROLL
+    for (int i = 0; i < lanes; ++i) numbers[i] = i;
+    return numbers;
+}
+
+KERNEL_INLINE float lowest_lane(Floats value) {
+    UNROLL
+    for (int step = lanes / 2; step > 2; step /= 2) {
+        value = minimum(value, pick(value, lane_numbers() ^ step));
+    }
+    value = minimum(value, pick_of_four(value, lane_numbers() ^ 2));
+    return minimum(value, pick_of_four(value, lane_numbers() ^ 1))[0];
+}
+
+struct Neighbour {
+    uint32_t code;
+    float distance;
+};
+
+// What each level of each element adds to a neighbour's distance.
+template <int Dimensions, int Spread>
+class LevelTables {
+    static constexpr int tables = Spread > lanes ? Spread / lanes : 1;  // of an element
+
+public:
+    // Asks for what the level in each lane adds, element by element.
+    template <class Term>
+    KERNEL_INLINE explicit LevelTables(Term term) {
+        UNROLL
+        for (int i = 0; i < Dimensions; ++i) {
+            UNROLL
+            for (int j = 0; j < tables; ++j) {
+                of_[i][j] = term(i, to_floats((lane_numbers() + j * lanes) & (Spread - 1)));
+            }
+        }
+    }
+
+    // The first of the nearest.
+    KERNEL_INLINE Neighbour nearest(const uint32_t *codes, int count) const {
+        Floats least = splat(largest_float);
+        Ints found = splat(0);
+        for (int first = 0; first < count; first += lanes) {
+            const Ints numbers = lane_numbers() + first;
+            const Floats now = sums(codes + first);
+            const Mask nearer = both(less(now, least), above(splat(count), numbers));
+            least = select(nearer, now, least);
+            found = select(nearer, numbers, found);
+        }
+        const float lowest = lowest_lane(least);
+        uint32_t where = lanes_in(equal(least, splat(lowest)));
+        int best = found[__builtin_ctz(where)];
+        while ((where &= where - 1) != 0) best = minimum(best, found[__builtin_ctz(where)]);
+        return {codes[best], lowest};
+    }
+
+private:
+    KERNEL_INLINE Floats sums(const uint32_t *from) const {
+        const Ints codes = load_ints(from);
+        Floats sum = look_up(codes, 0);
+        UNROLL
+        for (int i = 1; i < Dimensions; ++i) sum = sum + look_up(codes, i);
+        return sum;
+    }
+
+    // Tables repeat, so that it does not matter what stands above a level.
+    KERNEL_INLINE Floats look_up(Ints codes, int place) const {
+        const Ints index = shift_right(codes, 16 / Dimensions * place);
+        if constexpr (Spread == 4) {
+            return pick_of_four(of_[place][0], index);
+        } else if constexpr (tables == 1) {
+            return pick(of_[place][0], index);
+        } else {
+            const Floats lower = pick(of_[place][0], index), upper = pick(of_[place][1], index);
+            return select(above(index & lanes, splat(0)), upper, lower);
+        }
+    }
+
+    Floats of_[Dimensions][tables];
+};
+
+}  // namespace
