@@ -154,3 +154,12 @@ def test_sync_needs_no_folder_that_can_be_synced(tmp_path, monkeypatch):
     sync_folder(tmp_path)
     sync_folder(tmp_path / "missing")
     assert synced == [tmp_path.stat().st_ino]
+
+
+def test_too_few_open_files_are_an_error_that_says_what_to_do(monkeypatch):
+    def failing():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(store, "resource", None)  # as where a process may not have more
+    with pytest.raises(OSError, match="Too many open files: raise the limit"):
+        store.with_descriptors(failing)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ggufkit.errors import OutputError
 from ggufkit.staging import sibling
-from ggufkit.store import lock, sync_folder
+from ggufkit.store import close, lock, sync_folder
 
 SUFFIX: Final = ".ggufkit-folder"
 
@@ -25,8 +25,9 @@ def appearing(folder: Path) -> Iterator[Path]:
     _require_free(folder)
     hidden = sibling(folder, SUFFIX)
     with contextlib.ExitStack() as opened:
-        _clear(hidden, opened)
+        _take(hidden, opened)
         try:
+            _clear(hidden)
             yield hidden
             _require_free(folder)
             if folder.is_dir():
@@ -51,17 +52,27 @@ def _require_free(folder: Path) -> None:
         )
 
 
-def _clear(hidden: Path, opened: contextlib.ExitStack) -> None:
-    """Make the hidden folder and lock it; remove first what a killed process left there."""
+def _take(hidden: Path, opened: contextlib.ExitStack) -> None:
+    """Make the hidden folder and lock it."""
     hidden.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):  # Windows opens no folders
+    try:
         descriptor = os.open(hidden, os.O_RDONLY)
-        opened.callback(os.close, descriptor)
-        if lock(descriptor) is False:
-            raise OutputError(
-                f"{hidden} is being written by another process",
-                remedy="Wait for it or choose another name",
-            )
+    except PermissionError:  # Windows opens no folders
+        return
+    except BaseException:
+        with contextlib.suppress(OSError):  # another process fills it
+            hidden.rmdir()
+        raise
+    opened.callback(close, descriptor)
+    if lock(descriptor) is False:
+        raise OutputError(
+            f"{hidden} is being written by another process",
+            remedy="Wait for it or choose another name",
+        )
+
+
+def _clear(hidden: Path) -> None:
+    """Remove what a killed process left."""
     for path in hidden.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
