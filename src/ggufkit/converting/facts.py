@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.consistency import MAX_BLOCKS
 from ggufkit.converting import expressions, rope
 from ggufkit.converting.architecture import Architecture
 from ggufkit.converting.checkpoint import Checkpoint
@@ -61,7 +62,8 @@ class Facts:
             "only_false": lambda value: None if value else False,
             "only_true": lambda value: value or None,
             "pooling": self._pooling,
-            "pattern": lambda layers, period: [(i + 1) % period != 0 for i in range(layers)],
+            "each": lambda layers, value: [value for _ in _layers(layers)],
+            "pattern": lambda layers, period: [(i + 1) % period != 0 for i in _layers(layers)],
             "sliding": lambda types: [kind == "sliding_attention" for kind in types],
             "pooling_mode": _pooling_mode,
             "trained_positions": _trained_positions,
@@ -217,6 +219,13 @@ def _trained_positions(positions: int, trained: int) -> int:
     if (positions, trained) not in known:
         raise CheckpointError(f"n_positions {positions} with max_trained_positions {trained}")
     return known[positions, trained]
+
+
+def _layers(count: int) -> range:
+    """Return the numbers of layers, as many as llama.cpp can compute."""
+    if count > MAX_BLOCKS:
+        raise CheckpointError(f"there are {count:,} layers, and llama.cpp takes {MAX_BLOCKS}")
+    return range(count)
 
 
 def _pooling_mode(name: Any) -> int:  # noqa: ANN401

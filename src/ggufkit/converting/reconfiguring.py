@@ -232,6 +232,7 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
         "factor": rope.get("scaling_factor", rope.get("factor")),
         "attention_factor": rope.get("yarn_attention"),
         "mscale_all_dim": rope.get("mscale_all_dim"),
+        "mscale": rope.get("mscale_all_dim"),  # llama.cpp takes them for the same
     }
     said = {name: value for name, value in names.items() if value is not None}
     return {"rope_type": kind, **said, **rope.get("yarn", {})}
