@@ -72,21 +72,36 @@ $(ORACLE)/venv/installed: tests/oracle/requirements.txt
 		-r tests/oracle/requirements.txt
 	@touch $@
 
-test-sanitizers: $(VENV)/installed  ## run the scanner under ASan, UBSan and TSan over forged files
-	@mkdir -p build/sanitizers
+# Of the kernels, the portable ones and those of AVX2 are compiled with sanitizers.
+test-sanitizers: $(VECTORS)  ## run scanner, guard and kernels under ASan, UBSan and TSan
+	rm -rf build/sanitizers/forged
 	$(BIN)/python tests/forge.py build/sanitizers/forged
 	for kind in address,undefined thread; do \
-		$(CXX) -std=c++17 -O1 -g -fsanitize=$$kind -fno-sanitize-recover=all -pthread \
-			tests/native/check_scan.cpp native/scan.cpp native/guard.cpp \
-			-o build/sanitizers/$$kind && \
+		$(CONFIGURE) -B build/sanitizers/$$kind -DGGUFKIT_SANITIZE=$$kind && \
+		$(BIN)/cmake --build build/sanitizers/$$kind && \
 		find build/sanitizers/forged -name '*.gguf' | ASAN_OPTIONS=handle_sigbus=0 \
-			TSAN_OPTIONS=handle_sigbus=0 xargs build/sanitizers/$$kind || exit 1; \
+			TSAN_OPTIONS=handle_sigbus=0 xargs build/sanitizers/$$kind/check_scan && \
+		build/sanitizers/$$kind/check_vectors $(VECTORS) 2 || exit 1; \
 	done
 
 SECONDS := 60
+FUZZ_TOOLS := .cache/fuzz/tools
 
-fuzz: $(VENV)/installed  ## change files at random for SECONDS=60 a target, and open them
-	$(BIN)/python tests/fuzz.py $(SECONDS)
+fuzz: $(FUZZ_TOOLS)/installed  ## read changed files, guided by coverage, for SECONDS=60 a target
+	@command -v clang++ >/dev/null || { echo $(NEEDS_CLANG) >&2; exit 1; }
+	$(CONFIGURE) -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DGGUFKIT_FUZZ=ON \
+		-DGGUFKIT_SANITIZE=address,undefined || { echo $(NEEDS_CLANG) >&2; exit 1; }
+	$(BIN)/cmake --build build/fuzz || { echo $(NEEDS_CLANG) >&2; exit 1; }
+	$(BIN)/python tests/fuzz.py $(SECONDS) $(TARGETS)
+
+NEEDS_CLANG := "make fuzz needs Clang with its runtime: on Debian, apt install clang libclang-rt-dev"
+
+# In a folder of its own: atheris is for few versions of Python, and for nothing else here.
+$(FUZZ_TOOLS)/installed: $(VENV)/installed
+	$(PIP) install --upgrade --only-binary :all: --target $(FUZZ_TOOLS) 'atheris>=3,<4' || \
+		{ echo "make fuzz needs atheris, which has no wheel for this Python or system;" \
+		"try make fuzz PYTHON=python3.11" >&2; exit 1; }
+	@touch $@
 
 lint: $(VENV)/installed  ## ruff and mypy alone
 	$(BIN)/ruff check

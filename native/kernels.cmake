@@ -6,13 +6,16 @@ set(GGUFKIT_NATIVE ${CMAKE_CURRENT_LIST_DIR})
 # run the same sixteen lanes in plain vector extensions.
 option(GGUFKIT_WIDE "Build sixteen emulated lanes for testing" OFF)
 
+set(GGUFKIT_OPTIMIZE -O3 CACHE STRING "How to optimize the kernels")
+
 # One object per instruction set, from the same sources (see docs/kernels.md).
 # -ffp-contract=off is a correctness flag: contraction changes quantized bytes.
 function(ggufkit_isa target name)
   add_library(quants_${name} OBJECT ${GGUFKIT_NATIVE}/quants/isa.cpp)
   target_compile_definitions(quants_${name} PRIVATE GGUFKIT_ISA=${name})
   target_compile_options(quants_${name} PRIVATE
-    -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra -Wno-psabi ${ARGN})
+    ${GGUFKIT_OPTIMIZE} -ffp-contract=off -fno-math-errno -fno-trapping-math
+    -Wall -Wextra -Wno-psabi ${ARGN})
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:quants_${name}>)
 endfunction()
 

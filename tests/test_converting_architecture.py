@@ -7,7 +7,7 @@ import pytest
 import ggufkit
 from ggufkit.converting.architecture import architectures, find
 from ggufkit.converting.patterns import Index, compile_rules
-from ggufkit.converting.vocabularies import KINDS
+from ggufkit.converting.vocabularies.kinds import KINDS
 from ggufkit.errors import CheckpointError, FormatError
 
 ARCH = Path(ggufkit.__file__).parent / "arch"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 import ggufkit
 from ggufkit.coerce import plain
 from ggufkit.converting.checkpoint import Checkpoint
-from ggufkit.converting.vocabularies import vocabulary
 from ggufkit.converting.vocabularies.encoding import encode
 from ggufkit.converting.vocabularies.exporting import tokenizer_files
 from ggufkit.converting.vocabularies.files import TokenizerFiles
 from ggufkit.converting.vocabularies.hub import hub_tokenizer
+from ggufkit.converting.vocabularies.kinds import vocabulary
 from ggufkit.converting.vocabularies.pieces import (
     ModelType,
     Piece,

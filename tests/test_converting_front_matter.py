@@ -161,6 +161,12 @@ def test_long_lists_are_read():
     assert read(listed) == {"a": ["]"] * 20_000, "b": "c"}
 
 
+@pytest.mark.parametrize("text", ["{{a: b}: c}", "[{a}: b]", "x: {[a]: b}", "{" * 20])
+def test_collection_as_a_key_is_refused_at_once(text):
+    with pytest.raises(CheckpointError):
+        read(text)
+
+
 def test_card_without_front_matter_says_nothing():
     assert front_matter("# Title\n---\na: b\n") == {}
     assert front_matter("") == {}

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ggufkit import apart
 from ggufkit.coerce import plain
-from ggufkit.converting.vocabularies import KINDS, vocabulary
 from ggufkit.converting.vocabularies.bytelevel import BYTE_OF
 from ggufkit.converting.vocabularies.encoding import encode
 from ggufkit.converting.vocabularies.files import TokenizerFiles
 from ggufkit.converting.vocabularies.hub import hub_tokenizer
+from ggufkit.converting.vocabularies.kinds import KINDS, vocabulary
 from ggufkit.converting.vocabularies.pieces import PieceType, parse_pieces
 from ggufkit.converting.vocabularies.pre_tokenizers import PRE_TOKENIZERS, PROBE, row_cuts
 from ggufkit.converting.vocabularies.splitting import split
@@ -404,3 +405,42 @@ def test_json_of_a_tokenizer_is_not_changed(tmp_path):
     checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
     vocabulary(checkpoint, "bpe")
     assert json.dumps(checkpoint.json("tokenizer.json")) == before
+
+
+# What a stranger's rules may take.
+
+DOUBLING = {"type": "Replace", "pattern": {"String": " "}, "content": "  "}
+HOSTILE = {
+    "expression": {"pre_tokenizer": by_expression(r"(\s|\s)*Q")},
+    "replacements": {"normalizer": {"type": "Sequence", "normalizers": [DOUBLING] * 60}},
+    "growth": {"normalizer": {"type": "Sequence", "normalizers": [DOUBLING] * 12}},
+}
+
+
+@pytest.mark.parametrize("rules", HOSTILE.values(), ids=HOSTILE)
+def test_rules_that_never_end_are_not_followed(tmp_path, monkeypatch, rules):
+    monkeypatch.setattr(apart, "MAX_WAIT", 2)
+    heard = []
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe() | rules)
+    vocabulary(checkpoint, "bpe", say=heard.append)
+    assert any("fingerprint is unknown" in line for line in heard)
+
+
+def test_templates_that_repeat_the_text_without_end_are_not_followed(tmp_path):
+    twice = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 2}
+    checkpoint = folder_with(
+        tmp_path,
+        tokenizer__json=bpe()
+        | {"post_processor": {"type": "Sequence", "processors": [twice] * 60}},
+    )
+    heard = []
+    vocabulary(checkpoint, "bpe", say=heard.append)
+    assert any("more than a frame" in line for line in heard)
+
+
+def test_rules_of_another_form_than_any_are_an_error(tmp_path):
+    checkpoint = folder_with(
+        tmp_path, tokenizer__json=bpe(pre={"type": "Sequence", "pretokenizers": [7]})
+    )
+    with pytest.raises(CheckpointError, match="contradict their format"):
+        vocabulary(checkpoint, "bpe")

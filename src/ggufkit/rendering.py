@@ -1,20 +1,15 @@
 """Render a chat template on sample conversations: the child process of `templates`.
 
-A job is JSON on stdin, the faults found are JSON on stdout. The limits are set before the template
-is looked at. Nothing but the standard library and jinja2 is imported.
+Nothing but the standard library and jinja2 is imported.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-MAX_SECONDS: Final = 5  # of processor time
-MAX_BYTES: Final = 1 << 30  # of memory
 MAX_CHARACTERS: Final = 1 << 20  # of output for one conversation
 SHOWN_CHARACTERS: Final = 200  # of a reason
 QUESTION: Final = "What is the capital of Portugal?"
@@ -59,29 +54,17 @@ class OutputLimitError(Exception):
     """The template writes without end."""
 
 
-def main() -> None:
-    """Read a job from stdin and write the faults to stdout."""
-    job = json.load(sys.stdin)
-    _limit()
-    json.dump(list(faults(job)), sys.stdout)
-
-
-def _limit() -> None:
-    """Let the system stop this process where it uses too much."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # noqa: PLC0415 (not on Windows, where the parent's clock must do)
-
-        resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+def answer(job: dict[str, Any]) -> list[Fault]:
+    """Return what is wrong with the template of a job."""
+    return list(faults(job))
 
 
 def faults(job: dict[str, Any]) -> Iterator[Fault]:
-    """Yield what is wrong with the template of a job."""
+    """Yield each fault by itself."""
     from jinja2 import TemplateSyntaxError  # noqa: PLC0415 (an extra)
 
     try:
-        template = _environment().from_string(job["template"])
+        template = environment().from_string(job["template"])
     except (TemplateSyntaxError, RecursionError) as error:
         yield {"rule": "template-syntax", "reason": _reason(error)}
         return
@@ -162,7 +145,7 @@ def _now(form: str) -> str:
     return dt.datetime.now(tz=dt.timezone.utc).strftime(form)
 
 
-def _environment() -> Any:  # noqa: ANN401
+def environment() -> Any:  # noqa: ANN401
     """Return the environment that transformers and llama.cpp give to chat templates, sandboxed."""
     from jinja2 import nodes  # noqa: PLC0415
     from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415

@@ -7,18 +7,15 @@ runs it in jinja2's sandbox, with limits on time, memory and output.
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from ggufkit.apart import StoppedError, answer_of
 from ggufkit.consistency import TOKENS, Broken, Seen, at_key
 from ggufkit.values import Strings
 
 TEMPLATE: Final = "tokenizer.chat_template"
-SECONDS: Final = 20  # for one template: real ones take milliseconds
 MAX_TEMPLATES: Final = 8  # that are rendered: real files have three at most
 MAX_CHARACTERS: Final = 1 << 20  # of one template: real ones have thousands
 # What reaches from a template into Python, in the ways of published attacks.
@@ -35,10 +32,6 @@ _CODE: Final = re.compile(
 )
 _OPEN: Final = re.compile(r"\{[{%]")
 _CLOSE: Final = {"{{": "}}", "{%": "%}"}
-_CHILD: Final = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ggufkit.rendering import main; main()"
-)
 
 
 def template_faults(seen: Seen) -> Iterator[Broken]:
@@ -90,7 +83,11 @@ def _about_rendering(seen: Seen, key: str, text: str) -> Iterator[Broken]:
         "bos_token": _token(seen, "bos"),
         "eos_token": _token(seen, "eos"),
     }
-    for fault in _rendered(job):
+    try:
+        faults = answer_of("ggufkit.rendering", job)
+    except StoppedError as error:
+        faults = [{"rule": "template-limit", "reason": str(error)}]
+    for fault in faults:
         yield at_key(fault.pop("rule"), key, **fault)
 
 
@@ -100,23 +97,3 @@ def _token(seen: Seen, name: str) -> str:
     tokens = seen.metadata.get(TOKENS)
     is_there = number is not None and isinstance(tokens, Strings) and 0 <= number < len(tokens)
     return tokens[number] if is_there and isinstance(tokens, Strings) and number is not None else ""
-
-
-def _rendered(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the child says, or what became of it."""
-    paths = json.dumps([each for each in sys.path if each])
-    command = [sys.executable, "-I", "-c", _CHILD, paths]
-    sent = json.dumps(job).encode()
-    try:
-        done = subprocess.run(  # noqa: S603 (the template is data on stdin)
-            command, input=sent, capture_output=True, timeout=SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return [{"rule": "template-limit", "reason": f"it takes more than {SECONDS} seconds"}]
-    except OSError as error:
-        return [{"rule": "template-limit", "reason": f"no process could be begun: {error}"}]
-    if done.returncode:
-        reason = "it used more time or memory than a template needs"
-        return [{"rule": "template-limit", "reason": reason}]
-    faults: list[dict[str, Any]] = json.loads(done.stdout)
-    return faults

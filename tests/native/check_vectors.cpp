@@ -1,12 +1,16 @@
 // Holds every instruction set that this build can run to a file of write_vectors.py:
-//     check_vectors FILE
+//     check_vectors FILE [THREADS]
+// in so many threads at once, each with all of it.
 // For machines without Python: a cross-compiled build in an emulator, or another compiler's.
+#include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../../native/quants/dispatch.hpp"
@@ -137,17 +141,28 @@ int check(const char *path) {
     return failed || !cases ? 1 : 0;
 }
 
-}  // namespace
-
-int main(int count, char **arguments) {
-    if (count != 2) {
-        fprintf(stderr, "usage: check_vectors FILE\n");
-        return 2;
-    }
+int check_or_say(const char *path) {
     try {
-        return check(arguments[1]);
+        return check(path);
     } catch (const std::exception &error) {
         fprintf(stderr, "check_vectors: %s\n", error.what());
         return 1;
     }
+}
+
+}  // namespace
+
+int main(int count, char **arguments) {
+    if (count < 2) {
+        fprintf(stderr, "usage: check_vectors FILE [THREADS]\n");
+        return 2;
+    }
+    std::atomic<int> failed{0};
+    std::vector<std::thread> others;
+    for (int i = 1; i < (count > 2 ? atoi(arguments[2]) : 1); ++i) {
+        others.emplace_back([&] { failed += check_or_say(arguments[1]); });
+    }
+    failed += check_or_say(arguments[1]);
+    for (std::thread &other : others) other.join();
+    return failed ? 1 : 0;
 }

@@ -14,11 +14,11 @@ import ggufkit
 import real
 from ggufkit.coerce import plain
 from ggufkit.converting.checkpoint import Checkpoint
-from ggufkit.converting.vocabularies import vocabulary
 from ggufkit.converting.vocabularies.encoding import encode
 from ggufkit.converting.vocabularies.exporting import tokenizer_files
 from ggufkit.converting.vocabularies.files import TokenizerFiles
 from ggufkit.converting.vocabularies.hub import hub_tokenizer
+from ggufkit.converting.vocabularies.kinds import vocabulary
 from ggufkit.model import Tensors
 from ggufkit.values import type_name
 

@@ -13,7 +13,7 @@ public:
     KERNEL_INLINE IntOf<Lane> of(Lane x) {
         const Lane scaled = x * inverse_;
         if constexpr (is_scalar<Lane>) {
-            return static_cast<int32_t>(long_of(scaled) + 1);
+            return static_cast<int32_t>((long_of(scaled) + 1) & 255);
         } else {
             regular_ = both(regular_, less(absolute(scaled), all<Lane>(1.5f)));
             return round_half_away(scaled) + 1;
@@ -24,7 +24,7 @@ public:
     KERNEL_INLINE MaskOf<Lane> strange() const { return opposite(regular_); }
 
 private:
-    // lroundf: 64 bits, of which all but the lowest are dropped later.
+    // lroundf: 64 bits, of which ggml keeps the lowest byte.
     static int64_t long_of(float value) {
         if (absolute(value) < 0x1p23f) return round_half_away(value);
         const bool fits = absolute(value) < 0x1p63f;

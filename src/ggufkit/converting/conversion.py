@@ -17,7 +17,7 @@ from ggufkit.converting.facts import Facts
 from ggufkit.converting.generating import generate
 from ggufkit.converting.placing import Placement, place
 from ggufkit.converting.storing import AUTO, OUTTYPES, automatic, stored
-from ggufkit.converting.vocabularies import vocabulary
+from ggufkit.converting.vocabularies.kinds import vocabulary
 from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.file_types import NUMBER_OF
 from ggufkit.metadata import Metadata

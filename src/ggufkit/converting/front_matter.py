@@ -303,7 +303,7 @@ class _Flow:
         while not self.ends("]"):
             node = self.node(depth + 1)
             if self.takes(":"):
-                node = {str(node): self.node(depth + 1)}
+                node = {self.key(node): self.node(depth + 1)}
             items.append(node)
             self.separator("]")
         return items
@@ -312,10 +312,16 @@ class _Flow:
         found: dict[str, Node] = {}
         self.at += 1
         while not self.ends("}"):
-            key = self.node(depth + 1)
-            found[str(key)] = self.node(depth + 1) if self.takes(":") else None
+            key = self.key(self.node(depth + 1))
+            found[key] = self.node(depth + 1) if self.takes(":") else None
             self.separator("}")
         return found
+
+    def key(self, node: Node) -> str:
+        """Return a scalar as a key; collections nested as keys would be spelled without end."""
+        if isinstance(node, list | dict):
+            raise self.reader.error("a list or mapping stands where a key must be a text")
+        return str(node)
 
     def takes(self, char: str) -> bool:
         self.skip()

@@ -1,5 +1,4 @@
-"""Vocabularies: the tokenizer of a checkpoint as the `tokenizer.*` keys of a GGUF file."""
+"""Vocabularies: the tokenizer of a checkpoint as the `tokenizer.*` keys of a GGUF file.
 
-from ggufkit.converting.vocabularies.kinds import KINDS, vocabulary
-
-__all__ = ["KINDS", "vocabulary"]
+Nothing is imported here: `preparing` runs in a process of its own, which begins with this package.
+"""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final
 
-from ggufkit.converting.vocabularies.hub import AddedToken, HubTokenizer
+from ggufkit.converting.vocabularies.hub import HubTokenizer
 from ggufkit.converting.vocabularies.patterns import UntranslatableError
-from ggufkit.converting.vocabularies.splitting import Rule, normalized, split
+from ggufkit.converting.vocabularies.preparing import words
+from ggufkit.converting.vocabularies.splitting import Rule
 
 _MAX_WORD: Final = 100  # WordPiece gives up on longer words
-Piece = tuple[str, bool]  # a text, and whether it is an added token
+_MOST_AROUND: Final = 64  # ids that a template puts around a text
 
 
 def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
@@ -21,62 +23,10 @@ def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
     """
     ids: list[int] = []
     model = _model(tokenizer)
-    for i, (piece, is_added) in enumerate(_pieces(tokenizer, text)):
-        if is_added:
-            ids.append(tokenizer.numbers[piece])
-            continue
-        for word in split(piece, tokenizer.rules.get("pre_tokenizer"), is_first=i == 0):
-            ids += model.encode(word)
+    rules, added = tokenizer.rules, [asdict(token) for token in tokenizer.added.values()]
+    for word, is_added in words(text, rules.get("pre_tokenizer"), rules.get("normalizer"), added):
+        ids += [tokenizer.numbers[word]] if is_added else model.encode(word)
     return _around(tokenizer, ids)
-
-
-# Added tokens are found first, in the text as it is and then in the normalized one.
-
-
-def _pieces(tokenizer: HubTokenizer, text: str) -> Iterator[Piece]:
-    rule = tokenizer.rules.get("normalizer")
-    raw = {t.content: t for t in tokenizer.added.values() if not t.normalized}
-    other = {normalized(t.content, rule): t for t in tokenizer.added.values() if t.normalized}
-    for found in _found(text, raw):
-        if found[1]:
-            yield found
-        else:
-            yield from _found(normalized(found[0], rule), other)
-
-
-def _found(text: str, tokens: Mapping[str, AddedToken]) -> Iterator[Piece]:
-    """Yield the longest of `tokens` wherever one begins, and the texts between."""
-    by_first: dict[str, list[str]] = {}
-    for key in sorted(tokens, key=len, reverse=True):
-        by_first.setdefault(key[:1], []).append(key)
-    start = at = 0
-    while at < len(text):
-        candidates = by_first.get(text[at], ())
-        content = next((c for c in candidates if text.startswith(c, at)), None)
-        end = at + len(content or "")
-        if content is None or not _stands(text, at, end, tokens[content]):
-            at += 1
-            continue
-        token = tokens[content]
-        before: str = text[start:at]
-        before = before.rstrip() if token.lstrip else before
-        if before:
-            yield before, False
-        yield token.content, True
-        start = at = end + (_spaces(text, end) if token.rstrip else 0)
-    if start < len(text):
-        yield text[start:], False
-
-
-def _stands(text: str, start: int, end: int, token: AddedToken) -> bool:
-    if not token.single_word:
-        return True
-    around = text[start - 1 : start] + text[end : end + 1]
-    return not any(char.isalnum() or char == "_" for char in around)
-
-
-def _spaces(text: str, at: int) -> int:
-    return len(text[at:]) - len(text[at:].lstrip())
 
 
 # Models.
@@ -173,6 +123,7 @@ def _pairs(merges: Sequence[Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
+    most = len(ids) + _MOST_AROUND
     processor = tokenizer.rules.get("post_processor") or {}
     for part in processor.get("processors", [processor]):
         kind = part.get("type")
@@ -184,6 +135,8 @@ def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
                 for piece in part["single"]
                 for number in _filled(tokenizer, part, piece, ids)
             ]
+        if len(ids) > most:  # templates that repeat the text, one after the other
+            raise UntranslatableError("a post-processor that makes more than a frame")
     return ids
 
 

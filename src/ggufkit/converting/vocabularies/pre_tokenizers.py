@@ -19,7 +19,8 @@ from ggufkit.converting.vocabularies.files import TokenizerFiles
 from ggufkit.converting.vocabularies.hub import HubTokenizer
 from ggufkit.converting.vocabularies.patterns import UntranslatableError, compiled
 from ggufkit.converting.vocabularies.pre_names import PRE_NAMES
-from ggufkit.converting.vocabularies.splitting import spans, split
+from ggufkit.converting.vocabularies.preparing import words
+from ggufkit.converting.vocabularies.splitting import spans
 from ggufkit.errors import brief
 
 DEFAULT: Final = "default"
@@ -273,10 +274,10 @@ def is_byte_level(rules: Mapping[str, Any]) -> bool:
 
 def tokenizer_cuts(rule: Mapping[str, Any], text: str) -> frozenset[int]:
     """Return the bytes of `text` before which a pre-tokenizer cuts it."""
-    words = split(text, _without_prefix(rule))
-    if all(char in BYTE_OF for word in words for char in word):
-        return _cuts(len(word) for word in words)
-    return _cuts(len(word.replace("\u2581", " ").encode()) for word in words)
+    found = [word for word, _ in words(text, _without_prefix(rule))]
+    if all(char in BYTE_OF for word in found for char in word):
+        return _cuts(len(word) for word in found)
+    return _cuts(len(word.replace("\u2581", " ").encode()) for word in found)
 
 
 def row_cuts(row: PreTokenizer, text: str) -> frozenset[int]:

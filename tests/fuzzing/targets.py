@@ -1,0 +1,175 @@
+"""What is fuzzed: one function per kind of input, which may end in nothing but a typed error.
+
+Each takes the bytes of a file and a folder that it may write to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import numpy as np
+
+import ggufkit
+from ggufkit import apart, quants, rendering
+from ggufkit.converting.checkpoint import Checkpoint
+from ggufkit.converting.front_matter import front_matter
+from ggufkit.converting.pytorch import read_pytorch
+from ggufkit.converting.vocabularies.kinds import KINDS, vocabulary
+from ggufkit.converting.vocabularies.pieces import parse_pieces
+from ggufkit.legacy import convert_legacy
+from ggufkit.mapping import MappedFile
+from ggufkit.model import Tensors
+from ggufkit.naming import parse_model_id, parse_name
+from ggufkit.notation import CANONICAL
+from ggufkit.safetensors import open_safetensors
+from ggufkit.types import TENSOR_TYPES
+
+MOST_BYTES: Final = 1 << 16  # of a tensor that is decoded
+TEMPLATE_SECONDS: Final = 2  # for rendering, of processor time
+Target = Callable[[bytes, Path], object]
+
+
+def read_model(data: bytes, folder: Path) -> None:
+    """Open, check, decode and write again."""
+    path = _written(data, folder)
+    list(ggufkit.check(path))
+    with ggufkit.open(path) as model:
+        for key in model.metadata:
+            repr(model.metadata[key])
+        model.metadata.encode(CANONICAL)
+        for tensor in model.tensors.values():
+            if tensor.nbytes < MOST_BYTES and not tensor.type.is_opaque:
+                tensor.numpy()
+
+
+def read_imatrix(data: bytes, folder: Path) -> None:
+    """Read an importance matrix of either form."""
+    ggufkit.Imatrix.open(_written(data, folder))
+
+
+def read_safetensors(data: bytes, folder: Path) -> None:
+    """Read a file of a checkpoint, and its tensors."""
+    file, tensors = open_safetensors(_written(data, folder))
+    with contextlib.closing(file):
+        for tensor in tensors:
+            tensor.source.read(0, tensor.rows)
+
+
+def read_pytorch_file(data: bytes, folder: Path) -> None:
+    """Read PyTorch's file of a checkpoint, and its tensors."""
+    with contextlib.closing(MappedFile(_written(data, folder))) as file:
+        for tensor in read_pytorch(file)[0]:
+            tensor.source.read(0, tensor.rows)
+
+
+def read_legacy(data: bytes, folder: Path) -> None:
+    """Read a file from before GGUF."""
+    convert_legacy(_written(data, folder)).close()
+
+
+def decode_blocks(data: bytes, _: Path) -> None:
+    """Decode the bytes as the type that the first one names, whole or not."""
+    kinds = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+    kind = kinds[data[0] % len(kinds)] if data else kinds[0]
+    packed = np.frombuffer(data[1:], np.uint8)
+    blocks = len(packed) // kind.block_bytes
+    quants.dequantize(packed[: blocks * kind.block_bytes].reshape(1, -1), kind, threads=1)
+    if len(packed) % kind.block_bytes:
+        _refused(lambda: quants.dequantize(packed.reshape(1, -1), kind, threads=1))
+
+
+def parse_names(data: bytes, _: Path) -> None:
+    """Take the bytes for a file's name, and for a model's."""
+    text = data.decode("utf-8", "surrogateescape")
+    parse_name(text)
+    parse_model_id(text)
+
+
+def read_pieces(data: bytes, _: Path) -> None:
+    """Take the bytes for SentencePiece's protobuf."""
+    parse_pieces(data, "tokenizer.model")
+
+
+def read_tokenizer(data: bytes, folder: Path) -> None:
+    """Take the first byte for a kind of vocabulary, the rest for a tokenizer.json."""
+    kinds = sorted(KINDS)
+    kind = kinds[data[0] % len(kinds)] if data else kinds[0]
+    (folder / "tokenizer.json").write_bytes(data[1:])
+    vocabulary(Checkpoint(folder, {"vocab_size": 300}, Tensors([])), kind)
+
+
+def read_card(data: bytes, _: Path) -> None:
+    """Take the bytes for the YAML of a model card."""
+    front_matter(data.decode("utf-8", "replace"))
+
+
+def render_template(data: bytes, _: Path) -> None:
+    """Compile a chat template here, and render it in a process with limits, as `check` does."""
+    text = data.decode("utf-8", "replace")
+    try:
+        rendering.environment().from_string(text)
+    except (jinja2.TemplateError, RecursionError):
+        return
+    job = {"template": text, "is_special": False, "bos_token": "<s>", "eos_token": "</s>"}
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _render(job, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as said:
+        told = said.read(2 * rendering.MAX_CHARACTERS)
+    _, status, used = os.wait4(child, 0)
+    assert len(told) <= rendering.MAX_CHARACTERS, "the child says too much"
+    assert used.ru_utime + used.ru_stime < TEMPLATE_SECONDS + 1, "the child takes too long"
+    assert status or isinstance(json.loads(told), list), "the child says something else"
+
+
+def _render(job: dict[str, Any], writing: int) -> None:
+    """Be the child that `templates` would begin, and end; where it is stopped, say nothing."""
+    try:
+        apart.limit(TEMPLATE_SECONDS)
+        os.write(writing, json.dumps([*rendering.faults(job)]).encode())
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _refused(attempt: Callable[[], object]) -> None:
+    try:
+        attempt()
+    except ggufkit.GGUFError:
+        return
+    raise AssertionError("what is not whole was decoded")
+
+
+def _written(data: bytes, folder: Path) -> Path:
+    path = folder / "input.gguf"
+    path.write_bytes(data)
+    return path
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "model": read_model,
+    "imatrix": read_imatrix,
+    "safetensors": read_safetensors,
+    "pytorch": read_pytorch_file,
+    "legacy": read_legacy,
+    "blocks": decode_blocks,
+    "names": parse_names,
+    "pieces": read_pieces,
+    "tokenizer": read_tokenizer,
+    "card": read_card,
+    "template": render_template,
+}
+
+
+def attempt(name: str, data: bytes, folder: Path) -> None:
+    """Run a target on some bytes; what is no typed error is raised."""
+    with contextlib.suppress(ggufkit.GGUFError):
+        TARGETS[name](data, folder)
