@@ -167,6 +167,19 @@ def test_missing_layer_is_told(convert):
     assert any("first of them layer 0" in each for each in problems(convert, held))
 
 
+@pytest.mark.parametrize("part", ["mlp.up_proj", "self_attn.o_proj", "post_attention_layernorm"])
+def test_tensor_that_llama_cpp_would_miss_is_told(convert, part):
+    held = {name: a for name, a in whole().items() if f"layers.1.{part}" not in name}
+    (told,) = problems(convert, held)
+    assert "'blk.1." in told
+    assert "is missing" in told
+
+
+def test_all_tensors_that_llama_cpp_would_miss_are_told_at_once(convert):
+    held = {name: a for name, a in whole().items() if ".mlp." not in name}
+    assert len(problems(convert, held)) == 6
+
+
 def test_layer_beyond_the_count_is_told(convert):
     assert any("layer 2" in each for each in problems(convert, whole() | layer(2)))
 
@@ -177,7 +190,7 @@ def test_layer_beyond_the_count_is_told(convert):
      {"hidden_size": None}, {"rms_norm_eps": "small"}, {"num_hidden_layers": 1.5},
      {"rope_scaling": {"type": "warp"}}, {"rope_scaling": {"type": "yarn", "factor": 2}},
      {"rope_scaling": [1]}, {"max_position_embeddings": -1}, {"vocab_size": 10**30},
-     {"num_key_value_heads": [1, 2]}, {"head_dim": 5}],
+     {"num_key_value_heads": [1, 2]}, {"head_dim": 5}, {"num_hidden_layers": "two"}],
 )  # fmt: skip
 def test_configuration_that_cannot_be_is_told_and_never_a_traceback(convert, config):
     assert problems(convert, whole(), config)

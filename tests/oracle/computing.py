@@ -21,7 +21,6 @@ import torch
 import transformers
 
 LENGTH = 160  # tokens of the prompt: more than the sliding windows and short contexts of the cases
-UNFIT = {"mistral-defaults"}  # its heads cannot be divided among the keys that it has by default
 STARTS = 4  # ids below are special tokens
 TEXTS = [
     *tiny.TEXT,
@@ -65,7 +64,7 @@ def main(folder: str, out: str, *names: str) -> None:
     transformers.logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     Path(out).mkdir(parents=True, exist_ok=True)
-    for name in names or sorted(tiny.CASES.keys() - UNFIT):
+    for name in names or sorted(tiny.CASES):
         target = Path(out) / f"{name}.npz"
         if not target.exists():
             place = Path(folder) / name

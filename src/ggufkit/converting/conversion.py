@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.coerce import typed
+from ggufkit.consistency import Seen, inconsistencies
 from ggufkit.converting.architecture import Entries, find
 from ggufkit.converting.checkpoint import Checkpoint, open_checkpoint
 from ggufkit.converting.decoding import decoded
@@ -20,6 +21,7 @@ from ggufkit.converting.storing import AUTO, OUTTYPES, automatic, stored
 from ggufkit.converting.vocabularies.kinds import vocabulary
 from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.file_types import NUMBER_OF
+from ggufkit.findings import finding
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.stamping import QUANTIZATION_VERSION
@@ -29,6 +31,8 @@ from ggufkit.values import Value
 
 Say = Callable[[str], None]
 SHOWN: Final = 3  # names in a note
+# Rules of `check` that no sound checkpoint breaks: llama.cpp would not load what came of it.
+REFUSED: Final = {"tensor-required", "tensor-shape", "key-type", "head-count", "expert-count"}
 
 
 def convert(  # noqa: PLR0913 (each is one thing a user may say)
@@ -103,7 +107,10 @@ def _converted(  # noqa: PLR0913 (handed on as they came)
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
     }
-    return Model(Metadata(metadata), Tensors(kept)).reading(checkpoint.files)
+    model = Model(Metadata(metadata), Tensors(kept))
+    if problems := list(_about_loading(model)):
+        raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
+    return model.reading(checkpoint.files)
 
 
 def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
@@ -197,6 +204,13 @@ def _about_shapes(facts: Facts, tensors: Sequence[Tensor]) -> Iterator[str]:
                 f"{tensor.name} has the shape {list(tensor.shape)}, "
                 f"and config.json says {wanted} ({text})"
             )
+
+
+def _about_loading(model: Model) -> Iterator[str]:
+    """Check that llama.cpp would load the model, as far as it is known what it demands."""
+    for broken in inconsistencies(Seen.of(model)):
+        if broken.rule in REFUSED:
+            yield finding(broken.rule, 0, **broken.details).message
 
 
 def _without_layer(name: str) -> str:
