@@ -16,11 +16,11 @@ from ggufkit.packing import Floats, codecs, requiring_weights
 from ggufkit.types import TENSOR_TYPES, TensorType
 
 WIDTH: Final = 4096  # columns: those of a usual matrix, in whole blocks of every type
-ELEMENTS: Final = 1 << 24  # 64 MiB of floats, beyond the caches of most machines
+ELEMENTS: Final = 1 << 25  # 128 MiB of floats, beyond the caches of most machines
 SAMPLE: Final = pieces.TASK // WIDTH  # rows that make a piece for one thread
 TASKS: Final = 2  # pieces for each thread, so that all have work to the end
-PATIENCE: Final = 0.05  # seconds for one repeat: slow types get fewer rows
-REPEATS: Final = 3  # of which the median counts
+PATIENCE: Final = 0.1  # seconds for one repeat: slow types get fewer rows
+REPEATS: Final = 5  # of which the median counts
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def bench(
 
     `threads` is how many work together, by default one for each usable core. With `weighted`,
     importance weights steer the encoding; types that require them always have them. A rate is the
-    median of three repeats, each of about `patience` seconds, on rows beyond the caches.
+    median of five repeats, each of about `patience` seconds, on rows beyond the caches.
 
     Raises TensorTypeError for a type that has no codec, ValueTypeError for less than one thread.
     """

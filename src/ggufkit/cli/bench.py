@@ -55,7 +55,7 @@ def command(
     """Measure how fast this machine encodes and decodes each tensor type.
 
     Rates are millions of elements per second, on one core and with all threads, of rows that lie
-    beyond the caches; each is the median of three repeats, and a line takes half a second or so.
+    beyond the caches; each is the median of five repeats, and a line takes a second or two.
     """
     rates = ggufkit.bench(types, threads=threads, weighted=weighted)
     if as_json:
