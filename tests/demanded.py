@@ -38,10 +38,10 @@ class Source:
 
     def __init__(self, folder: Path) -> None:
         """Read the tables of names, and which class loads which architecture."""
-        names = _text(folder / "llama-arch.cpp")
+        names = source_text(folder / "llama-arch.cpp")
         self.keys = dict(re.findall(r'\{ (LLM_KV_\w+),\s*"([^"]+)"', names))
         architectures = dict(re.findall(r'\{ (LLM_ARCH_\w+),\s*"([^"]+)"', names))
-        model = _text(folder / "llama-model.cpp")
+        model = source_text(folder / "llama-model.cpp")
         self.common = re.search(r"::load_hparams\(.*?\n\}", model, re.DOTALL)[0]
         self.classes: dict[str, str] = {}
         waiting: list[str] = []
@@ -52,10 +52,10 @@ class Source:
             for each in waiting:
                 self.classes.setdefault(architectures[each], found[2])
             waiting = []
-        self.bases = dict(_OWNER.findall(_text(folder / "models" / "models.h")))
+        self.bases = dict(_OWNER.findall(source_text(folder / "models" / "models.h")))
         files = sorted((folder / "models").glob("*.cpp"))
-        self.loaders = dict(_LOADER.findall("".join(map(_text, files))))
-        members = _MEMBER.findall(_text(folder / "llama-hparams.h"))
+        self.loaders = dict(_LOADER.findall("".join(map(source_text, files))))
+        members = _MEMBER.findall(source_text(folder / "llama-hparams.h"))
         self.members = {
             re.split(r"[ =\[]", name.strip())[0]: kind
             for kind, listed in members
@@ -78,10 +78,10 @@ class Source:
         depth = 0 if body.startswith("::") else 1
         for line in body.splitlines():
             for how, key, rest in _CALL.findall(line):
-                arguments = _arguments(rest)
-                kind = self._type(arguments[0], body)
+                given = arguments(rest)
+                kind = self._type(given[0], body)
                 name = self.keys[key].removeprefix("%s.")
-                is_required = arguments[-1] not in _ABSENT
+                is_required = given[-1] not in _ABSENT
                 yield Read(name, kind, is_required, how, depth)
             depth += line.count("{") - line.count("}")
 
@@ -93,13 +93,13 @@ class Source:
         return TYPES[local[1]] if local else ""
 
 
-def _text(path: Path) -> str:
+def source_text(path: Path) -> str:
     """Return a file without its comments."""
     text = path.read_text(encoding="utf-8")
     return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
 
 
-def _arguments(text: str) -> list[str]:
+def arguments(text: str) -> list[str]:
     """Return what stands between commas up to the bracket that closes the call."""
     depth, found = 0, [""]
     for char in text:

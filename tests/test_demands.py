@@ -17,6 +17,7 @@ else:
 
 import ggufkit
 from demanded import Source, typed
+from demanded_tensors import WORDS, TensorSource
 from ggufkit import typed as typed_value
 from ggufkit.demands import demands
 from small_llama import keys, tensors
@@ -115,6 +116,11 @@ def source(llama_cpp_loader):
     return Source(llama_cpp_loader)
 
 
+@pytest.fixture(scope="module")
+def tensor_source(llama_cpp_loader, source):
+    return TensorSource(llama_cpp_loader, source)
+
+
 def test_every_architecture_of_llama_cpp_is_known(source):
     assert set(ALL["architectures"]) == set(source.classes) - {"clip"}
 
@@ -131,6 +137,16 @@ def test_keys_are_those_that_the_source_of_llama_cpp_asks_for(source, architectu
     arrays = {read.key for read in (*common, *own) if read.how != "get_key"}
     assert arrays <= known.arrays
     assert set(known.types) <= kinds.keys() | arrays | set(known.keys)
+
+
+@pytest.mark.parametrize("architecture", ALL["architectures"])
+def test_tensors_are_those_that_the_source_of_llama_cpp_asks_for(tensor_source, architecture):
+    asked = {
+        (tensor.name, tensor.shape, tensor.is_dense)
+        for tensor in tensor_source.created_by(architecture)
+        if tensor.is_certain and {*tensor.shape} <= {*WORDS.values()}
+    }
+    assert {(row.name, row.shape, row.is_dense) for row in demands(architecture).tensors} == asked
 
 
 def test_architectures_that_llama_cpp_does_not_know_have_no_demands():

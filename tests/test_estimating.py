@@ -137,7 +137,49 @@ def embedding_gemma():
     return metadata, tensors | norms
 
 
+def t5_encoder():
+    """The encoder of a T5 of the base size: a bias by distance, and no mask."""
+    width, hidden, heads, count = 768, 2048, 12, 4
+    metadata = shapes.hyperparameters(
+        "t5encoder",
+        block_count=count,
+        embedding_length=width,
+        feed_forward_length=hidden,
+        vocab_size=32128,
+        attention__head_count=heads,
+        attention__key_length=64,
+        attention__value_length=64,
+        attention__relative_buckets_count=32,
+    )
+    head = {"token_embd.weight": (32128, width), "enc.output_norm.weight": (width,)}
+    layer = {f"attn_{part}.weight": (width, width) for part in "qkvo"}
+    layer |= {"attn_norm.weight": (width,), "ffn_norm.weight": (width,)}
+    layer |= {"ffn_gate.weight": (hidden, width), "ffn_up.weight": (hidden, width)}
+    layer |= {"ffn_down.weight": (width, hidden), "attn_rel_b.weight": (32, heads)}
+    return metadata, head | {f"enc.{k}": v for k, v in shapes.in_layers(count, layer).items()}
+
+
+def t5():
+    """The whole of such a T5: a decoder beside the encoder, with a cache."""
+    metadata, encoder = t5_encoder()
+    width, hidden, heads, count = 768, 2048, 12, 4
+    metadata = {k.replace("t5encoder.", "t5."): v for k, v in metadata.items()}
+    metadata |= {"general.architecture": "t5", "t5.decoder_start_token_id": np.uint32(0)}
+    metadata |= {"t5.decoder_block_count": np.uint32(4)}
+    layer = {
+        f"{kind}_{part}.weight": (width, width)
+        for kind in ("attn", "cross_attn")
+        for part in "qkvo"
+    }
+    layer |= {f"{part}_norm.weight": (width,) for part in ("attn", "cross_attn", "ffn")}
+    layer |= {"ffn_gate.weight": (hidden, width), "ffn_up.weight": (hidden, width)}
+    layer |= {"ffn_down.weight": (width, hidden), "attn_rel_b.weight": (32, heads)}
+    decoder = {f"dec.{k}": v for k, v in shapes.in_layers(count, layer).items()}
+    return metadata, encoder | decoder | {"dec.output_norm.weight": (width,)}
+
+
 ENCODERS = {
+    "t5encoder": t5_encoder(),
     "llama-embed": shapes.dense("llama-embed", 4, 2048, 32, 8, 8192, vocabulary=128256),
     "bert": bert(),
     "gemma-embedding": embedding_gemma(),
@@ -148,6 +190,7 @@ MODELS = {
     "mixtral 8x7B": shapes.large()["mixtral 8x7B"],
     "looped": shapes.large()["looped"],
     "latent": latent(),
+    "t5": t5(),
     "recurrent": recurrent(),
     "hybrid": hybrid(),
 }

@@ -40,6 +40,7 @@ LIVE_AT_OUTPUT: Final = 6
 LIVE_IN_LAYER: Final = 5
 HIDDEN_IN_LAYER: Final = 3
 HIDDEN_WITHOUT_GATE: Final = 2  # as encoders have it
+TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
 _GATE: Final = "blk.0.ffn_gate.weight"
 
 
@@ -163,7 +164,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     cells = _Cells.of(model, memory, context, sequences, micro_batch, unified=unified)
     cells = replace(cells, window=cells.whole) if full_window else cells
     if not flash_attention:
-        memory = _padded_values(memory)
+        memory = memory.with_padded_values()
     weights = _weights(model)
     graph = _Graph(model, memory, cells, micro_batch, flash_attention=flash_attention)
     tied = _OUTPUT not in model.tensors and _EMBEDDING in model.tensors
@@ -284,15 +285,6 @@ def _layer(
     return LayerEstimate(layer.number, weights, cache, layer.state * FLOAT * cells.sequences)
 
 
-def _padded_values(memory: Memory) -> Memory:
-    """Return what is kept without flash attention: values transposed, all as wide as the widest."""
-    layers = (
-        replace(layer, value_width=memory.widest_value) if layer.value_width else layer
-        for layer in memory.layers
-    )
-    return replace(memory, layers=tuple(layers))
-
-
 # Weights.
 
 _AT_INPUT: Final = -1
@@ -369,12 +361,24 @@ class _Graph:
             self.memory.layers and keys and not values
         )  # then queries live twice: as they are, and compressed
         queries = heads * lengths[0] * (2 if is_latent else 1)
-        scores = 0 if self.flash_attention else heads * max(self._rooms(), default=0)
+        scores = self._tables() * heads * max(self._rooms(), default=0)
         return scores + LIVE_IN_LAYER * self.width + queries + keys + values
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether scores have a bias by distance, as T5's do; then they are computed as a whole."""
+        return self.number("attention.relative_buckets_count") > 0
+
+    def _tables(self) -> int:
+        """Return how many tables of scores live at once."""
+        if self.has_biases:
+            return TABLES_WITH_BIASES
+        return 0 if self.flash_attention else 1
 
     def _masks(self) -> int:
         """Return the bytes that tell which tokens see which: one mask for each kind of layer."""
         item = HALF if self.flash_attention else FLOAT
+        item += FLOAT if self.has_biases else 0  # the distances
         kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
         return kinds * sum(self._rooms()) * self.batch * item
 

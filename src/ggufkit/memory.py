@@ -7,7 +7,7 @@ says most of it; which layers slide is, for many architectures, known to llama.c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -161,6 +161,14 @@ class Memory:
     window: int = 0
     widest_value: int = 0
     heads: tuple[int, int] = (0, 0)
+
+    def with_padded_values(self) -> Memory:
+        """Return what is kept without flash attention: all values as wide as the widest."""
+        layers = (
+            replace(layer, value_width=self.widest_value) if layer.value_width else layer
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers))
 
 
 def memory_of(model: Model) -> Memory:

@@ -1,0 +1,116 @@
+"""What tensors llama.cpp asks of each architecture, read out of its source: `load_arch_tensors`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from demanded import Source, arguments, source_text
+
+# Conditions under which every model needs a tensor, or every one without experts.
+ALWAYS = {"", "for (int i = 0; i < n_layer; ++i)", "for (int i = 0; i < n_layer; i++)"}
+DENSE = {"if (n_expert == 0)"}
+# The words of demands.toml for what llama.cpp counts.
+WORDS = {
+    "n_embd": "embedding",
+    "n_vocab": "tokens",
+    "n_ff": "feed_forward",
+    "n_expert": "experts",
+    "n_embd_head_k": "head",
+    "n_embd_head_k * n_head": "heads",
+    "n_head * n_embd_head_k": "heads",
+}
+_LOADER = re.compile(r"void (llama_model_\w+)::load_arch_tensors\([^)]*\) \{\n(.*?)\n\}", re.DOTALL)
+_CREATE = re.compile(r"create_tensor\(\s*(tn\(.*)", re.DOTALL)
+_NAME = re.compile(r'tn\(\s*(LLM_TENSOR_\w+)\s*,\s*(?:"(\w+)"\s*)?(?:,\s*(i|il)\s*)?\)')
+_LEAVING = re.compile(r"\b(continue|return)\b")  # `throw` refuses the model
+_SET = re.compile(r"(?:int64_t|int|uint32_t|auto)\s+(?:&\s*)?(n_\w+)\s*=")
+
+
+@dataclass(frozen=True)
+class Created:
+    """A tensor that is asked for: `conditions` are those around it, outermost first."""
+
+    name: str
+    shape: tuple[str, ...]
+    is_required: bool
+    conditions: tuple[str, ...]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether every model needs it, or every one without experts."""
+        return self.is_required and {*self.conditions} <= ALWAYS | DENSE
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether only models without experts need it."""
+        return bool({*self.conditions} & DENSE)
+
+
+@dataclass
+class _Scope:
+    header: str
+    is_left: bool = False  # something may have left it early, so that the rest is conditional
+    own: set[str] = field(default_factory=set)  # counts that mean something else in here
+
+
+class TensorSource:
+    """The parts of llama.cpp's source that create the tensors of models."""
+
+    def __init__(self, folder: Path, source: Source) -> None:
+        """Read the table of names and the functions that load tensors."""
+        names = source_text(folder / "llama-arch.cpp")
+        self.names = dict(re.findall(r'\{ (LLM_TENSOR_\w+),\s*"([^"]+)"', names))
+        self.source = source
+        files = sorted((folder / "models").glob("*.cpp"))
+        self.loaders = dict(_LOADER.findall("".join(map(source_text, files))))
+
+    def created_by(self, architecture: str) -> list[Created]:
+        """Return the tensors that are asked for, in the order of the source."""
+        owner = self.source.classes[architecture]
+        while owner not in self.loaders:
+            owner = self.source.bases[owner]
+        return list(self._created(self.loaders[owner]))
+
+    def _created(self, body: str) -> Iterator[Created]:
+        scopes = [_Scope("")]
+        for statement, end in _statements(body):
+            text = " ".join(statement.split())
+            scopes[-1].own |= {*_SET.findall(text)} & WORDS.keys()
+            found = _CREATE.search(text)
+            if found and (name := _NAME.match(found[1])):
+                yield self._one(found[1], name, scopes)
+            if _LEAVING.search(text):
+                for scope in scopes[1:] or scopes:
+                    scope.is_left = True
+            if end == "{":
+                scopes.append(_Scope(text))
+            elif end == "}":
+                scopes.pop()
+
+    def _one(self, call: str, name: re.Match[str], scopes: list[_Scope]) -> Created:
+        _, shape, *flags = arguments(call)
+        own = set().union(*(scope.own for scope in scopes))
+        sizes = [" ".join(each.split()) for each in shape.strip("{} ").split(",")]
+        words = ("?" if {*re.findall(r"\w+", each)} & own else each for each in reversed(sizes))
+        left = ("left",) if any(scope.is_left for scope in scopes) else ()
+        conditions = tuple(scope.header for scope in scopes[1:])
+        full = self.names[name[1]].replace("%d", "{i}")
+        return Created(
+            f"{full}.{name[2]}" if name[2] else full,
+            tuple(WORDS.get(word, word) for word in words),
+            flags == ["0"],
+            conditions + left,
+        )
+
+
+def _statements(body: str) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a function's body, each with the `;`, `{` or `}` that ends it."""
+    start = depth = 0
+    for place, char in enumerate(body):
+        depth += (char == "(") - (char == ")")
+        if char in ";{}" and not depth:
+            yield body[start:place], char
+            start = place + 1
