@@ -269,7 +269,7 @@ def test_tensors_are_grafted_from_such_a_name(home, pattern):
 def test_model_of_another_program_is_edited_elsewhere_only(home):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
     edit = ("edit", "ollama:llama3.2", "--set", "general.name=mine")
-    assert "Write a copy with --output" in run(*edit).err
+    assert "Write a copy with `ggufkit edit IN --output OUT`" in run(*edit).err
     done(*edit, "--output", home / "out.gguf")
     assert opened(home / "out.gguf") == "mine"
 

@@ -64,6 +64,20 @@ WILD = {
     "gpt-oss-20b-mxfp4.gguf": FileName("gpt-oss", "20B", encoding="mxfp4"),
     "mmproj-model-f16.gguf": FileName("", encoding="f16", sidecar="mmproj"),
     "Meta-Llama-3-8B-LoRA.gguf": FileName("Meta-Llama-3", "8B", type="LoRA"),
+    "L3.3-70B-Euryale-v2.3.i1-IQ3_XXS.gguf": FileName(
+        "L3.3", "70B", "Euryale", "v2.3", encoding="IQ3_XXS"
+    ),
+    "Qwen2.5-VL-7B-Instruct.mmproj-Q8_0.gguf": FileName(
+        "Qwen2.5-VL", "7B", "Instruct", encoding="Q8_0", sidecar="mmproj"
+    ),
+    "yi-34b-200k.Q4_K_M.gguf": FileName("yi", "34B", "200k", encoding="Q4_K_M"),
+    "mixtral-8x7b-32k-q2_k.gguf": FileName("mixtral", "8x7B", "32k", encoding="q2_k"),
+    "Qwen3-Coder-480B-A35B-Instruct-1M-UD-Q2_K_XL.gguf": FileName(
+        "Qwen3-Coder", "480B-A35B", "Instruct-1m", encoding="UD-Q2_K_XL"
+    ),
+    "Qwen2.5-0.5B-Instruct-Q4_K_M.gguf": FileName("Qwen2.5", "0.5B", "Instruct", encoding="Q4_K_M"),
+    "switch-c-1.8T.Q2_K.gguf": FileName("switch-c", "1.8T", encoding="Q2_K"),
+    "Qwen_Qwen3-4B-IQ4_NL.gguf": FileName("Qwen_Qwen3", "4B", encoding="IQ4_NL"),
     "7B-chat.gguf": FileName("7B-chat"),
 }
 
@@ -77,6 +91,13 @@ def test_examples_of_the_convention_are_parsed_and_built(name: str) -> None:
 @pytest.mark.parametrize("name", WILD)
 def test_names_in_the_wild_are_parsed(name: str) -> None:
     assert parse_name(name) == WILD[name]
+
+
+def test_length_of_a_context_is_no_size_where_the_parameters_are_known() -> None:
+    name = "Phi-3-mini-4k-instruct-q4.gguf"
+    assert parse_name(name).size_label == "4K"
+    parts = parse_name(name, 3_800_000_000)
+    assert (parts.size_label, parts.finetune) == ("mini", "4k-instruct")
 
 
 @given(NAMES, st.sampled_from(["", "-00001-of-00002"]))

@@ -77,6 +77,24 @@ def test_false_recipe_makes_way_for_the_guess(tmp_path, number):
         assert model.metadata["general.file_type"] == np.uint32(1024)  # F32, guessed
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("split.count", np.uint32(1), "uint16"),
+        ("split.no", np.int64(0), "uint16"),
+        ("split.tensors.count", np.uint16(20), "int32"),
+    ],
+)
+def test_keys_of_a_split_that_is_none_get_their_type(tmp_path, key, value, kind):
+    whole = {"split.count": np.uint16(1), "split.no": np.uint16(0)}
+    path = saved(tmp_path / "x.gguf", **whole | {key: value})
+    assert rules(path) == ["split-type"]
+    apply(plan_repair(path))
+    assert rules(path) == []
+    with ggufkit.open(path) as model:
+        assert (model.metadata[key], model.metadata.type_name(key)) == (value, kind)
+
+
 def test_sound_file_is_left_as_it_is(tmp_path):
     path = saved(tmp_path / "x.gguf")
     before = path.read_bytes()

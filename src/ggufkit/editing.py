@@ -82,7 +82,7 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     `reserve` bytes of slack make later edits in place cheap.
 
     Raises MissingKeyError for a key that is not there; ValueTypeError for values that do not fit,
-    and, unless `force` is true, for what would keep the model from loading in llama.cpp;
+    and, unless `force` is true, for what may keep the model from loading in llama.cpp;
     FormatError for an alignment that is none.
     """
     metadata = _renamed(model.metadata, rename or {})
@@ -105,8 +105,8 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
 def _refuse(sentences: list[str]) -> None:
     if sentences:
         raise ValueTypeError(
-            "this edit would keep the model from loading: " + "; ".join(sentences),
-            remedy="Correct the edit, or force it (--force) if you know better",
+            "this edit may keep the model from loading: " + "; ".join(sentences),
+            remedy="Correct the edit, or force it (force=True) if you know better",
         )
 
 

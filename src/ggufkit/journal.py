@@ -108,7 +108,7 @@ def publish(target: Path, journal: Journal) -> None:
     if len(content) > MAX_BYTES:
         raise OutputError(
             f"the header of {target} is too large to be edited in place",
-            remedy="Write a copy with --output",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`",
         )
     stage = Staging(sibling(target, PENDING))
     try:

@@ -13,7 +13,14 @@ from ggufkit.errors import OutputError
 from ggufkit.file_types import FILE_TYPES, GUESSED
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model
-from ggufkit.naming import FileName, build_name, parse_model_id, parse_name, size_label
+from ggufkit.naming import (
+    FileName,
+    build_name,
+    parse_name,
+    parse_spoken,
+    plain_encoding,
+    size_label,
+)
 from ggufkit.renaming import rename_files
 
 FIRST_VERSION: Final = "v1.0"  # what the convention has readers assume where none is told
@@ -29,8 +36,9 @@ def name(model: Model) -> FileName:
     Parts that nothing tells are empty.
     """
     metadata = model.metadata
-    said = parse_name(model.files[0].path.name) if model.files else FileName("")
-    spoken = parse_model_id(_text(metadata, "general.name").replace(" ", "-"))
+    count = sum(tensor.elements for tensor in model.tensors.values())
+    said = parse_name(model.files[0].path.name, count) if model.files else FileName("")
+    spoken = parse_spoken(_text(metadata, "general.name").replace(" ", "-"), count)
     told = {
         part: _text(metadata, f"general.{part}") or getattr(spoken, part) or getattr(said, part)
         for part in _PARTS
@@ -38,10 +46,10 @@ def name(model: Model) -> FileName:
     return replace(
         said,
         basename=told["basename"],
-        size_label=told["size_label"] or _counted(model),
+        size_label=told["size_label"] or _counted(model, count),
         finetune=told["finetune"],
         version=_version(told["version"]),
-        encoding=_encoding(metadata) or said.encoding,
+        encoding=_encoding(metadata) or plain_encoding(said.encoding),
         type=_type(model),
         sidecar=_sidecar(metadata) or said.sidecar,
         shard=(1, len(model.files)) if len(model.files) > 1 else None,
@@ -103,11 +111,10 @@ def _sidecar(metadata: Metadata) -> str:
     return "mmproj" if is_projector or metadata.get("general.type") == "mmproj" else ""
 
 
-def _counted(model: Model) -> str:
+def _counted(model: Model, count: int) -> str:
     """Return the size by the number of parameters; nothing for an adapter, and for experts.
 
     Those of experts in use are not told by shapes alone.
     """
     is_part = any(key.endswith(".expert_count") for key in model.metadata) or not model.tensors
-    count = sum(tensor.elements for tensor in model.tensors.values())
     return "" if is_part or model.metadata.get("general.type") == "adapter" else size_label(count)

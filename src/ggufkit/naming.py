@@ -22,8 +22,9 @@ _CONVENTION: Final = re.compile(
 _SHARD: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})", re.ASCII | re.DOTALL)
 _TYPE: Final = re.compile(r"(.+)[-.](LoRA|vocab)", re.IGNORECASE | re.DOTALL)
 _SIDECAR: Final = re.compile(r"(mmproj|mtp)(?:-model)?[-_.](.+)", re.IGNORECASE | re.DOTALL)
+_SIDECAR_BEHIND: Final = re.compile(r"(.+)[-_.](mmproj)", re.IGNORECASE | re.DOTALL)
 _ENCODING: Final = re.compile(
-    r"(.*?)(?:^|[-._])((?:UD-)?(?:I?Q\d+(?:_\w+)?|TQ\d_\w+|(?:MX|NV)FP\d\w*|BF16|FP?(?:16|32|64)))",
+    r"(.*?)(?:^|[-._])(?:i1-)?((?:UD-)?(?:I?Q\d+(?:_\w+)?|TQ\d_\w+|(?:MX|NV)FP\d\w*|BF16|FP?(?:16|32|64)))",
     re.IGNORECASE | re.DOTALL,
 )
 _TYPES: Final = {"lora": "LoRA", "vocab": "vocab"}
@@ -35,6 +36,8 @@ _SIZE_PART: Final = re.compile(
 )
 _TUNE_PART: Final = re.compile(r"chat|instruct|vision|lora", re.IGNORECASE)
 _NO_TITLE: Final = re.compile(r"(v\d+(?:\.\d+)*|\d.*)$")
+_NUMBERED_SIZE: Final = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([KMBT])")
+_MARK: Final = "UD-"  # before encodings whose types were chosen by hand
 _SCALES: Final = ((1e12, 1e-12, "T"), (1e9, 1e-9, "B"), (1e6, 1e-6, "M"), (-1, 1e-3, "K"))
 
 Role = Literal["version", "type", "size_label", "finetune"]
@@ -70,16 +73,17 @@ class ModelId:
     size_label: str | None = None
 
 
-def parse_name(file_name: str) -> FileName:
+def parse_name(file_name: str, parameters: int = 0) -> FileName:
     """Return the parts of a GGUF file's name: by the convention, else as names are in the wild.
 
     Names in the wild leave parts out ("Qwen2.5-7B-Instruct-Q4_K_M.gguf"), write the encoding
-    small or after a dot ("phi-2.q4_k_m.gguf") or mark it ("UD-Q4_K_XL"). Nothing is refused: what
-    is recognized as no other part is the base name.
+    small or after a dot ("phi-2.q4_k_m.gguf") or mark it ("UD-Q4_K_XL", "i1-Q4_K_M"). Nothing is
+    refused: what is recognized as no other part is the base name. `parameters` is the number of
+    the model's parameters, 0 where unknown.
     """
     found = _CONVENTION.fullmatch(file_name)
     if not found:
-        return _wild_name(file_name)
+        return _wild_name(file_name, parameters)
     parts = {key: text or "" for key, text in found.groupdict().items()}
     shard = parts.pop("shard")
     return FileName(**parts, shard=_shard_numbers(shard), conventional=True)
@@ -102,6 +106,23 @@ def build_name(parts: FileName) -> str:
         shard,
     )
     return "-".join(_dashed(text) for text in texts if text) + ".gguf"
+
+
+def plain_encoding(encoding: str) -> str:
+    """Return an encoding without the mark before it, which the convention does not know."""
+    return encoding[len(_MARK) :] if encoding.upper().startswith(_MARK) else encoding
+
+
+def parse_spoken(name: str, parameters: int = 0) -> ModelId:
+    """Return what a model's name says, as `parse_model_id` does, with the largest size as its size.
+
+    A size far below that ("128K" beside "7B") is the length of a context.
+    """
+    sizes = _NUMBERED_SIZE.findall(parse_model_id(name).size_label or "")
+    said = (
+        int(count or 1) * float(size) * 1000 ** " KMBT".find(unit) for count, size, unit in sizes
+    )
+    return parse_model_id(name, max(parameters, *map(int, said), 0))
 
 
 def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:
@@ -163,7 +184,7 @@ def _shard_numbers(text: str) -> tuple[int, int] | None:
 # Names in the wild.
 
 
-def _wild_name(file_name: str) -> FileName:
+def _wild_name(file_name: str, parameters: int) -> FileName:
     stem = file_name[:-5] if file_name.lower().endswith(".gguf") else file_name
     shard, kind, sidecar, encoding = None, "", "", ""
     if found := _SHARD.fullmatch(stem):
@@ -174,7 +195,9 @@ def _wild_name(file_name: str) -> FileName:
         sidecar, stem = found[1].lower(), found[2]
     if found := _ENCODING.fullmatch(stem):
         stem, encoding = found[1], found[2]
-    said = parse_model_id(stem)
+    if found := _SIDECAR_BEHIND.fullmatch(stem):
+        stem, sidecar = found[1], found[2].lower()
+    said = parse_spoken(stem, parameters)
     if said.basename is None:
         said = ModelId(basename=stem)
     return FileName(

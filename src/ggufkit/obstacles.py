@@ -30,12 +30,20 @@ def obstacles(before: Model, after: Model) -> list[str]:
 def _lost(old: Seen, new: Seen) -> Iterator[str]:
     """Look at what may not change or go at all."""
     for key in (ALIGNMENT, *SPLIT_TYPES):
-        if _bytes(old, key) != _bytes(new, key):
+        if _bytes(old, key) != _bytes(new, key) and not _is_set_right(key, old, new):
             why = "all tensors move" if key == ALIGNMENT else "the shards no longer fit together"
             yield f"{key} changes, so that {why}"
     for key in (*_NEEDED, *old.hyperparameters):
         if key in old.metadata and key not in new.metadata:
             yield f"{key} is gone, which llama.cpp may need"
+
+
+def _is_set_right(key: str, old: Seen, new: Seen) -> bool:
+    """Whether a key about shards has the same number, now of the type that llama.cpp insists on."""
+    number = new.number(key)
+    if number is None or key not in SPLIT_TYPES or number != old.number(key):
+        return False
+    return new.metadata.type_name(key) == SPLIT_TYPES[key].name.lower()
 
 
 def _bytes(seen: Seen, key: str) -> bytes:

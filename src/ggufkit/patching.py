@@ -160,17 +160,19 @@ def _target(path: Path, *, force: bool) -> Path:
     if is_link and not force:
         raise OutputError(
             f"{path} is a link to {target}, which other names may share",
-            remedy="Write a copy with --output, name the file itself, or use --force",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`, name the file itself, or "
+            "force it (force=True)",
         )
     if status.st_nlink > 1 and not force:
         raise OutputError(
             f"{path} is one of {status.st_nlink} hard links to the same file",
-            remedy="Write a copy with --output, or use --force: then this name alone is changed",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`, or force it (force=True): "
+            "then this name alone is changed",
         )
     if _DIGEST.fullmatch(target.name) and not force:
         raise OutputError(
             f"{target} is named by the digest of its content, which would no longer be true",
-            remedy="Write a copy with --output; caches trust these names",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`; caches trust these names",
         )
     return target
 
@@ -337,7 +339,8 @@ def _carry(source: int, stage: Staging, change: Journal, progress: Progress | No
     if free < change.nbytes + shift:
         raise DiskSpaceError(
             f"{folder} has {free:,} bytes free, and {change.nbytes + shift:,} are needed",
-            remedy="Free some space, or write elsewhere with --output; nothing was changed",
+            remedy="Free some space, or write elsewhere: `ggufkit edit IN --output OUT`; nothing "
+            "was changed",
         )
     _copy(source, at, change.nbytes, copy, shift, progress)
     return "copied"

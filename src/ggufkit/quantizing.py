@@ -351,15 +351,15 @@ def refuse(done: Quantization, *, allow_requantize: bool) -> None:
         raise TensorTypeError(
             f"{_named(done.requantized)}: quantized already ({kinds}), and quantizing again loses "
             "quality",
-            remedy="Begin with the F32, F16 or BF16 model, or allow it (--allow-requantize)",
+            remedy="Begin with the F32, F16 or BF16 model, or allow it (allow_requantize=True)",
         )
     if done.uncovered:
         kinds = ", ".join(sorted({d.after.type.name for d in done.uncovered}))
         raise MissingImportanceError(
             f"{done.recipe.name} makes {_named(done.uncovered)} {kinds}, which needs importance "
             "data that is not there",
-            remedy="Give an importance matrix that covers them (--imatrix), take the nearest "
-            "types that need none (--promote-uncovered), or name types (--tensor-type)",
+            remedy="Give an importance matrix that covers them (imatrix=...), take the nearest "
+            "types that need none (promote_uncovered=True), or name types (tensor_types=...)",
         )
 
 

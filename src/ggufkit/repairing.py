@@ -15,12 +15,26 @@ from ggufkit.opening import open as open_model
 from ggufkit.patching import EditPlan, plan
 from ggufkit.stamping import QUANTIZATION_VERSION, VERSION_KEY, guessed_file_type
 from ggufkit.store import AnyPath
+from ggufkit.types import SPLIT_TYPES
 from ggufkit.values import Value
 
 REPAIRED: Final = frozenset(
-    {"key-type", "quantization-version", "token-id-range", "file-type-mix", "file-type-value"}
+    {
+        "key-type",
+        "split-type",
+        "quantization-version",
+        "token-id-range",
+        "file-type-mix",
+        "file-type-value",
+    }
 )
-_DTYPES: Final = {"uint32": np.uint32, "int32": np.int32, "float32": np.float32, "bool": np.bool_}
+_DTYPES: Final = {
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "int32": np.int32,
+    "float32": np.float32,
+    "bool": np.bool_,
+}
 
 
 def plan_repair(path: AnyPath) -> EditPlan:
@@ -50,9 +64,21 @@ def repairs(model: Model) -> Edits:
             same = _same(model.metadata[broken.key], str(broken.details["wanted"]))
             values |= {} if same is None else {broken.key: same}
     is_quantized = any(tensor.type.is_quantized for tensor in model.tensors.values())
+    values |= _split_values(model)
     if is_quantized and VERSION_KEY not in model.metadata:
         values[VERSION_KEY] = np.uint32(QUANTIZATION_VERSION)
     return Edits(set={k: v for k, v in values.items() if k not in gone}, unset=gone)
+
+
+def _split_values(model: Model) -> dict[str, object]:
+    """Return what the keys of a split that is none should be; an opened set shows no such keys."""
+    told = ((key, kind.name.lower()) for key, kind in SPLIT_TYPES.items() if key in model.metadata)
+    found = {
+        key: _same(model.metadata[key], name)
+        for key, name in told
+        if model.metadata.type_name(key) != name
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _faults(seen: Seen) -> Iterator[Broken]:

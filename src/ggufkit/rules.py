@@ -328,7 +328,7 @@ _FILES: Final = (
         "shard-name",
         "{file!r} is one of {count} shards, but its name is not of the form "
         "PREFIX-00001-of-{count:05d}.gguf, so the others cannot be found",
-        "Give it its original name, or open it alone with shards=False",
+        "Give it the name that it was published under, and put the other shards beside it",
         ShardError,
     ),
     Rule("unreadable", "error", "", "{reason}", "Check the path and its permissions"),

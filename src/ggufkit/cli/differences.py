@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ggufkit.cli.output import shorten
+from ggufkit.cli.output import counted, shorten
 from ggufkit.coerce import plain
 from ggufkit.editing import Change
 from ggufkit.errors import printable
@@ -79,7 +79,7 @@ def _brief(value: object) -> str:
         return str(value).lower()
     if isinstance(value, np.ndarray | Strings | Arrays):
         items = ", ".join(_brief(item) for item in value[:SHOWN_ITEMS])
-        return f"[{items}{', ...' if len(value) > SHOWN_ITEMS else ''}] ({len(value):,} items)"
+        return f"[{items}{', ...' if len(value) > SHOWN_ITEMS else ''}] ({counted(len(value), 'item')})"
     return str(value)
 
 

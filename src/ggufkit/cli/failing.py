@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from ggufkit.cli.output import with_options
 from ggufkit.errors import CheckpointError, GGUFError, printable
 
 FAILED: Final = 1
@@ -55,6 +56,7 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
 def report(error: GGUFError | OSError) -> None:
     """Print what went wrong, and on a line of its own what to do about it."""
     message, remedy = _said(error)
+    remedy = with_options(remedy)
     label = click.style("error:", fg="red", bold=True)
     if isinstance(error, CheckpointError) and len(error.problems) > 1:
         click.echo(f"{label} {error.headline}:", err=True)

@@ -15,7 +15,7 @@ from ggufkit.cli.output import emit, examples, table
 from ggufkit.cli.piping import require_file
 from ggufkit.errors import printable
 from ggufkit.labelling import FIRST_VERSION, new_paths, rename
-from ggufkit.naming import FileName, build_name, parse_name
+from ggufkit.naming import FileName, build_name, parse_name, plain_encoding
 
 PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
 
@@ -64,7 +64,11 @@ def command(
     else:
         before = after = []
         said = parse_name(Path(file).name)
-        wanted = replace(said, **{"version": said.version or FIRST_VERSION, **chosen})
+        told = {
+            "version": said.version or FIRST_VERSION,
+            "encoding": plain_encoding(said.encoding),
+        }
+        wanted = replace(said, **{**told, **chosen})
     files = list(zip(before, after, strict=True))
     if as_json:
         emit(_plain(said, wanted, files))

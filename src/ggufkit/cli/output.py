@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ import click
 from ggufkit.errors import printable
 
 AT_ONCE: Final = 1000  # lines of a table that are handed to the terminal together
+_ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
+_RENAMED: Final = {"tensor_types": "tensor_type"}  # options that are not called as arguments are
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
@@ -101,4 +104,13 @@ def emit(document: object) -> None:
 
 def note(text: str) -> None:
     """Say something beside the output, on stderr."""
-    click.echo(f"note: {printable(text)}", err=True)
+    click.echo(f"note: {printable(with_options(text))}", err=True)
+
+
+def with_options(text: str) -> str:
+    """Return advice with options where it has what a caller in Python would say: `(force=True)`."""
+    return _ARGUMENT.sub(lambda found: f"({_option(found[1])})", text)
+
+
+def _option(argument: str) -> str:
+    return "--" + _RENAMED.get(argument, argument).replace("_", "-")

@@ -91,7 +91,8 @@ def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
     hint = f"the nearest known is {near[0]} ({homes[near[0]]}); " if near else ""
     raise CheckpointError(
         f"the architecture {wanted or '(none in config.json)'!r} is unknown",
-        remedy=f"{hint}a file in a folder named by --arch-path can teach it: docs/architectures.md",
+        remedy=f"{hint}a file can teach it, in a folder that you name (arch_path=...): "
+        "docs/architectures.md",
     )
 
 

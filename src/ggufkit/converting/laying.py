@@ -75,7 +75,7 @@ def lay_file(name: str, tensors: Sequence[Tensor]) -> PlannedFile:
     if len(text) > MAX_HEADER_BYTES:
         raise ShapeError(
             f"{len(tensors)} tensors need a header beyond the format's limit",
-            remedy="Write shards: --shard-size",
+            remedy="Write several shards (shard_size=...)",
         )
     head = len(text).to_bytes(8, "little") + text
     extents = tuple(

@@ -85,8 +85,8 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
         return fitting or found
     raise CheckpointError(
         f"the architecture {name or '(none in the file)'!r} is unknown",
-        remedy="`ggufkit archs` lists the known ones; a file in a folder named by --arch-path can "
-        "teach it: docs/architectures.md",
+        remedy="`ggufkit archs` lists the known ones; a file can teach it, in a folder that you "
+        "name (arch_path=...): docs/architectures.md",
     )
 
 

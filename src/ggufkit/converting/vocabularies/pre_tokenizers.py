@@ -262,7 +262,7 @@ def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     return best.name
 
 
-_OVERRIDE: Final = "name one with --pre if you know better"
+_OVERRIDE: Final = "name one (pre=...) if you know better"
 
 
 def is_byte_level(rules: Mapping[str, Any]) -> bool:
