@@ -79,7 +79,8 @@ def _brief(value: object) -> str:
         return str(value).lower()
     if isinstance(value, np.ndarray | Strings | Arrays):
         items = ", ".join(_brief(item) for item in value[:SHOWN_ITEMS])
-        return f"[{items}{', ...' if len(value) > SHOWN_ITEMS else ''}] ({counted(len(value), 'item')})"
+        more = ", ..." if len(value) > SHOWN_ITEMS else ""
+        return f"[{items}{more}] ({counted(len(value), 'item')})"
     return str(value)
 
 
