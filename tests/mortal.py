@@ -43,6 +43,7 @@ CALLS: Final = (
     (os, "rename"),
     (renaming, "hard_link"),
     (store, "copy_file_range"),
+    (store, "preadv"),
     (blocks, "fallocate"),
     (blocks.fcntl, "ioctl"),
     (blocks.fcntl, "fcntl"),

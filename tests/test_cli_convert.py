@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
 
 import ggufkit as library
+from ggufkit import chunking, executing
+from ggufkit.staging import Staging
 from shell import ggufkit
 from tensors_file import write_checkpoint
 from test_converting_conversion import ARCH, CONFIG, numbers, whole
@@ -87,3 +90,49 @@ def test_metadata_file_replaces_keys(checkpoint, tmp_path):
     assert run(checkpoint, tmp_path / "out.gguf", *options).code == 0
     metadata = library.open(tmp_path / "out.gguf").metadata
     assert (metadata["general.author"], metadata["general.name"]) == ("Somebody", "Mine")
+
+
+@pytest.mark.parametrize("options", [(), ("--quantize", "Q8_0"), ("--outtype", "f32")])
+def test_interrupted_conversion_goes_on_from_what_was_kept(
+    checkpoint, tmp_path, monkeypatch, options
+):
+    out = tmp_path / "out.gguf"
+    assert run(checkpoint, tmp_path / "wanted.gguf", *options).code == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(executing, "_publish", full)
+        failed = run(checkpoint, out, "--resume", *options)
+    assert failed.code == 1
+    assert "resume" in failed.err
+    assert not out.exists()
+    assert (tmp_path / f".{out.name}{Staging.KEPT}").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(chunking, "_put", refuse_work)
+        done = run(checkpoint, out, "--resume", *options)
+    assert done.code == 0, done.err
+    assert out.read_bytes() == (tmp_path / "wanted.gguf").read_bytes()
+
+
+def full(_jobs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def refuse_work(chunk, _targets, *, checked):
+    assert checked
+    assert not chunk.parts, "this was done already"
+    return []
+
+
+def test_several_outputs_are_resumed_together(checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    several = ("--quantize", "F32,BF16", "--resume")
+    with monkeypatch.context() as patched:
+        patched.setattr(executing, "_publish", full)
+        assert run(checkpoint, tmp_path / "out", *several).code == 1
+    assert run(checkpoint, tmp_path / "out", *several).code == 0
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_stdout_cannot_be_resumed(checkpoint):
+    done = run(checkpoint, "-", "--resume")
+    assert done.code == 2
+    assert "need a file" in done.err

@@ -16,6 +16,9 @@ from ggufkit.clusters import executor_of
 from ggufkit.errors import ClusterError, MissingExtraError
 from ggufkit.sources import retyped
 from shell import ggufkit as run_ggufkit
+from tensors_file import write_checkpoint
+from test_converting_conversion import ARCH, CONFIG
+from test_converting_conversion import whole as checkpoint_tensors
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills a worker as POSIX does")
 
@@ -77,6 +80,19 @@ def test_command_has_a_cluster_copy(cluster, source, tmp_path):
     done = run_ggufkit("copy", source, tmp_path / "out.gguf", "--cluster", address)
     assert done.code == 0, done.err
     assert (tmp_path / "out.gguf").read_bytes() == source.read_bytes()
+
+
+def test_command_has_a_cluster_convert(cluster, tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    folder = write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=checkpoint_tensors())
+    common = ("--arch-path", tmp_path / "arch", "--quantize", "Q8_0")
+    alone, together = tmp_path / "alone.gguf", tmp_path / "together.gguf"
+    assert run_ggufkit("convert", folder, alone, *common).code == 0
+    address = cluster.scheduler_address
+    done = run_ggufkit("convert", folder, together, *common, "--cluster", address)
+    assert done.code == 0, done.err
+    assert together.read_bytes() == alone.read_bytes()
 
 
 def test_worker_of_another_version_is_refused(cluster, monkeypatch):

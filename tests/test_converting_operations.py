@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from ggufkit.converting import moving, operations
 from ggufkit.converting.operations import OPERATIONS, concat, perform, stack
 from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.mapping import MappedFile
 from ggufkit.safetensors import open_safetensors
 from ggufkit.sources import from_array
 from tensors_file import safetensors_bytes
@@ -118,14 +121,71 @@ def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
         assert made.source.span is not None
 
 
-def test_transposed_matrices_read_last_are_kept_and_those_before_let_go(monkeypatch):
+@pytest.mark.parametrize("home", ["memory", "file"])
+@pytest.mark.parametrize("run", [1, 20, 100, 1 << 20])
+@pytest.mark.parametrize("shape", [(300, 7), (7, 300), (3, 50, 20)])
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64])
+def test_transposing_in_runs_and_tiles_of_any_size_gives_the_same(
+    home, run, shape, dtype, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(operations, "RUN_BYTES", run * shape[-2])
+    monkeypatch.setattr(moving, "TILE_BYTES", 3 * run)
+    monkeypatch.setattr(moving, "READ_BYTES", 40 * run)
+    tensor = tensor_at(home, RNG.integers(-99, 99, shape).astype(dtype), tmp_path)
+    made = operations.transpose(tensor)
+    for step in (4, 1000):
+        assert np.array_equal(read_in_pieces(made, step), tensor.numpy().swapaxes(-1, -2))
+
+
+def tensor_at(home, array, folder):
+    if home == "memory":
+        return from_array("x", array)
+    (folder / "x").write_bytes(safetensors_bytes({"x": array}))
+    return open_safetensors(folder / "x")[1][0]
+
+
+def test_long_rows_are_gathered_from_a_file_as_from_memory(tmp_path):
+    array = numbers(200, 300)
+    for name, arguments in (("permute", (4,)), ("every", (1, 2)), ("regroup", (5, 4))):
+        wanted = perform(from_array("x", array), name, arguments).numpy()
+        made = perform(tensor_at("file", array, tmp_path), name, arguments)
+        assert np.array_equal(read_in_pieces(made, 70), wanted)
+
+
+def test_runs_of_columns_are_let_go_when_all_are_read():
+    made = operations.transpose(from_array("x", numbers(6, 4)))
+    made.source.read(0, 3)
+    assert len(made.source.runs.held) == 1
+    made.source.read(3, 4)
+    assert not made.source.runs.held
+
+
+def test_runs_read_last_are_kept_and_those_before_let_go(monkeypatch):
     monkeypatch.setattr(moving, "KEPT_BYTES", 0)
-    count = moving.KEPT_ARRAYS + 1
+    count = moving.KEPT_RUNS + 1
     made = [operations.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
-    wanted = [tensor.numpy().copy() for tensor in made]
-    assert [bool(tensor.source.kept) for tensor in made] == [False] + [True] * (count - 1)
-    assert np.array_equal(made[0].numpy(), wanted[0])
-    assert [bool(tensor.source.kept) for tensor in made[:2]] == [True, False]
+    for tensor in made:
+        tensor.source.read(0, 1)
+    assert [len(tensor.source.runs.held) for tensor in made] == [0] + [1] * (count - 1)
+
+
+def test_run_that_fails_fails_all_who_wait_and_is_made_again(monkeypatch, tmp_path):
+    array = numbers(6, 4)
+    tensor = tensor_at("file", array, tmp_path)
+    made = operations.transpose(tensor)
+    monkeypatch.setattr(MappedFile, "read", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made.source.read(0, 1)
+    monkeypatch.undo()
+    assert np.array_equal(made.numpy(), array.T)
+
+
+def test_transposed_rows_travel_without_what_is_kept(tmp_path):
+    made = operations.transpose(tensor_at("file", numbers(6, 4), tmp_path))
+    made.source.read(0, 1)
+    again = pickle.loads(pickle.dumps(made.source))  # noqa: S301 (our own)
+    assert not again.runs.held
+    assert np.array_equal(again.read(0, 4), made.source.read(0, 4))
 
 
 def test_stacking_tensors_that_differ_is_refused():

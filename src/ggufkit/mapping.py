@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -25,6 +25,7 @@ from ggufkit.store import (
     COPY_BYTES,
     close,
     copy_in_kernel,
+    fill_from,
     read_at,
     with_descriptors,
     write_at,
@@ -134,6 +135,12 @@ class MappedFile:
             data = read_at(descriptor, nbytes, offset)
         self._require_same(is_same=len(data) == nbytes)
         return np.frombuffer(data, np.uint8)
+
+    def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
+        """Read offset, count and the arrays for so many bytes of each part; errors as `read`."""
+        with self._borrowed() as descriptor, _naming(self.path):
+            is_same = all(fill_from(descriptor, *part) for part in parts)
+        self._require_same(is_same=is_same)
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""

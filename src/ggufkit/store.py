@@ -11,13 +11,14 @@ import errno
 import os
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
+BUFFERS: Final = 1024  # that one call fills: all systems allow as many
 COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
 MANY_FILES: Final = 10240  # open at once: the most that macOS allows
 BINARY: Final = getattr(os, "O_BINARY", 0)
@@ -26,6 +27,7 @@ _seek_lock = threading.Lock()  # for platforms without positional reads and writ
 
 # Tests set these to None or False to force the fallbacks.
 copy_file_range: Any = getattr(os, "copy_file_range", None)
+preadv: Any = getattr(os, "preadv", None)
 positional = hasattr(os, "pwrite")
 renames_open_files = os.name != "nt"
 _SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
@@ -121,6 +123,22 @@ def _read_some(descriptor: int, nbytes: int, offset: int) -> bytes:
     with _seek_lock:
         os.lseek(descriptor, offset, os.SEEK_SET)
         return os.read(descriptor, nbytes)
+
+
+def fill_from(descriptor: int, offset: int, nbytes: int, arrays: Sequence[Any]) -> bool:
+    """Read `nbytes` from `offset` on into arrays in turn; say whether the file had as many.
+
+    There are at most `BUFFERS` arrays.
+    """
+    if preadv and preadv(descriptor, arrays, offset) == nbytes:
+        return True
+    for array in arrays:
+        data = read_at(descriptor, array.nbytes, offset)
+        if len(data) < array.nbytes:
+            return False
+        memoryview(array)[:] = data
+        offset += array.nbytes
+    return True
 
 
 # Writing.

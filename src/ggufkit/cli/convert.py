@@ -14,7 +14,16 @@ import numpy as np
 import ggufkit
 from ggufkit.cli.archs import arch_path_option
 from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
-from ggufkit.cli.writing import PIPE, parse_size, report, threads_option, working, write_out
+from ggufkit.cli.writing import (
+    PIPE,
+    cluster_option,
+    parse_size,
+    report,
+    resume_option,
+    threads_option,
+    working,
+    write_out,
+)
 from ggufkit.errors import printable
 from ggufkit.file_types import file_type_name
 from ggufkit.inspecting import bits_per_weight
@@ -78,6 +87,8 @@ def _overrides(
     "--shard-size", type=parse_size, metavar="SIZE", help="Bytes of tensors in a shard at most."
 )
 @threads_option
+@resume_option
+@cluster_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print what becomes of it as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
@@ -90,10 +101,9 @@ def command(  # noqa: PLR0913 (click passes each option)
     overrides: dict[str, Any] | None,
     pre: str | None,
     arch_path: tuple[Path, ...],
-    shard_size: int | None,
-    threads: int | None,
     dry_run: bool,
     as_json: bool,
+    **work: Any,
 ) -> None:
     """Convert the checkpoint in the folder IN to OUT, exactly as llama.cpp's converter does.
 
@@ -117,7 +127,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     with model:
         models = [ggufkit.quantize(model, recipe) for recipe in wanted] or [model]
         outputs = [(each, _target(each, out)) for each in models]
-        paths = [] if dry_run else _written(outputs, threads, shard_size)
+        paths = [] if dry_run else _written(outputs, work)
         if as_json:
             emit([_plain(each, target) for each, target in outputs])
         elif dry_run:
@@ -149,14 +159,12 @@ def _encoding(model: Model) -> str:
     return kinds[0] if kinds else "F32"
 
 
-def _written(
-    outputs: list[tuple[Model, str]], threads: int | None, shard_size: int | None
-) -> list[Path]:
+def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Path]:
     if len(outputs) == 1:
         model, target = outputs[0]
-        return write_out(model, target, threads=threads, shard_size=shard_size)
-    with working(threads=threads, shard_size=shard_size) as work:
-        return [path for paths in ggufkit.write_many(outputs, **work) for path in paths]
+        return write_out(model, target, **work)
+    with working(**work) as options:
+        return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]
 
 
 def _plain(model: Model, target: str) -> dict[str, Any]:

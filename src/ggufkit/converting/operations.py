@@ -6,6 +6,7 @@ that a stack of many experts is never in memory whole.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit import quants
-from ggufkit.converting.moving import Gathered, Index, Recut, Whole
+from ggufkit.converting.moving import (
+    RUN_BYTES,
+    Gathered,
+    Index,
+    Kept,
+    Recut,
+    Transposed,
+)
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.mapping import Bytes
 from ggufkit.model import Tensor
@@ -86,20 +94,15 @@ def _joined(name: str, tensors: Sequence[Tensor], shape: tuple[int, ...]) -> Ten
 
 
 def transpose(tensor: Tensor) -> Tensor:
-    """Return the last two axes exchanged; a matrix is in memory whole, a stack one by one."""
+    """Return the last two axes exchanged."""
     if len(tensor.shape) < 2:  # noqa: PLR2004
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} cannot be transposed")
     *outer, rows, width = tensor.shape
-    if not outer:
-        item = np.dtype((np.void, tensor.type.row_bytes(1)))
-
-        def make() -> Bytes:
-            whole = np.ascontiguousarray(tensor.source.read(0, rows)).view(item)
-            return np.ascontiguousarray(whole.T).view(np.uint8)
-
-        return Tensor.over(tensor.name, tensor.type, (width, rows), Whole(make))
-    each = [transpose(reshape(tensor[i : i + 1], tensor.shape[1:])) for i in range(outer[0])]
-    return stack(tensor.name, each)
+    item_bytes = tensor.type.row_bytes(1)
+    run_rows = max(1, RUN_BYTES // max(rows * item_bytes, 1))
+    source = Transposed(tensor.source, rows, width, item_bytes)
+    kept = Kept(source, math.prod(outer) * width, run_rows)
+    return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), kept)
 
 
 def permute(tensor: Tensor, heads: int) -> Tensor:
@@ -263,17 +266,39 @@ def compute(tensor: Tensor, apply: Callable[[Floats], Floats]) -> Tensor:
 
 def add(tensor: Tensor, number: float) -> Tensor:
     """Return the elements plus a number."""
-    return compute(tensor, lambda array: array + array.dtype.type(number))
+    return compute(tensor, functools.partial(_plus, number))
 
 
 def scale(tensor: Tensor, factor: float) -> Tensor:
     """Return the elements times a number."""
-    return compute(tensor, lambda array: array * array.dtype.type(factor))
+    return compute(tensor, functools.partial(_times, factor))
 
 
 def neg_exp(tensor: Tensor) -> Tensor:
     """Return minus the exponential of the elements."""
-    return compute(tensor, lambda array: -np.exp(array.astype(np.float64)).astype(array.dtype))
+    return compute(tensor, _neg_exp)
+
+
+# By name, for what is done may travel to another process and go on in the next.
+
+
+def _plus(number: float, array: Floats) -> Floats:
+    made: Floats = array + array.dtype.type(number)
+    return made
+
+
+def _times(factor: float, array: Floats) -> Floats:
+    made: Floats = array * array.dtype.type(factor)
+    return made
+
+
+def _neg_exp(array: Floats) -> Floats:
+    return -np.exp(array.astype(np.float64)).astype(array.dtype)
+
+
+def same(array: Floats) -> Floats:
+    """Return the elements, which `compute` makes floats."""
+    return array
 
 
 OPERATIONS: Final[dict[str, Callable[..., Tensor]]] = {

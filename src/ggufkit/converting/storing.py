@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ggufkit.converting.operations import compute
+from ggufkit.converting.operations import compute, same
 from ggufkit.errors import TensorTypeError
 from ggufkit.model import Tensor
 from ggufkit.sources import retyped
@@ -39,7 +39,7 @@ def stored(tensor: Tensor, wanted: str) -> Tensor:
     if tensor.type.name not in _FLOATS:
         if tensor.type.dtype is None:
             raise TensorTypeError(f"{tensor.name!r} is of type {tensor.type}, without its scales")
-        tensor = compute(tensor, lambda array: array)
+        tensor = compute(tensor, same)
     return retyped(tensor, kind)
 
 
