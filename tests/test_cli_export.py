@@ -29,7 +29,7 @@ def test_export_writes_a_folder(model, tmp_path):
     done = run(model, tmp_path / "out")
     assert done.code == 0, done.err
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"model.safetensors", "config.json", "README.md"}
+    assert names == {"model.safetensors", "config.json", "README.md", "ggufkit.json"}
     assert all(name in done.out for name in names)
 
 

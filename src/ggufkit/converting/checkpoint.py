@@ -17,6 +17,7 @@ from ggufkit.safetensors import read_tensors
 from ggufkit.store import AnyPath, as_path
 
 INDEX: Final = "model.safetensors.index.json"
+KEPT: Final = "ggufkit.json"  # of an exported checkpoint: what the GGUF file says beyond the others
 PYTORCH: Final = (".bin", ".pth")
 # Index, beginning and end of the names of files with tensors; the first that is there counts.
 FORMS: Final = (
@@ -44,6 +45,15 @@ class Checkpoint:
         Hugging Face cache that the folder belongs to are its ordinary form.
         """
         return locate(self.folder, name)
+
+    def content(self, name: str) -> bytes | None:
+        """Return a file's bytes, None if there is none."""
+        path = self.path(name)
+        return None if path is None else path.read_bytes()
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the names of the files in a folder of the checkpoint that end so, sorted."""
+        return sorted(path.name for path in (self.folder / folder).glob(f"*{suffix}"))
 
     def text(self, name: str) -> str | None:
         """Return a file's text, None if there is none; CheckpointError if it is no UTF-8."""

@@ -16,6 +16,7 @@ from ggufkit.converting.decoding import decoded
 from ggufkit.converting.describing import describe
 from ggufkit.converting.facts import Facts
 from ggufkit.converting.generating import generate
+from ggufkit.converting.keeping import restored
 from ggufkit.converting.placing import Placement, place
 from ggufkit.converting.storing import AUTO, OUTTYPES, automatic, stored
 from ggufkit.converting.vocabularies.kinds import vocabulary
@@ -54,7 +55,11 @@ def convert(  # noqa: PLR0913 (each is one thing a user may say)
     """
     checkpoint = open_checkpoint(folder)
     try:
-        return _converted(checkpoint, outtype, name, overrides, pre, arch_path, say or _silent)
+        hears = say or _silent
+        model = converted(checkpoint, outtype, name, overrides, pre, arch_path, hears)
+        told = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
+        said = [key for key, value in told.items() if value is not None]
+        return _loadable(restored(checkpoint, model, said, hears), checkpoint.folder)
     except BaseException:
         checkpoint.close()
         raise
@@ -72,15 +77,16 @@ def classes(config: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def _converted(  # noqa: PLR0913 (handed on as they came)
+def converted(  # noqa: PLR0913 (handed on as they came)
     checkpoint: Checkpoint,
-    outtype: str,
-    name: str | None,
-    overrides: Mapping[str, Any] | None,
-    pre: str | None,
-    arch_path: Sequence[Path],
-    say: Say,
+    outtype: str = AUTO,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    pre: str | None = None,
+    arch_path: Sequence[Path] = (),
+    say: Say = _silent,
 ) -> Model:
+    """Return an opened checkpoint as a lazy model, by all of its files but ggufkit.json."""
     architecture = find(classes(checkpoint.config), arch_path)
     facts = Facts(checkpoint, architecture)
     tensors = list(checkpoint.tensors.values())
@@ -107,10 +113,7 @@ def _converted(  # noqa: PLR0913 (handed on as they came)
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
     }
-    model = Model(Metadata(metadata), Tensors(kept))
-    if problems := list(_about_loading(model)):
-        raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    return model.reading(checkpoint.files)
+    return Model(Metadata(metadata), Tensors(kept)).reading(checkpoint.files)
 
 
 def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
@@ -206,11 +209,13 @@ def _about_shapes(facts: Facts, tensors: Sequence[Tensor]) -> Iterator[str]:
             )
 
 
-def _about_loading(model: Model) -> Iterator[str]:
-    """Check that llama.cpp would load the model, as far as it is known what it demands."""
-    for broken in inconsistencies(Seen.of(model)):
-        if broken.rule in REFUSED:
-            yield finding(broken.rule, 0, **broken.details).message
+def _loadable(model: Model, folder: Path) -> Model:
+    """Return the model if llama.cpp would load it, as far as it is known what it demands."""
+    broken = [each for each in inconsistencies(Seen.of(model)) if each.rule in REFUSED]
+    if broken:
+        problems = [finding(each.rule, 0, **each.details).message for each in broken]
+        raise CheckpointError(f"{folder} cannot be converted", problems)
+    return model
 
 
 def _without_layer(name: str) -> str:

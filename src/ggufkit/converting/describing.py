@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ggufkit.coerce import typed
-from ggufkit.converting.checkpoint import Checkpoint
+from ggufkit.converting.checkpoint import KEPT, Checkpoint
 from ggufkit.converting.front_matter import front_matter
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.naming import FileName, ModelId, build_name, parse_model_id, size_label, title
@@ -206,7 +206,8 @@ def _names(checkpoint: Checkpoint) -> Iterator[str]:
     stored = checkpoint.config.get("_name_or_path")
     if isinstance(stored, str) and stored.count("/") <= 1:  # else it is a path on some machine
         yield stored
-    yield _folder_name(checkpoint.folder)
+    if checkpoint.path(KEPT) is None:  # an exported folder is not called after its model
+        yield _folder_name(checkpoint.folder)
 
 
 def _folder_name(folder: Path) -> str:

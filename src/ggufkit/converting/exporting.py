@@ -10,10 +10,12 @@ from typing import Final
 from ggufkit.coerce import plain
 from ggufkit.converting.architecture import Architecture
 from ggufkit.converting.carding import model_card
-from ggufkit.converting.conversion import parameters
+from ggufkit.converting.checkpoint import KEPT
+from ggufkit.converting.conversion import converted, parameters
 from ggufkit.converting.facts import Facts
 from ggufkit.converting.folders import appearing
 from ggufkit.converting.inverting import Recovered, recover
+from ggufkit.converting.keeping import kept
 from ggufkit.converting.laying import lay_folder
 from ggufkit.converting.reconfiguring import (
     Draft,
@@ -28,7 +30,7 @@ from ggufkit.converting.vocabularies.exporting import tokenizer_files
 from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError
 from ggufkit.executing import Order, Progress, execute_all
 from ggufkit.layout import Plan
-from ggufkit.model import Model, Tensor
+from ggufkit.model import Model, Tensor, Tensors
 from ggufkit.sources import retyped
 from ggufkit.store import AnyPath, as_path, sync_folder
 from ggufkit.types import tensor_type
@@ -39,6 +41,7 @@ DTYPES: Final = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 SHOWN: Final = 5  # names in a note
 _WORDS: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 _FLOATS: Final = tuple(_WORDS)
+_RETYPED: Final = ("general.file_type",)  # what says of quantized tensors what they are no longer
 
 
 @dataclass
@@ -93,10 +96,31 @@ def plan_export(
     plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=dtype != AUTO))
     texts = {**_tokenizer(model, hears), "README.md": model_card(model.metadata)}
     made = _best(plainer, texts, arch_path)
-    _tell(made, hears)
     config = {**made.draft.config, "torch_dtype": _WORDS[kind]}
     files = {"config.json": as_json(config), **made.draft.contents}
+    held = [tensor for file in made.recovered.files for tensor in file]
+    draft = replace(made.draft, config=config, tensors=Tensors(held), contents={**files, KEPT: b""})
+    passed = _RETYPED if any(t.type.is_quantized for t in model.tensors.values()) else ()
+    files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, hears))
+    _tell(made, hears)
     return lay_folder(made.recovered.files, files, shard_size)
+
+
+def _kept(  # noqa: PLR0913 (handed on as they came)
+    model: Model,
+    draft: Draft,
+    kind: str,
+    arch_path: Sequence[Path],
+    passed: Sequence[str],
+    say: Say,
+) -> dict[str, object]:
+    """Return what the file says and converting its checkpoint would not."""
+    try:
+        made = converted(draft, kind.lower(), arch_path=arch_path)
+    except GGUFError as error:
+        say(f"this checkpoint cannot be converted: {error.message}")
+        return {}
+    return kept(model, made, passed)
 
 
 def _tokenizer(model: Model, say: Say) -> dict[str, bytes]:
@@ -198,6 +222,4 @@ def _lost(model: Model, facts: Facts) -> Iterator[str]:
 def _tell(made: _Attempt, say: Say) -> None:
     if made.lost:
         shown = ", ".join(made.lost[:SHOWN]) + (", ..." if len(made.lost) > SHOWN else "")
-        say(f"converting this checkpoint does not give these keys as they are: {shown}")
-    if made.recovered.reordered:
-        say("converting this checkpoint gives the tensors in another order")
+        say(f"config.json cannot say these keys as they are, only {KEPT} can: {shown}")

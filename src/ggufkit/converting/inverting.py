@@ -48,7 +48,6 @@ class Recovered:
 
     files: list[list[Tensor]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    reordered: bool = False
 
 
 def recover(tensors: Mapping[str, Tensor], facts: Facts, passed: Iterable[str] = ()) -> Recovered:
@@ -141,7 +140,7 @@ def _tried(claim: Claim, tensors: Sequence[Tensor], facts: Facts, done: Recovere
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: Facts) -> Iterator[Tensor]:
     """Yield the tensors that a rule took: one, or one for each expert of a stack."""
     steps = [_steps(target, facts) for target in claim.rule.targets]
-    table = facts.architecture.rename_back
+    table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
         pieces = [Piece(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
         yield renamed(undone(pieces), rename(_filled(claim.rule.pattern, claim), table))
@@ -186,8 +185,6 @@ def _arrange(
     mean = sum(tensor.nbytes for tensor in by_name) / len(runs)
     if (len(runs) <= FEW or mean >= LARGE) and _order(runs, facts) == wanted:
         done.files = runs
-        return
-    done.reordered = True
 
 
 def _order(files: Sequence[Sequence[Tensor]], facts: Facts) -> list[str]:

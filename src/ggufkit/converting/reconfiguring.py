@@ -59,6 +59,16 @@ class Draft(Checkpoint):
         """Return where the file would lie."""
         return self.folder / name if name in self.contents else None
 
+    def content(self, name: str) -> bytes | None:
+        """Return a file's bytes."""
+        return self.contents.get(name)
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the names of the files in a folder that end so."""
+        found = (name.removeprefix(f"{folder}/") for name in self.contents
+                 if name.startswith(f"{folder}/") and name.endswith(suffix))  # fmt: skip
+        return sorted(found)
+
     def text(self, name: str) -> str | None:
         """Return a file's text."""
         return self.contents[name].decode() if name in self.contents else None
@@ -267,8 +277,7 @@ def _llama3(model: Model, base: object) -> dict[str, Any] | None:
             "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
-        with np.errstate(all="ignore"):  # the base is whatever the file says
-            made = llama3_factors({**said, "rope_theta": theta}, 2 * len(factors))
+        made = llama3_factors({**said, "rope_theta": theta}, 2 * len(factors))
         if made is not None and np.array_equal(made, factors):
             return said
     raise CheckpointError(

@@ -101,6 +101,11 @@ def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32]
     """
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return None
+    with np.errstate(all="ignore"):  # the numbers are whatever a file says
+        return _llama3_factors(rope, dim)
+
+
+def _llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32]:
     f32 = np.float32
     base = float(rope.get("rope_theta", 10000.0))
     factor = f32(rope.get("factor", 8.0))

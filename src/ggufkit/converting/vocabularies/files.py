@@ -67,9 +67,9 @@ class TokenizerFiles:
     def pieces(self, *names: str) -> PieceModel:
         """Return the SentencePiece model of the first of `names` that is there."""
         for name in names:
-            path = self.checkpoint.path(name)
-            if path is not None:
-                return parse_pieces(path.read_bytes(), name)
+            content = self.checkpoint.content(name)
+            if content is not None:
+                return parse_pieces(content, name)
         raise CheckpointError(
             f"{self.checkpoint.folder} has no {' or '.join(names)}",
             remedy="This kind of tokenizer needs the SentencePiece model",

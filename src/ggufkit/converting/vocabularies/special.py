@@ -210,11 +210,11 @@ def _template_files(files: TokenizerFiles) -> str | list[dict[str, str]] | None:
     if default is None:
         held = files.checkpoint.json("chat_template.json") or {}
         return held.get("chat_template")
-    folder = files.checkpoint.folder / "additional_chat_templates"
-    names = sorted(path.name for path in folder.glob("*.jinja"))
+    folder = "additional_chat_templates"
+    names = files.checkpoint.names(folder, ".jinja")
     if not names:
         return default
-    texts = [files.checkpoint.text(f"{folder.name}/{name}") or "" for name in names]
+    texts = [files.checkpoint.text(f"{folder}/{name}") or "" for name in names]
     others = [
         {"name": name.removesuffix(".jinja"), "template": text}
         for name, text in zip(names, texts, strict=True)

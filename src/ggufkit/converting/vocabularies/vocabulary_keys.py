@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from ggufkit.coerce import plain
 from ggufkit.converting.vocabularies.entries import ID_KEYS
-from ggufkit.converting.vocabularies.pieces import PieceType
+from ggufkit.converting.vocabularies.pieces import SPACE, PieceType
 from ggufkit.converting.vocabularies.pre_tokenizers import rules_of_name
 from ggufkit.errors import CheckpointError
 from ggufkit.values import Value
 
 _PREFIX: Final = "tokenizer.ggml."
+_SHIFT: Final = 1  # of XLM-RoBERTa's pieces and padding against those of its SentencePiece model
 # Whether llama.cpp puts a token before a text where the file does not say.
 _ADDS_BOS: Final = {"llama": True, "bert": True}
 _ADDS_EOS: Final = {"bert": True, "t5": True}
@@ -100,7 +101,9 @@ class VocabularyKeys:
 
     def is_padding(self, number: int) -> bool:
         """Whether a token only fills a row of the embeddings."""
-        return self.types[number] == PieceType.UNUSED and self.texts[number] == f"[PAD{number}]"
+        text = self.texts[number].removeprefix(SPACE)  # which WordPiece marks beginnings with
+        is_unused = self.types[number] == PieceType.UNUSED
+        return is_unused and text in {f"[PAD{number}]", f"[PAD{number - _SHIFT}]"}
 
     @cached_property
     def unpadded(self) -> int:
