@@ -85,14 +85,15 @@ test-sanitizers: $(VECTORS)  ## run scanner, guard and kernels under ASan, UBSan
 	done
 
 SECONDS := 60
+JOBS := 1
 FUZZ_TOOLS := .cache/fuzz/tools
 
-fuzz: $(FUZZ_TOOLS)/installed  ## read changed files, guided by coverage, for SECONDS=60 a target
+fuzz: $(FUZZ_TOOLS)/installed  ## read changed files, guided by coverage: SECONDS=60 a target, JOBS=1 at once
 	@command -v clang++ >/dev/null || { echo $(NEEDS_CLANG) >&2; exit 1; }
 	$(CONFIGURE) -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DGGUFKIT_FUZZ=ON \
 		-DGGUFKIT_SANITIZE=address,undefined || { echo $(NEEDS_CLANG) >&2; exit 1; }
 	$(BIN)/cmake --build build/fuzz || { echo $(NEEDS_CLANG) >&2; exit 1; }
-	$(BIN)/python tests/fuzz.py $(SECONDS) $(TARGETS)
+	$(BIN)/python tests/fuzz.py --jobs $(JOBS) $(SECONDS) $(TARGETS)
 
 NEEDS_CLANG := "make fuzz needs Clang with its runtime: on Debian, apt install clang libclang-rt-dev"
 

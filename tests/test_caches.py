@@ -177,6 +177,8 @@ def test_lm_studio_wherever_its_home_is(home):
     saved(home / "elsewhere" / "models" / "user" / "new" / "c-Q8_0.gguf")
     assert names("repo") == []
     assert opened("lmstudio:user/new") == "c-Q8_0.gguf"
+    (home / ".lmstudio-home-pointer").write_text("a\0b")
+    assert names("lmstudio") == ["lmstudio:user/old/b.gguf"]
 
 
 # Names.

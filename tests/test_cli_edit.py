@@ -273,3 +273,16 @@ def test_what_a_file_says_cannot_steer_the_terminal(path):
         "edit", path, "--set", "general.name=\x1b[3Jz\n\x1bq", "--unset", "my.\x1bkey", "--dry-run"
     )
     assert "\x1b" not in result.out
+
+
+def test_number_of_thousands_of_digits_is_a_usage_error(path):
+    result = ggufkit("edit", path, "--set", f"my.small={'9' * 5000}")
+    assert result.code == 2
+    assert "5,000 digits" in result.err
+
+
+def test_texts_of_very_many_lines_are_not_compared(path, tmp_path):
+    template = tmp_path / "long.jinja"
+    template.write_text("x\n" * 20_000)
+    shown = done("edit", path, "--chat-template", template, "--dry-run")
+    assert "2 lines -> 20,000 lines" in shown.out

@@ -267,3 +267,49 @@ def test_config_of_a_text_model_is_laid_over_the_rest(convert):
     model = convert(whole(), inner)
     assert model.metadata["llama.attention.layer_norm_rms_epsilon"] == np.float32(1e-3)
     assert json.loads(json.dumps(inner))["hidden_size"] == 99
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_scaling": LLAMA3 | {"factor": "x"}},
+        {"rope_scaling": LLAMA3 | {"low_freq_factor": []}},
+        {"rope_scaling": LLAMA3, "head_dim": 10**9},
+        {"rope_scaling": LLAMA3, "head_dim": "x"},
+        {"rope_scaling": {"rope_type": "default", "mrope_section": 5}},
+        {"rope_scaling": {"full_attention": 5}},
+        {"rope_scaling": {"full_attention": {}, "sliding_attention": 5}},
+        {"quantization_config": {"quant_method": [[]] * 9}},
+        {"num_attention_heads": 10**30},
+        {"num_hidden_layers": 1e300},
+        {"head_dim": float("inf")},
+    ],
+)
+def test_configuration_of_wrong_kinds_is_a_typed_error(convert, config):
+    with pytest.raises(CheckpointError):
+        convert(whole(), config)
+
+
+@pytest.mark.parametrize("shape", [(10**9, 0, 4), (0,), (10**6, 10**6, 0)])
+def test_tensor_without_elements_is_refused_however_long_it_is(tmp_path, arch, shape):
+    folder = write_checkpoint(tmp_path / "model", CONFIG, model=whole())
+    name = "model.layers.0.self_attn.q_proj.weight"
+    held = {k: v for k, v in whole().items() if k != name} | {name: np.zeros(0, "f4")}
+    data = safetensors_bytes(held, **{name: {"shape": list(shape)}})
+    (folder / "model.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match="no elements"):
+        ggufkit.convert(folder, arch_path=arch)
+
+
+def test_scalar_where_a_matrix_belongs_is_a_problem(convert):
+    tensors = whole() | {"model.layers.0.self_attn.q_proj.weight": np.float16(1).reshape(())}
+    assert "cannot be done" in "".join(problems(convert, tensors))
+
+
+def test_layer_of_thousands_of_digits_is_a_typed_error(convert):
+    name = f"model.layers.{'9' * 5000}.self_attn.q_proj.weight"
+    with pytest.raises(CheckpointError):
+        convert(whole() | {name: numbers(8, 8)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import sys
@@ -14,7 +15,7 @@ import fuzz
 if sys.platform == "win32":
     pytest.skip("the targets begin processes by fork", allow_module_level=True)
 
-from fuzzing import targets
+from fuzzing import changing, targets
 
 CHANGED = 60
 NUMBERS = (0, 1, 2, 0xFF, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
@@ -50,11 +51,19 @@ def test_every_target_has_seeds_and_every_seed_a_target():
     assert named == {path.name for path in fuzz.SEEDS.iterdir()}
 
 
+def changes(target, known, draw):
+    """Yield what comes of the seeds: of random changes, and of those that keep a file readable."""
+    yield from (changed(known, draw) for _ in range(CHANGED))
+    if target in changing.CHANGES:
+        made = (changing.CHANGES[target](draw.choice(known), draw) for _ in range(CHANGED))
+        yield from filter(None, made)
+
+
 @pytest.mark.parametrize("target", targets.TARGETS)
 def test_seeds_and_what_comes_of_them_give_nothing_but_typed_errors(target, tmp_path):
     known, draw = seeds(target), random.Random(7)
     with np.errstate(all="ignore"):
-        for data in known + [changed(known, draw) for _ in range(CHANGED)]:
+        for data in (*known, *changes(target, known, draw)):
             targets.attempt(target, data, tmp_path)
 
 
@@ -67,6 +76,32 @@ def test_what_is_no_typed_error_is_found(tmp_path, monkeypatch):
         targets.attempt("broken", b"x", tmp_path)
 
 
-def test_target_that_does_not_exist_is_named():
-    with pytest.raises(SystemExit, match="no such target: nothing"):
-        fuzz.main("1", "nothing")
+def test_seeds_of_json_and_headers_can_be_changed_and_stay_what_they_are():
+    for target, change in changing.CHANGES.items():
+        made = [change(seed, random.Random(1)) for seed in seeds(target)]
+        assert any(made)
+    known = json.loads(seeds("checkpoint")[0])
+    assert json.loads(changing.changed_json(seeds("checkpoint")[0], random.Random(1))) != known
+
+
+@pytest.mark.parametrize("asked", [["1", "nothing"], ["x"], ["0"], ["1", "names", "--jobs", "0"]])
+def test_what_cannot_be_run_is_a_usage_error(asked, capsys):
+    with pytest.raises(SystemExit) as ended:
+        fuzz.main(*asked)
+    assert ended.value.code == 2
+    assert "fuzz.py: error" in capsys.readouterr().err
+
+
+def test_report_tells_inputs_and_coverage(monkeypatch, tmp_path, capsys):
+    said = (
+        "#3\tINITED cov: 9 ft: 10\n#8\tDONE   cov: 12 ft: 15\nstat::number_of_executed_units: 8\n"
+    )
+    code = f"import sys; sys.stderr.write({said!r}); sys.exit('names' in sys.argv)"
+    monkeypatch.setattr(fuzz, "program_of", lambda name: [sys.executable, "-c", code, name])
+    monkeypatch.setattr(fuzz, "KEPT", tmp_path)
+    monkeypatch.setattr(fuzz, "FINDINGS", tmp_path)
+    assert fuzz.main("1", "names", "card", "--jobs", "2") == 1
+    lines = capsys.readouterr().out
+    assert "card: 8 inputs, coverage 9 to 12, 15 features, nothing found" in lines
+    assert "names: 8 inputs, coverage 9 to 12, 15 features, FOUND; again: " in lines
+    assert lines.endswith("found something: names\n")

@@ -168,3 +168,10 @@ def test_missing_file_is_told_as_ever(tmp_path):
     for way in (ggufkit.open, ggufkit.recover):
         with pytest.raises(FileNotFoundError):
             way(tmp_path / "none.gguf")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_pipe_in_the_place_of_a_journal_is_refused_and_not_waited_for(path):
+    os.mkfifo(path.with_name(PENDING))
+    with pytest.raises(FormatError, match="no journal"):
+        ggufkit.open(path)

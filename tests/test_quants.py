@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fuzz
 import oracle
 from ggufkit import _native, pieces, quants
 from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeError
@@ -86,6 +87,17 @@ def test_validation_is_ggmls(isa, name):
     bad = [not oracle.is_valid("llama.cpp", block, kind) for block in data]
     assert quants.validate(data, name) == (bad.index(True) if any(bad) else None)
     assert quants.validate(data[np.logical_not(bad)], name) is None
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("library", oracle.LIBRARIES)
+def test_ternary_numbers_beyond_integers_give_ggmls_bytes(isa, library):
+    data = (fuzz.SEEDS / "kernels" / "ternary-overflow").read_bytes()[2:]
+    x = np.frombuffer(data, "<f4", len(data) // 1024 * 256).reshape(-1, 256).copy()
+    x[np.isnan(x)] = np.nan
+    assert np.isnan(x).any()
+    theirs = oracle.encode(library, x, tensor_type("TQ1_0"))
+    np.testing.assert_array_equal(quants.encode_rows(x, "TQ1_0"), theirs)
 
 
 @pytest.mark.parametrize("name", ALWAYS_ENCODED)

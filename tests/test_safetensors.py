@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufkit.errors import CheckpointError
-from ggufkit.safetensors import MAX_HEADER_BYTES, open_safetensors, parse_header
+from ggufkit.safetensors import MAX_HEADER_BYTES, MAX_PROBLEMS, open_safetensors, parse_header
 from tensors_file import safetensors_bytes
 
 PAIR = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.arange(4, dtype=np.float16)}
@@ -136,3 +136,20 @@ def test_mutated_header_gives_entries_or_problems_and_never_another_exception(da
         text[place] = data.draw(st.integers(0, 255))
     entries, found = parse_header(bytes(text), 32)
     assert found or all(0 <= each.start <= each.stop <= 32 for each in entries)
+
+
+def test_problems_without_end_are_told_up_to_a_limit():
+    text = json.dumps({str(number): 0 for number in range(3000)}).encode()
+    assert len(parse_header(text, 0)[1]) == MAX_PROBLEMS
+    overlapping = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    text = json.dumps({str(number): overlapping for number in range(3000)}).encode()
+    assert len(parse_header(text, 1)[1]) == MAX_PROBLEMS
+
+
+def test_message_about_nested_values_is_short():
+    nested = []
+    for _ in range(7):
+        nested = [nested] * 6
+    entry = {"dtype": nested, "shape": [1], "data_offsets": [0, 1]}
+    (problem,) = parse_header(json.dumps({"a": entry}).encode(), 1)[1][:1]
+    assert len(problem) < 300

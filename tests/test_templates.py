@@ -67,6 +67,7 @@ def test_attempts_to_reach_python_are_found(text):
         ("{{ raise_exception('never') }}", "template-render"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "template-render"),
         ("{{ " + "(" * 50_000, "template-syntax"),
+        (SOUND + "{% break %}", "template-syntax"),  # which Python finds, not jinja2
         ("{% for i in range(99999) %}{{ 'x' * 99 }}{% endfor %}", "template-limit"),
     ],
 )

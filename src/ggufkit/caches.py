@@ -156,7 +156,7 @@ def _size(path: Path) -> int | None:
 
 def _folders(path: Path) -> Iterator[Path]:
     """Yield the folders in a folder, none where it cannot be read."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # a name that a stranger wrote may hold NUL
         yield from sorted(each for each in path.iterdir() if each.is_dir())
 
 

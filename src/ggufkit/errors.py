@@ -27,6 +27,19 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
+from typing import Final
+
+# What reading JSON of another form than expected comes to, nested too deep included.
+MISFORMED: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+_SHOWN_LEVELS: Final = 2  # of what holds other values; reprlib's six show 6^6 of them
+_SHOWN_CHARACTERS: Final = 200
 
 
 def printable(text: str) -> str:
@@ -161,7 +174,10 @@ class MissingExtraError(GGUFError, ImportError):
 
 def brief(value: object) -> str:
     """Return the repr of any value, short enough for a message."""
+    writer = reprlib.Repr()
+    writer.maxlevel = _SHOWN_LEVELS
     try:
-        return reprlib.repr(value)
+        text = writer.repr(value)
     except ValueError:  # Python refuses to write out an integer of thousands of digits
         return f"a huge {value.__class__.__name__}"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

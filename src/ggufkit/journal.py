@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ MAX_BYTES: Final = 1 << 30  # of a journal, which is read whole; real ones have 
 _MAGIC: Final = b"ggufkit journal 1\n"
 _SIZES: Final = struct.Struct("<QQQ")
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
+# A journal is no link, and opening one that is a pipe must not wait for its writer.
+_UNFOLLOWED: Final = (
+    os.O_RDONLY | BINARY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+)
 _READ_ONLY: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 Progress = Literal["before", "after", "between", "half moved", "foreign"]
@@ -144,12 +149,15 @@ def forget(target: Path) -> None:
 
 def _load(path: Path) -> Journal | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | BINARY | getattr(os, "O_NOFOLLOW", 0))
+        descriptor = os.open(path, _UNFOLLOWED)
     except FileNotFoundError:
         return None
     try:
-        nbytes = os.fstat(descriptor).st_size
-        is_possible = nbytes <= MAX_BYTES
+        found = os.fstat(descriptor)
+        nbytes, is_possible = (
+            found.st_size,
+            stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES,
+        )
         journal = Journal.decode(read_at(descriptor, nbytes, 0)) if is_possible else None
     finally:
         os.close(descriptor)

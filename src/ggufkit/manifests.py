@@ -13,9 +13,10 @@ from ggufkit.errors import FormatError, printable
 
 # As llama-gguf-hash announces them, and prefers them where none is asked for; ours comes last.
 STRONGEST_FIRST: Final = ("sha256", "sha1", "xxh64", "uuid", "content")
+# Every run of spaces has one place that it can belong to: no line takes quadratic time.
 _LINE: Final = re.compile(
-    r"\s*(?P<algorithm>\S+)\s+(?P<digest>\S+)\s+(?P<name>.*?\S)"
-    r"(?:\s+-\s+(?:Ok|Mismatch|Not Found))?\s*"  # the output of a check is a manifest too
+    r"(?P<algorithm>\S+)\s+(?P<digest>\S+)\s+(?P<name>\S(?:.*?\S)??)"
+    r"(?:\s+-\s+(?:Ok|Mismatch|Not Found))?"  # the output of a check is a manifest too
 )
 
 
@@ -86,7 +87,7 @@ def read_manifest(path: Path) -> Manifest:
     with path.open(encoding="utf-8", errors="surrogateescape") as file:
         for text in file:
             met.update(text.split(None, 1)[:1])
-            if found := _LINE.fullmatch(text):
+            if found := _LINE.fullmatch(text.strip()):
                 digests.setdefault((found["algorithm"], found["name"]), found["digest"])
     algorithms = tuple(name for name in STRONGEST_FIRST if name in met)
     if not algorithms:

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from ggufkit.errors import CheckpointError, brief
@@ -23,6 +23,7 @@ from ggufkit.types import TensorType, tensor_type
 
 MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
 MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small
+MAX_PROBLEMS: Final = 1000  # that are told of one header
 _LENGTH_BYTES: Final = 8  # the size of the header comes first
 _FIELDS: Final = {"dtype", "shape", "data_offsets"}
 
@@ -108,11 +109,14 @@ def parse_header(header: bytes, data_bytes: int) -> tuple[list[Entry], list[str]
     for name, fields in table.items():
         if name == "__metadata__":
             continue
+        if len(problems) >= MAX_PROBLEMS:
+            break
         try:
             entries.append(_entry(name, fields))
         except ValueError as error:
             problems.append(f"tensor {brief(name)}: {error}")
-    problems.extend(_about_places(entries, data_bytes, whole=not problems))
+    places = _about_places(entries, data_bytes, whole=not problems)
+    problems.extend(islice(places, max(MAX_PROBLEMS - len(problems), 0)))
     return sorted(entries, key=lambda entry: entry.name), problems
 
 

@@ -4,11 +4,14 @@
 
 writes them as FOLDER/TARGET/NAME. `tests/fuzzing/seeds` holds them, and findings that are mended;
 of the forged files (`model`) the small ones that libFuzzer kept when it was asked to `-merge` them.
+Those of checkpoints are made where GGUFKIT_ORACLE names what `make test-oracle` has made.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import forge
 import ggufkit
 import legacy_files
+from ggufkit import journal
+from ggufkit.caches import OLLAMA_MODEL
 from ggufkit.converting.vocabularies.kinds import KINDS
+from ggufkit.manifests import Line
+from ggufkit.safetensors import open_safetensors
 from ggufkit.types import TENSOR_TYPES
 from pytorch_file import pytorch_bytes
 from tensors_file import safetensors_bytes
@@ -88,6 +95,47 @@ def tokenizers() -> Iterator[bytes]:
         yield bytes([i]) + json.dumps(rules).encode()
 
 
+def checkpoints() -> Iterator[bytes]:
+    """Yield small checkpoints as one document each: their configuration, tensors without data."""
+    for name in CHECKPOINTS if "GGUFKIT_ORACLE" in os.environ else ():
+        place = Path(os.environ["GGUFKIT_ORACLE"], "checkpoints", name)
+        document: dict[str, Any] = {"tensors": {}, "tokenizer.json": BYTES_OF_TWO}
+        for file in ("config.json", "generation_config.json", "modules.json"):
+            if (place / file).exists():
+                document[file] = json.loads((place / file).read_bytes())
+        for path in sorted(place.glob("*.safetensors")):
+            for tensor in open_safetensors(path)[1]:
+                document["tensors"][tensor.name] = [tensor.type.name, list(tensor.shape)]
+        yield json.dumps(document, separators=(",", ":")).encode()
+
+
+def journals() -> Iterator[bytes]:
+    """Yield a small file with the journal of an edit that began, and of one that is done."""
+    before, after = b"GGUF old head and the data", b"GGUF a new and longer head"
+    for file, old, new in (
+        (before, before[:13], after[:13]),
+        (after[:13] + before[13:], before[:13], after[:13]),
+        (before, before[:13], after),
+        (after + before[13:], before[:13], after),
+    ):
+        made = journal.Journal(len(before), old, new).encode()
+        yield bytes([len(file)]) + file + made[: -hashlib.sha256().digest_size]
+
+
+def hashes() -> Iterator[bytes]:
+    """Yield manifests as they are written, and as a check of them is."""
+    lines = [Line(kind, "0" * 16, "m.gguf", name) for kind in ("sha256", "xxh64") for name in "ab"]
+    yield "".join(f"{line}\n" for line in lines).encode()
+    yield b"sha1  00ff  m.gguf:a b  -  Ok\n\n# strange\nuuid 1 m - Not Found\n"
+
+
+def caches() -> Iterator[bytes]:
+    """Yield a manifest of Ollama, and a commit."""
+    layer = {"mediaType": OLLAMA_MODEL, "digest": f"sha256:{'0' * 64}", "size": 1}
+    yield json.dumps({"schemaVersion": 2, "layers": [layer]}).encode()
+    yield b"0" * 40
+
+
 NORMALIZER: Final = {"type": "Sequence", "normalizers": [
     *({"type": kind} for kind in ("NFKC", "Lowercase", "StripAccents", "BertNormalizer")),
     {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
@@ -99,6 +147,26 @@ PRE_TOKENIZERS: Final[tuple[Mapping[str, Any], ...]] = (
         {"type": "Digits", "individual_digits": True}, {"type": "Punctuation"},
         {"type": "Split", "pattern": {"String": "a"}, "behavior": "MergedWithNext"}]},
 )  # fmt: skip
+BYTES_OF_TWO: Final = {
+    "added_tokens": [{"id": 2, "content": "<s>", "special": True, "single_word": False,
+                      "lstrip": False, "rstrip": False, "normalized": False}],
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 3}, "merges": ["a b"]},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+    "decoder": {"type": "ByteLevel"},
+}  # fmt: skip
+CHECKPOINTS: Final = (
+    *(
+        "llama",
+        "llama-llama3",
+        "llama-yarn",
+        "phi3-long",
+        "granitemoe",
+        "gpt-oss-mxfp4",
+        "llama-fp8",
+    ),
+    *("llama-gptq-4", "llama-packed-4", "bert-classifier", "nomic-bert", "mamba2", "t5", "gemma3"),
+    *("lfm2", "falcon", "glm4"),
+)
 NAMES: Final = (
     "Mixtral-8x7B-v0.1-KQ2.gguf",
     "Phi-3-mini-3.8B-ContextLength4k-instruct-v1.0-Q4_0",
@@ -132,6 +200,10 @@ SEEDS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "tokenizer": tokenizers,
     "card": lambda: map(str.encode, CARDS),
     "template": lambda: map(str.encode, TEMPLATES),
+    "checkpoint": checkpoints,
+    "journal": journals,
+    "hashes": hashes,
+    "cache": caches,
 }
 
 

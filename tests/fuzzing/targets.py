@@ -6,28 +6,34 @@ Each takes the bytes of a file and a folder that it may write to.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import jinja2
 import numpy as np
 
 import ggufkit
-from ggufkit import apart, quants, rendering
+from fuzzing.checkpoints import read_checkpoint, rules_followed_here
+from ggufkit import apart, journal, quants, rendering
 from ggufkit.converting.checkpoint import Checkpoint
 from ggufkit.converting.front_matter import front_matter
 from ggufkit.converting.pytorch import read_pytorch
 from ggufkit.converting.vocabularies.kinds import KINDS, vocabulary
 from ggufkit.converting.vocabularies.pieces import parse_pieces
 from ggufkit.legacy import convert_legacy
+from ggufkit.manifests import read_manifest
 from ggufkit.mapping import MappedFile
 from ggufkit.model import Tensors
 from ggufkit.naming import parse_model_id, parse_name
 from ggufkit.notation import CANONICAL
+from ggufkit.patching import undo
 from ggufkit.safetensors import open_safetensors
+from ggufkit.staging import sibling
 from ggufkit.types import TENSOR_TYPES
 
 MOST_BYTES: Final = 1 << 16  # of a tensor that is decoded
@@ -101,7 +107,8 @@ def read_tokenizer(data: bytes, folder: Path) -> None:
     kinds = sorted(KINDS)
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
     (folder / "tokenizer.json").write_bytes(data[1:])
-    vocabulary(Checkpoint(folder, {"vocab_size": 300}, Tensors([])), kind)
+    with rules_followed_here():
+        vocabulary(Checkpoint(folder, {"vocab_size": 300}, Tensors([])), kind)
 
 
 def read_card(data: bytes, _: Path) -> None:
@@ -109,13 +116,49 @@ def read_card(data: bytes, _: Path) -> None:
     front_matter(data.decode("utf-8", "replace"))
 
 
+def follow_journal(data: bytes, folder: Path) -> None:
+    """Take the first byte for the size of a file, the next for the file, the rest for its journal.
+
+    The journal's digest is made good, for nothing would get past it.
+    """
+    size = data[0] if data else 0
+    path = _written(data[1 : 1 + size], folder)
+    content = data[1 + size :]
+    content += hashlib.sha256(content).digest()
+    remains = [sibling(path, suffix) for suffix in (journal.PENDING, journal.DONE)]
+    for act, place in ((journal.recover, remains[0]), (undo, remains[1])):
+        place.write_bytes(content)
+        with contextlib.suppress(ggufkit.GGUFError):
+            act(path)
+        place.unlink(missing_ok=True)
+    for place in remains:
+        place.unlink(missing_ok=True)
+
+
+def read_hashes(data: bytes, folder: Path) -> None:
+    """Read a manifest of digests."""
+    read_manifest(_written(data, folder))
+
+
+def list_cache(data: bytes, folder: Path) -> None:
+    """Take the bytes for whatever the caches of other programs have in their small files."""
+    names = ("models/manifests/registry.ollama.ai/library/a/b", "hub/models--a--b/refs/main",
+             "home/.lmstudio-home-pointer")  # fmt: skip
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+    places = {"HOME": "home", "OLLAMA_MODELS": "models", "HF_HUB_CACHE": "hub"}
+    with mock.patch.dict(os.environ, {key: str(folder / to) for key, to in places.items()}):
+        ggufkit.list()
+
+
 def render_template(data: bytes, _: Path) -> None:
-    """Compile a chat template here, and render it in a process with limits, as `check` does."""
+    """Compile a chat template here, and judge it in a process with limits, as `check` does."""
     text = data.decode("utf-8", "replace")
-    try:
-        rendering.environment().from_string(text)
-    except (jinja2.TemplateError, RecursionError):
-        return
+    with contextlib.suppress(jinja2.TemplateError, RecursionError, SyntaxError):
+        rendering.environment().from_string(text)  # where coverage sees it
     job = {"template": text, "is_special": False, "bos_token": "<s>", "eos_token": "</s>"}
     reading, writing = os.pipe()
     child = os.fork()
@@ -136,6 +179,11 @@ def _render(job: dict[str, Any], writing: int) -> None:
         apart.limit(TEMPLATE_SECONDS)
         os.write(writing, json.dumps([*rendering.faults(job)]).encode())
         os._exit(0)
+    except MemoryError:
+        os._exit(1)
+    except Exception as error:  # noqa: BLE001 (the parent tells)
+        os.write(writing, repr(error).encode())
+        os._exit(0)
     finally:
         os._exit(1)
 
@@ -150,6 +198,7 @@ def _refused(attempt: Callable[[], object]) -> None:
 
 def _written(data: bytes, folder: Path) -> Path:
     path = folder / "input.gguf"
+    path.unlink(missing_ok=True)  # cutting a file that was mapped takes ten times as long
     path.write_bytes(data)
     return path
 
@@ -166,6 +215,10 @@ TARGETS: Final[Mapping[str, Target]] = {
     "tokenizer": read_tokenizer,
     "card": read_card,
     "template": render_template,
+    "checkpoint": read_checkpoint,
+    "journal": follow_journal,
+    "hashes": read_hashes,
+    "cache": list_cache,
 }
 
 

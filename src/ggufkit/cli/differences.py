@@ -18,6 +18,7 @@ from ggufkit.values import Arrays, Strings, Value
 SHOWN_WIDTH: Final = 60  # characters of a value
 SHOWN_ITEMS: Final = 5  # of an array
 SHOWN_LINES: Final = 40  # of a changed text
+COMPARED_LINES: Final = 10_000  # comparing takes the square of their number in time
 LISTED_ITEMS: Final = 1000  # of an array, for programs
 _MARKS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">"}
 _COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", ">": "yellow"}
@@ -65,7 +66,11 @@ def _is_text(value: object) -> bool:
 
 
 def _lines(before: str, after: str) -> Iterator[str]:
-    _, _, *lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
+    texts = before.splitlines(), after.splitlines()
+    if max(map(len, texts)) > COMPARED_LINES:
+        yield f"{len(texts[0]):,} lines -> {len(texts[1]):,} lines, too many to be compared"
+        return
+    _, _, *lines = difflib.unified_diff(*texts, n=1, lineterm="")
     yield from (shorten(line, 2 * SHOWN_WIDTH) for line in lines[:SHOWN_LINES])
     if len(lines) > SHOWN_LINES:
         yield f"... {len(lines) - SHOWN_LINES:,} more lines"

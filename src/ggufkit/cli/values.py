@@ -22,6 +22,7 @@ from ggufkit.metadata import Metadata
 _INTEGER: Final = re.compile(r"[+-]?\d+|0[xX][0-9a-fA-F]+")
 _BOOLS: Final = {"true": True, "false": False}
 _ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(\[-?\d+\])+")
+_MOST_DIGITS: Final = 100  # of an integer; more mean none, and Python reads no more than 4300
 _SURELY_MEANT: Final = 0.9  # how alike a new key is to one there is, if it may be a slip
 
 
@@ -162,6 +163,8 @@ def _guess(key: str, text: str) -> object:
 def _number(text: str) -> int | float | str:
     """Return a number, or the text itself where it is none: typing it says what is wrong."""
     if _INTEGER.fullmatch(text):
+        if len(text) > _MOST_DIGITS:
+            raise click.BadParameter(f"a number of {len(text):,} digits fits no type")
         return int(text, 16 if "x" in text.lower() else 10)
     if any(character.isdigit() for character in text):
         with contextlib.suppress(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from ggufkit.converting.keeping import restored
 from ggufkit.converting.placing import Placement, place
 from ggufkit.converting.storing import AUTO, OUTTYPES, automatic, stored
 from ggufkit.converting.vocabularies.kinds import vocabulary
-from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError, brief
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.file_types import NUMBER_OF
 from ggufkit.findings import finding
 from ggufkit.metadata import Metadata
@@ -55,14 +56,29 @@ def convert(  # noqa: PLR0913 (each is one thing a user may say)
     """
     checkpoint = open_checkpoint(folder)
     try:
-        hears = say or _silent
-        model = converted(checkpoint, outtype, name, overrides, pre, arch_path, hears)
-        told = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
-        said = [key for key, value in told.items() if value is not None]
-        return _loadable(restored(checkpoint, model, said, hears), checkpoint.folder)
+        with _misformed(checkpoint.folder):
+            hears = say or _silent
+            model = converted(checkpoint, outtype, name, overrides, pre, arch_path, hears)
+            told = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
+            said = [key for key, value in told.items() if value is not None]
+            return _loadable(restored(checkpoint, model, said, hears), checkpoint.folder)
     except BaseException:
         checkpoint.close()
         raise
+
+
+@contextlib.contextmanager
+def _misformed(folder: Path) -> Iterator[None]:
+    """Have what comes of values of other kinds than a configuration has tell where it stands."""
+    try:
+        yield
+    except GGUFError:
+        raise
+    except MISFORMED as error:
+        what = f"{error.__class__.__name__}: {error}"
+        raise CheckpointError(
+            f"config.json in {folder} contradicts its format ({what})", remedy="Fetch it again"
+        ) from error
 
 
 def _silent(_: str) -> None:

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ggufkit.errors import CheckpointError, brief
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, brief
 
 Lookup = Callable[[str], Any]
 Functions = Mapping[str, Callable[..., Any]]
@@ -50,7 +50,9 @@ def evaluate(text: str, lookup: Lookup, functions: Functions) -> Any:  # noqa: A
     """
     try:
         return _value(parse(text), lookup, functions)
-    except (ArithmeticError, TypeError) as error:
+    except GGUFError:
+        raise
+    except MISFORMED as error:
         raise CheckpointError(f"{text!r} cannot be computed: {error}") from None
 
 

@@ -24,7 +24,7 @@ from ggufkit.converting.moving import (
     Recut,
     Transposed,
 )
-from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
 from ggufkit.mapping import Bytes
 from ggufkit.model import Tensor
 from ggufkit.rows import Joined, Made, Source, rows_and_width
@@ -325,7 +325,13 @@ def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
     """Return the tensor after the operation of that name."""
     if any(not isinstance(n, int | float) or isinstance(n, bool) for n in arguments):
         raise CheckpointError(f"{tensor.name!r}: {name} needs numbers, not {list(arguments)}")
-    return OPERATIONS[name](tensor, *arguments)
+    try:
+        return OPERATIONS[name](tensor, *arguments)
+    except GGUFError:
+        raise
+    except MISFORMED as error:
+        told = f"{tensor.name!r} of shape {tensor.shape}: {name} of {list(arguments)}"
+        raise CheckpointError(f"{told} cannot be done ({error})") from error
 
 
 def renamed(tensor: Tensor, name: str) -> Tensor:

@@ -65,9 +65,9 @@ def place(tensors: Iterable[Tensor], facts: Facts) -> Placement:
             done.skipped.append(tensor.name)
             continue
         placed = index.place(name)
-        if placed is None:
-            known = facts.architecture.name
-            done.problems.append(f"tensor {tensor.name!r} has no place in {known}")
+        if placed is None or not tensor.elements:
+            lacks = "no elements" if placed else f"no place in {facts.architecture.name}"
+            done.problems.append(f"tensor {tensor.name!r} has {lacks}")
             continue
         if placed.layer is not None:
             done.layers.add(placed.layer)

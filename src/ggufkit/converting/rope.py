@@ -32,6 +32,7 @@ _MIRRORED: Final = {
 # The kinds of scaling that llama.cpp names; llama3 is written as factors, dynamic not at all.
 _KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
 UNNAMED: Final = ("default", "llama3", "dynamic", "mrope")
+MAX_DIMENSIONS: Final = 1 << 16  # of a head; real ones have hundreds
 FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters", "rope_scaling")
 
 
@@ -101,6 +102,8 @@ def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32]
     """
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return None
+    if dim > MAX_DIMENSIONS:
+        raise CheckpointError(f"rotary embedding cannot turn {dim:,} dimensions of a head")
     with np.errstate(all="ignore"):  # the numbers are whatever a file says
         return _llama3_factors(rope, dim)
 

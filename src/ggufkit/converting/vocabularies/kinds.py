@@ -13,18 +13,8 @@ from ggufkit.converting.checkpoint import Checkpoint
 from ggufkit.converting.vocabularies import byte_pairs, encoders, sentence_pieces
 from ggufkit.converting.vocabularies.entries import Entries
 from ggufkit.converting.vocabularies.files import Say, TokenizerFiles
-from ggufkit.errors import CheckpointError, GGUFError
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
 from ggufkit.values import Value
-
-# What reading JSON of another form than expected comes to, nested too deep included.
-_MISFORMED: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 Kind = Callable[[TokenizerFiles, Entries], None]
 
@@ -49,7 +39,7 @@ def vocabulary(
         KINDS[kind](files, entries)
     except GGUFError:
         raise
-    except _MISFORMED as error:
+    except MISFORMED as error:
         what = f"{error.__class__.__name__}: {error}"
         raise CheckpointError(
             f"the tokenizer files in {checkpoint.folder} contradict their format ({what})",

@@ -12,17 +12,9 @@ from typing import Any, Final
 from ggufkit.apart import StoppedError, answer_of
 from ggufkit.converting.vocabularies.patterns import UntranslatableError
 from ggufkit.converting.vocabularies.splitting import Rule, normalized, split
+from ggufkit.errors import MISFORMED
 
 MOST_GROWTH: Final = 16  # a byte level takes two letters for a byte, and compatibility forms grow
-# What following rules of another form than expected comes to, nested too deep included.
-_MISFORMED: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 Piece = tuple[str, bool]  # a text, and whether it is an added token
 Added = Mapping[str, Any]  # the fields of an AddedToken
 
@@ -56,7 +48,7 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
         found = [*_words(**job)]
     except UntranslatableError as error:
         return {"unknown": str(error)}
-    except _MISFORMED as error:
+    except MISFORMED as error:
         return {"misformed": f"{error.__class__.__name__}: {error}"}
     size, given = sum(len(word) for word, _ in found), len(job["text"])
     if size > MOST_GROWTH * given:
