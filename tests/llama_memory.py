@@ -81,6 +81,7 @@ def main() -> None:
     library.llama_model_load_from_file.argtypes = (ctypes.c_char_p, ModelParameters)
     chosen = library.llama_model_default_params()
     chosen.no_alloc = bool(job.pop("simulated", False))
+    chosen.vocab_only = bool(job.pop("vocab_only", False))
     chosen.use_extra_bufts = False  # which repack weights, as some processors like them
     if chosen.no_alloc:
         chosen.load_mode = 0
@@ -90,7 +91,9 @@ def main() -> None:
     context.swa_full = False
     for name, value in job.items():
         setattr(context, name, value)
-    made = library.llama_init_from_model(model, context) if model else None
+    made = model
+    if model and not chosen.vocab_only:
+        made = library.llama_init_from_model(model, context)
     sys.stderr.flush()
     os._exit(0 if made else 1)
 

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 import ggufkit
+import llama_memory
 import oracle
+from ggufkit.labelling import rename
+from ggufkit.patching import apply
+from ggufkit.repairing import plan_repair
 
 TOOLS = Path(__file__).parents[1] / "tools"
 SPEAK = "import sys, pathlib, demo; print(demo.generate(pathlib.Path(sys.argv[1])))"
@@ -59,3 +63,41 @@ def test_quantized_model_holds_ggmls_bytes_and_speaks(smollm2, tmp_path, type):
 def test_copied_model_knows_the_capital_of_france(smollm2, tmp_path, options):
     first, *_ = ggufkit.write(ggufkit.open(smollm2), tmp_path / "copy.gguf", **options)
     assert speak(first) == "The capital of France is Paris."
+
+
+# Tools that change what lies on the disk already.
+
+
+def renamed(path):
+    """Give all shards other names."""
+    with ggufkit.open(path) as model:
+        return rename(model, ggufkit.name(model))[0]
+
+
+def edited(path):
+    """Change a text, and move the data by a longer one."""
+    ggufkit.edit_in_place(path, set={"general.name": "Another" * 2000})
+    return path
+
+
+def repaired(path):
+    """Set right a number that llama.cpp would refuse by its type."""
+    length = np.uint64(ggufkit.open(path).metadata["llama.context_length"])
+    types = {"llama.context_length": "uint64"}
+    ggufkit.edit_in_place(path, set={"llama.context_length": length}, types=types, force=True)
+    assert "key-type" in {found.rule for found in ggufkit.check(path)}
+    apply(plan_repair(path))
+    return path
+
+
+def test_shard_set_that_was_changed_in_place_knows_it_too(smollm2, tmp_path):
+    with ggufkit.open(smollm2) as model:
+        first, *_ = ggufkit.write(model, tmp_path / "set.gguf", shard_size=40_000_000)
+    assert speak(renamed(edited(repaired(first)))) == "The capital of France is Paris."
+
+
+def test_vocabulary_alone_loads_as_one(smollm2, tmp_path):
+    with ggufkit.open(smollm2) as model:
+        ggufkit.write(ggufkit.select(model, vocab_only=True), tmp_path / "vocabulary.gguf")
+    told = llama_memory.report(tmp_path / "vocabulary.gguf", vocab_only=True)
+    assert "n_vocab" in told["log"]

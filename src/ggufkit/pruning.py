@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
+from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError, brief
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor
 from ggufkit.values import Array, Arrays, Strings, Value
@@ -86,8 +86,9 @@ def block_count(metadata: Metadata) -> tuple[str, int]:
     key = f"{metadata.get('general.architecture', '')}.block_count"
     number = metadata.get(key)
     if not isinstance(number, np.integer) or not 0 < int(number) <= MAX_LAYERS:
+        found = "missing" if number is None else brief(getattr(number, "item", lambda: number)())
         raise MissingKeyError(
-            f"the model does not tell its number of layers: {key} is {number!r}",
+            f"the model does not tell its number of layers: {key} is {found}",
             remedy="Set general.architecture and the block count first",
         )
     return key, int(number)

@@ -39,7 +39,9 @@ def claim_standard_input() -> None:
 def require_file(name: str) -> None:
     """Refuse to change in place what came through a pipe."""
     if isinstance(name, Piped):
-        raise click.UsageError("What comes through a pipe cannot be changed in place")
+        raise click.UsageError(
+            "What comes through a pipe cannot be changed in place; save it first"
+        )
 
 
 def incoming(name: str, *, foreign: bool = False) -> str:
