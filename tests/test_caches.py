@@ -242,6 +242,8 @@ def test_list_shows_names_sizes_and_paths(home):
         ("check",),
         ("hash",),
         ("name",),
+        ("plan",),
+        ("recover",),
         ("diff", "ollama:llama3.2"),
     ],
 )

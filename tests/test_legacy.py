@@ -64,7 +64,13 @@ def test_blocks_stay_where_a_type_of_today_holds_them(version, type, expected, t
 
 @pytest.mark.parametrize(
     ("kind", "version", "type"),
-    [("GGML", 0, "F16"), ("GGMF", 1, "Q4_1"), ("GGJT", 1, "Q5_0"), ("GGJT", 3, "Q4_0")],
+    [
+        ("GGML", 0, "F16"),
+        ("GGMF", 1, "Q4_1"),
+        ("GGJT", 1, "Q5_0"),
+        ("GGJT", 2, "Q5_1"),
+        ("GGJT", 3, "Q4_0"),
+    ],
 )
 def test_result_loads_in_llama_cpp(kind, version, type, tmp_path):
     legacy_files.write(tmp_path / "old.bin", kind, version, type, keys=2)

@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from ggufkit.caches import resolve
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.staging import ATTEMPTS, Staging, remove_leftover, sibling
 from ggufkit.store import BINARY, AnyPath, as_path, lock, read_at, sync_folder, write_at
@@ -205,11 +206,12 @@ def _locked(target: Path) -> int:
 def recover(path: AnyPath) -> Outcome:
     """Bring a file whose edit was interrupted to the state before or after it.
 
-    Returns "before" or "after"; "nothing" where no edit was interrupted, and "replaced" where
-    another file has taken its place since. Raises FormatError for a damaged journal, OSError where
-    the file cannot be written and must be. Opening does the same by itself.
+    `path` may also be a name of a cached model. Returns "before" or "after"; "nothing" where no
+    edit was interrupted, and "replaced" where another file has taken its place since. Raises
+    FormatError for a damaged journal, OSError where the file cannot be written and must be.
+    Opening does the same by itself.
     """
-    target = real(path)
+    target = real(resolve(as_path(path)))
     target.stat()  # a file that is missing is told as ever
     remains = sibling(target, PENDING)
     remove_leftover(sibling(remains, Staging.SUFFIX))

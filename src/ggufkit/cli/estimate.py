@@ -45,7 +45,9 @@ from ggufkit.quantizing import decide
     type=click.Choice(CACHE_TYPES, case_sensitive=False),
     help="Type of the values, if another.",
 )
-@click.option("--sequences", type=click.IntRange(min=1), default=1, metavar="N", help="Texts.")
+@click.option(
+    "--sequences", type=click.IntRange(min=1), default=1, metavar="N", help="Texts at once."
+)
 @click.option("--unified", is_flag=True, help="Keep all texts in one cache.")
 @click.option(
     "--micro-batch",
