@@ -50,6 +50,7 @@ private:
     KERNEL_APART bool choose(float range) {
         constexpr int count = Rule::candidates;
         Trials trials;
+        for (int i = trials.used; i < trials.room; ++i) trials.scales[i] = 0.0f;
         for (int i = 0; i < trials.used; ++i) {
             trials.inverses[i] = (highest_value + (i - count / 2) * Rule::step) / range;
             trials.scales[i] = 1.0f / trials.inverses[i];
@@ -61,10 +62,14 @@ private:
         for (uint32_t left = search_.contenders(trials, best); left != 0; left &= left - 1) {
             const int i = __builtin_ctz(left);
             const float product = trials.products[i], square = trials.squares[i];
-            if (square > 0.0f && product * product > best * square) {
-                scale_ = product / square;
-                best = scale_ * product;
-                winner = i;
+            // Rounding may let ggml find equal sums better, and then so up to a column's last.
+            const int ends[] = {trials.first[i], trials.last[i]};
+            for (const int trial : ends) {
+                if (square > 0.0f && product * product > best * square) {
+                    scale_ = product / square;
+                    best = scale_ * product;
+                    winner = trial;
+                }
             }
         }
         if (winner >= 0) take(trials, winner);

@@ -4,8 +4,7 @@
 // in runs that have the same neighbours; a window is a run, or as much of it as there are lanes.
 #pragma once
 #include "contest.hpp"
-#include "grid_terms.hpp"
-#include "nearest.hpp"
+#include "grid_windows.hpp"
 
 namespace {
 
@@ -15,7 +14,7 @@ template <class Shape>
 class LanesGridSearch {
     static constexpr int dimensions = Shape::dimensions, groups = Shape::groups;
     static constexpr int spread = Shape::levels == 3 ? 4 : 8;  // table entries of an element
-    using Terms = typename TermsOf<Shape, Shape::levels>::Type;
+    using WindowSearch = typename WindowSearchOf<Shape, Shape::levels>::Type;
 
 public:
     // Whether no sum overflows and no NaN gets in the way.
@@ -54,61 +53,48 @@ public:
         }
         Window windows[groups * Count];
         Window *end = windows;
-        for (int group = 0; group < groups; ++group) {
-            end = add_windows<Count>(trials.cells[group], group, end);
-        }
+        for (int group = 0; group < groups; ++group) end = add_windows(trials, group, end);
         static_assert(GridTrials<Shape, Count>::room <= level_stride, "rows have room for all");
-        const Terms terms(part_, trials.scales, trials.used);
+        const WindowSearch search(part_, trials.scales, Count);
         for (const Window *window = windows; window < end; ++window) {
-            const Ints codes = nearest(terms, *window);
-            // What is too much, the next window overwrites.
-            memcpy(trials.codes[window->group] + window->trial, &codes, sizeof codes);
+            find_points(search, *window, trials);
         }
         return true;
     }
 
     template <int Count>
     void sum_up(GridTrials<Shape, Count> &trials) const {
-        constexpr int vectors = GridTrials<Shape, Count>::used / lanes;
-        Floats products[vectors] = {}, squares[vectors] = {};
-        for (int group = 0; group < groups; ++group) {
+        make_columns(trials);
+        for (int first = 0; first < trials.columns; first += lanes) {
+            Floats product = splat(0.0f), square = product;
             UNROLL
-            for (int i = 0; i < dimensions; ++i) {
-                const int at = group * dimensions + i;
-                const Floats weight = splat(part_.weights[at]);
-                const Floats weighted = splat(part_.weights[at] * part_.x[at]);
-                UNROLL
-                for (int v = 0; v < vectors; ++v) {
-                    const Floats value = values_in(load_ints(trials.codes[group] + v * lanes), i);
-                    products[v] = products[v] + weighted * value;
-                    squares[v] = squares[v] + weight * value * value;
-                }
+            for (int i = 0; i < Shape::size; ++i) {
+                const Ints codes = load_ints(trials.column_codes[i / dimensions] + first);
+                const Floats value = values_in(codes, i % dimensions);
+                product = product + splat(part_.weights[i] * part_.x[i]) * value;
+                square = square + splat(part_.weights[i]) * value * value;
             }
+            store(trials.products + first, product);
+            store(trials.squares + first, square);
         }
-        memcpy(trials.products, products, sizeof products);
-        memcpy(trials.squares, squares, sizeof squares);
     }
 
-    // Which trials may score best; raises `best` to what none of the others reaches.
+    // Which columns may score best; raises `best` to what none of the others reaches.
     template <int Count>
     uint32_t contenders(const GridTrials<Shape, Count> &trials, float &best) const {
         Contest contest;
-        Floats squared[Count / lanes + 1];
-        UNROLL
-        for (int i = 0; i < Count; i += lanes) {
+        for (int i = 0; i < trials.columns; i += lanes) {
             const Floats product = load(trials.products + i);
-            const Mask real = above(splat(Count - i), lane_numbers());
-            squared[i / lanes] = select(real, product * product, splat(0.0f));
-            contest.offer(squared[i / lanes], load(trials.squares + i));
+            contest.offer(product * product, load(trials.squares + i));
         }
         best = contest.reachable(best);
-        uint64_t found = 0;
-        UNROLL
-        for (int i = 0; i < Count; i += lanes) {
+        uint32_t found = 0;
+        for (int i = 0; i < trials.columns; i += lanes) {
+            const Floats product = load(trials.products + i);
             const Floats bound = splat(best) * load(trials.squares + i);
-            found |= uint64_t{lanes_in(less(bound, squared[i / lanes]))} << i;
+            found |= lanes_in(less(bound, product * product)) << i;
         }
-        return static_cast<uint32_t>(found);
+        return found;
     }
 
     // Finds the points of the wanted groups for one scale.
@@ -121,28 +107,16 @@ public:
         }
         for (; wanted != 0; wanted &= wanted - 1) {
             const int group = __builtin_ctz(wanted);
-            const uint32_t *neighbours = grid_.codes + cells[group]->first;
-            const LevelTables<dimensions, spread> tables([&](int i, Floats levels) {
-                const int at = group * dimensions + i;
-                const Floats apart = splat(scale) * (levels * 2.0f + 1.0f) - part_.x[at];
-                return splat(part_.roots[at]) * apart * apart;
-            });
-            codes[group] = tables.nearest(neighbours, cells[group]->count).code;
+            codes[group] = nearest(scale, group, grid_.codes + cells[group]->first,
+                                   cells[group]->count);
         }
         return true;
     }
 
 private:
-    // A cell's neighbours, sought for a group under the trials from one on.
-    struct Window {
-        uint32_t first;
-        uint16_t count;
-        uint8_t group, trial;
-    };
-
     // Whether rounding is exact with the highest inverse, and distances finite with its scale.
     bool suits(float inverse, float scale) const {
-        return inverse * greatest_ < 2 * nearest_bound && scale < 1e15f;
+        return inverse * greatest_ < 2 * nearest_bound && scale < 1e10f;
     }
 
     static KERNEL_INLINE Floats values_in(Ints codes, int place) {
@@ -154,8 +128,11 @@ private:
         }
     }
 
+    // A run of trials that has but one neighbour gets it at once.
     template <int Count>
-    KERNEL_INLINE Window *add_windows(const int32_t *cells, int group, Window *end) const {
+    KERNEL_INLINE Window *add_windows(GridTrials<Shape, Count> &trials, int group,
+                                      Window *end) const {
+        const int32_t *cells = trials.cells[group];
         uint64_t starts = uint64_t{1} << Count;
         UNROLL
         for (int i = 1; i < Count; i += lanes) {
@@ -164,27 +141,72 @@ private:
         }
         for (int trial = 0; trial < Count;) {
             const Cell &cell = grid_.cells[cells[trial]];
-            __builtin_prefetch(grid_.codes + cell.first);
-            *end++ = {cell.first, cell.count, static_cast<uint8_t>(group),
-                      static_cast<uint8_t>(trial)};
-            const int next = trial + 1 + __builtin_ctzll(starts >> trial >> 1);
+            const int start = trial, next = trial + 1 + __builtin_ctzll(starts >> trial >> 1);
             trial = minimum(trial + lanes, next);
+            *end = {cell.first, cell.count, static_cast<uint8_t>(group),
+                    static_cast<uint8_t>(start), static_cast<uint8_t>(trial - start)};
+            end += cell.count > 1;
+            // What is too much, what follows overwrites.
+            const Ints codes = splat(static_cast<int32_t>(grid_.codes[cell.first]));
+            memcpy(trials.codes[group] + start, &codes, sizeof codes);
         }
         return end;
     }
 
-    // The codes of the first of the nearest, by trial.
-    KERNEL_APART Ints nearest(const Terms &terms, Window window) const {
-        const auto own = terms.window(window.group, window.trial);
-        const uint32_t *code = grid_.codes + window.first, *end = code + window.count;
-        Floats least = own.distances(grid_.steps[*code >> 16]);
-        Ints found = splat(static_cast<int32_t>(*code));
-        while (++code < end) {
-            const Floats now = own.distances(grid_.steps[*code >> 16]);
-            found = select(less(now, least), splat(static_cast<int32_t>(*code)), found);
-            least = minimum(now, least);
+    template <int Count>
+    KERNEL_APART void find_points(const WindowSearch &search, Window window,
+                                  GridTrials<Shape, Count> &trials) const {
+        uint32_t unsure;
+        const Ints found = search.nearest(grid_, window, unsure);
+        uint32_t *codes = trials.codes[window.group] + window.trial;
+        const Mask own = above(splat(window.trials), lane_numbers());
+        const Ints mixed = select(own, found, load_ints(codes));
+        memcpy(codes, &mixed, sizeof mixed);
+        for (unsure &= lanes_in(own); unsure != 0; unsure &= unsure - 1) {
+            const int i = __builtin_ctz(unsure);
+            codes[i] = nearest(trials.scales[window.trial + i], window.group,
+                               grid_.codes + window.first, window.count);
         }
-        return found;
+    }
+
+    // The code of the first of the nearest, by distances added up as ggml does.
+    KERNEL_APART uint32_t nearest(float scale, int group, const uint32_t *neighbours,
+                                  int count) const {
+        const LevelTables<dimensions, spread> tables([&](int i, Floats levels) {
+            const int at = group * dimensions + i;
+            const Floats apart = splat(scale) * (levels * 2.0f + 1.0f) - part_.x[at];
+            return splat(part_.roots[at]) * apart * apart;
+        });
+        return tables.nearest(neighbours, count).code;
+    }
+
+    template <int Count>
+    KERNEL_APART void make_columns(GridTrials<Shape, Count> &trials) const {
+        uint32_t starts = 1;
+        UNROLL
+        for (int i = 1; i < Count; i += lanes) {
+            Mask same = equal(splat(0), splat(0));
+            for (const auto &codes : trials.codes) {
+                same = both(same, equal(load_ints(codes + i), load_ints(codes + i - 1)));
+            }
+            starts |= ((lanes_in(same) ^ all_lanes) << i) & ((1u << Count) - 1);
+        }
+        const uint32_t end = 1u << Count;
+        trials.columns = __builtin_popcount(starts);
+        for (int first = 0; first < trials.columns; first += lanes) {
+            UNROLL
+            for (int i = first; i < first + lanes; ++i) {
+                trials.first[i] = minimum(__builtin_ctz(starts | end), Count - 1);
+                starts &= starts - 1;
+                trials.last[i] = __builtin_ctz(starts | end) - 1;
+            }
+            for (int group = 0; group < groups; ++group) {
+                UNROLL
+                for (int i = first; i < first + lanes; ++i) {
+                    trials.column_codes[group][i] = trials.codes[group][trials.first[i]];
+                }
+            }
+        }
     }
 
     // The cells that a group's elements round to.

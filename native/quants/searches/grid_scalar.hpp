@@ -24,15 +24,19 @@ struct GridPart {
 };
 
 // Scales to try, by their inverses, and what comes of it: each group's cells and the codes of the
-// points found there, and the weighted sums of x * value and value * value. A vector may be read
-// or written from any trial on.
+// points found there. A vector may be read or written from any trial on.
+//
+// Trials in a row that find the same points make one column, which has weighted sums of x * value
+// and value * value. Copies of the last column fill vectors up.
 template <class Shape, int Count>
 struct GridTrials {
     static constexpr int used = (Count + lanes - 1) / lanes * lanes;  // whole vectors
     static constexpr int room = used + lanes;
-    float inverses[used], scales[used];
+    float inverses[used], scales[room];
     int32_t cells[Shape::groups][room];
-    uint32_t codes[Shape::groups][room] = {};
+    uint32_t codes[Shape::groups][room];
+    int columns, first[used], last[used];
+    uint32_t column_codes[Shape::groups][used];
     float products[used], squares[used];
 };
 
@@ -77,16 +81,18 @@ public:
 
     template <int Count>
     void sum_up(GridTrials<Shape, Count> &trials) const {
+        trials.columns = Count;
         for (int trial = 0; trial < Count; ++trial) {
             uint32_t codes[Shape::groups];
             for (int i = 0; i < Shape::groups; ++i) codes[i] = trials.codes[i][trial];
             const GridSums<Shape> sums(part_, codes);
+            trials.first[trial] = trials.last[trial] = trial;
             trials.products[trial] = sums.product;
             trials.squares[trial] = sums.square;
         }
     }
 
-    // Which trials may score best.
+    // Which columns may score best.
     template <int Count>
     uint32_t contenders(const GridTrials<Shape, Count> &, float &) const {
         return static_cast<uint32_t>((uint64_t{1} << Count) - 1);

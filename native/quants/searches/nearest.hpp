@@ -40,6 +40,8 @@ class LevelTables {
     static constexpr int tables = Spread > lanes ? Spread / lanes : 1;  // of an element
 
 public:
+    LevelTables() = default;
+
     // Asks for what the level in each lane adds, element by element.
     template <class Term>
     KERNEL_INLINE explicit LevelTables(Term term) {
@@ -70,7 +72,7 @@ public:
         return {codes[best], lowest};
     }
 
-private:
+    // What the levels of a neighbour per lane add up to.
     KERNEL_INLINE Floats sums(const uint32_t *from) const {
         const Ints codes = load_ints(from);
         Floats sum = look_up(codes, 0);
@@ -79,6 +81,7 @@ private:
         return sum;
     }
 
+private:
     // Tables repeat, so that it does not matter what stands above a level.
     KERNEL_INLINE Floats look_up(Ints codes, int place) const {
         const Ints index = shift_right(codes, 16 / Dimensions * place);
