@@ -36,6 +36,7 @@ WIDTH = 4096
 CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's second-level cache
 PATIENCE = 0.1  # seconds that one call may take: slow types get fewer rows
 SMALLEST = 16  # rows
+LEAST = 1 << 22  # elements worked on between two looks at the clock, unless that takes too long
 
 Work = Callable[[int], float]  # works on the first so many rows and tells what it took
 Maker = Callable[["Buffers"], Callable[[int], object]]
@@ -137,6 +138,8 @@ def calls(work: Work, rows: int) -> Callable[[], float]:
     least = min(rows, SMALLEST)
     rows = max(least, min(rows, int(PATIENCE / work(least) * least)))
     loops = max(1, CACHED // (rows * WIDTH))
+    if rows * WIDTH == CACHED:  # short calls, of which the first finds a cold cache
+        loops = max(1, min(LEAST // CACHED, int(PATIENCE / work(rows))))
     return lambda: loops * rows * WIDTH / sum(work(rows) for _ in range(loops)) / 1e6
 
 

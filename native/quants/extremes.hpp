@@ -4,6 +4,8 @@
 
 namespace {
 
+constexpr float largest_float = 3.40282347e+38f;  // FLT_MAX
+
 template <class Lane>
 KERNEL_INLINE MaskOf<Lane> nowhere() {
     return less(Lane{}, Lane{});
@@ -39,6 +41,34 @@ KERNEL_INLINE Lane extreme_of(const Lane *x) {
         size = maximum(here, size);
     }
     return extreme;
+}
+
+// Most lanes have one largest magnitude, which the highest or the lowest element tells.
+template <int Count>
+KERNEL_INLINE Floats extreme_of(const Floats *x) {
+    Floats highest{}, lowest{};
+    UNROLL
+    for (int i = 0; i < Count; ++i) {
+        highest = maximum(x[i], highest);
+        lowest = minimum(x[i], lowest);
+    }
+    const Mask tied = both(equal(highest, -lowest), less(lowest, Floats{}));
+    if (any(tied)) return extreme_of<Count, Floats>(x);
+    return select(less(highest, -lowest), lowest, highest);
+}
+
+// The largest magnitude, where no lane has a NaN: one is larger than all, as bits are compared.
+template <int Count>
+KERNEL_INLINE Ints largest_bits(const Floats *x) {
+    Ints largest{};
+    UNROLL
+    for (int i = 0; i < Count; ++i) largest = maximum(bits_of(absolute(x[i])), largest);
+    return largest;
+}
+
+// Four neighbours of each lane as signed bytes; what is beyond becomes the nearest that there is.
+KERNEL_INLINE LaneBytes four_bytes(const Ints *x) {
+    return narrow_signed(narrow(x[0], x[1]), narrow(x[2], x[3]));
 }
 
 // The low eight bits as a signed number.

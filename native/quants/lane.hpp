@@ -13,18 +13,22 @@ struct Lanes;
 template <>
 struct Lanes<float> {
     using Int = int32_t;
+    using Word = uint32_t;
     using Mask = bool;
     static constexpr int abreast = 1;
 };
 template <>
 struct Lanes<Floats> {
     using Int = Ints;
+    using Word = Words;
     using Mask = ::Mask;
     static constexpr int abreast = 2;  // groups that share the wait for each other's sums
 };
 
 template <class Lane>
 using IntOf = typename Lanes<Lane>::Int;
+template <class Lane>
+using WordOf = typename Lanes<Lane>::Word;
 template <class Lane>
 using MaskOf = typename Lanes<Lane>::Mask;
 

@@ -38,6 +38,7 @@ typedef uint64_t Pair __attribute__((vector_size(16)));
 // Two numbers of 16 bits per lane, and four of 8 bits, in an order that is the machine's own.
 typedef int16_t Shorts __attribute__((vector_size(4 * lanes)));
 typedef uint8_t LaneOctets __attribute__((vector_size(4 * lanes)));
+typedef int8_t LaneBytes __attribute__((vector_size(4 * lanes)));
 
 KERNEL_INLINE Floats splat(float value) { return value - Floats{}; }
 KERNEL_INLINE Ints splat(int32_t value) { return value - Ints{}; }

@@ -81,6 +81,13 @@ KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
     return (LaneOctets)_mm256_packus_epi16((__m256i)a, (__m256i)b);
 }
 
+KERNEL_INLINE LaneBytes narrow_signed(Shorts a, Shorts b) {
+    return (LaneBytes)_mm256_packs_epi16((__m256i)a, (__m256i)b);
+}
+KERNEL_INLINE LaneBytes minimum(LaneBytes a, int8_t b) {
+    return (LaneBytes)_mm256_min_epi8((__m256i)a, _mm256_set1_epi8(b));
+}
+
 KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
     const __m256i wide = _mm256_broadcastsi128_si256((__m128i)table);
     return (LaneOctets)_mm256_shuffle_epi8(wide, (__m256i)index);

@@ -79,6 +79,13 @@ KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
     return (LaneOctets)_mm512_packus_epi16((__m512i)a, (__m512i)b);
 }
 
+KERNEL_INLINE LaneBytes narrow_signed(Shorts a, Shorts b) {
+    return (LaneBytes)_mm512_packs_epi16((__m512i)a, (__m512i)b);
+}
+KERNEL_INLINE LaneBytes minimum(LaneBytes a, int8_t b) {
+    return (LaneBytes)_mm512_min_epi8((__m512i)a, _mm512_set1_epi8(b));
+}
+
 KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
     const __m512i wide = _mm512_broadcast_i32x4((__m128i)table);
     return (LaneOctets)_mm512_shuffle_epi8(wide, (__m512i)index);

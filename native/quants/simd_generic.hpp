@@ -100,9 +100,23 @@ KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
     const Ints first = minimum(maximum(a, low), high), second = minimum(maximum(b, low), high);
     return (Shorts)((first & 0xFFFF) | second << 16);
 }
+KERNEL_INLINE Shorts clamp(Shorts value, int16_t low, int16_t high) {
+    const Shorts below = value < low, above = value > high;
+    return (value & ~(below | above)) | (low & below) | (high & above);
+}
+KERNEL_INLINE Ints interleave(Shorts a, Shorts b) {
+    const Words first = (Words)a & 0x00FF00FF, second = (Words)b & 0x00FF00FF;
+    return (Ints)(first | second << 8);
+}
 KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
-    const Ints first = (Ints)a & 0x00FF00FF, second = (Ints)b & 0x00FF00FF;
-    return (LaneOctets)(first | second << 8);
+    return (LaneOctets)interleave(clamp(a, 0, 255), clamp(b, 0, 255));
+}
+KERNEL_INLINE LaneBytes narrow_signed(Shorts a, Shorts b) {
+    return (LaneBytes)interleave(clamp(a, -128, 127), clamp(b, -128, 127));
+}
+KERNEL_INLINE LaneBytes minimum(LaneBytes a, int8_t b) {
+    const LaneBytes above = a > b;
+    return (a & ~above) | (b & above);
 }
 
 KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {

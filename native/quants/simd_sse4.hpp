@@ -51,7 +51,7 @@ KERNEL_INLINE Ints half_of_float(Floats value) {
     const __m128i least = _mm_set1_epi32(0x71000000);
     const Ints bias = (Ints)_mm_max_epu32((__m128i)(magnitude & (255 << 24)), least);
     const Floats scaled = (absolute(value) * 0x1.0p+112f) * 0x1.0p-110f;
-    const Ints bits = bits_of(float_of(shift_right(bias, 1) + 0x07800000) + scaled);
+    const Ints bits = bits_of(float_of((Ints)((Words)shift_right(bias, 1) + 0x07800000)) + scaled);
     const Ints rounded = (shift_right(bits, 13) & 0x7C00) + (bits & 0x0FFF);
     return shift_right(sign_of(value), 16) | select(is_nan(value), splat(0x7E00), rounded);
 }
@@ -89,6 +89,13 @@ KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
 }
 KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
     return (LaneOctets)_mm_packus_epi16((__m128i)a, (__m128i)b);
+}
+
+KERNEL_INLINE LaneBytes narrow_signed(Shorts a, Shorts b) {
+    return (LaneBytes)_mm_packs_epi16((__m128i)a, (__m128i)b);
+}
+KERNEL_INLINE LaneBytes minimum(LaneBytes a, int8_t b) {
+    return (LaneBytes)_mm_min_epi8((__m128i)a, _mm_set1_epi8(b));
 }
 
 KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {

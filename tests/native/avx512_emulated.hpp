@@ -169,6 +169,17 @@ inline __m512i packus_epi16(__m512i a, __m512i b) {
     const auto x = as<Quarters>(a), y = as<Quarters>(b);
     return quarters([&](int k) { return _mm_packus_epi16(x.of[k], y.of[k]); });
 }
+inline __m512i packs_epi16(__m512i a, __m512i b) {
+    const auto x = as<Quarters>(a), y = as<Quarters>(b);
+    return quarters([&](int k) { return _mm_packs_epi16(x.of[k], y.of[k]); });
+}
+inline __m512i min_epi8(__m512i a, __m512i b) {
+    const auto x = as<Quarters>(a), y = as<Quarters>(b);
+    return quarters([&](int k) { return _mm_min_epi8(x.of[k], y.of[k]); });
+}
+inline __m512i set1_epi8(int8_t a) {
+    return quarters([&](int) { return _mm_set1_epi8(a); });
+}
 inline __m512i shuffle_epi8(__m512i a, __m512i picks) {
     const auto x = as<Quarters>(a), y = as<Quarters>(picks);
     return quarters([&](int k) { return _mm_shuffle_epi8(x.of[k], y.of[k]); });
@@ -227,7 +238,10 @@ inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value
 #define _mm512_min_epi32 emulated::min_epi32
 #define _mm512_min_ps emulated::min_ps
 #define _mm512_packs_epi32 emulated::packs_epi32
+#define _mm512_packs_epi16 emulated::packs_epi16
 #define _mm512_packus_epi16 emulated::packus_epi16
+#define _mm512_min_epi8 emulated::min_epi8
+#define _mm512_set1_epi8 emulated::set1_epi8
 #define _mm512_permutexvar_ps emulated::permutexvar_ps
 #define _mm512_roundscale_ps emulated::roundscale_ps
 #define _mm512_shuffle_epi8 emulated::shuffle_epi8

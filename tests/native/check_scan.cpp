@@ -1,9 +1,10 @@
-// The scanner over forged files and changes of them, and guards in several threads: for builds with
-// sanitizers, which need no Python. Arguments are files, as tests/forge.py writes them.
+// The scanner over forged files and changes of them, their hash, and guards in several threads: for
+// builds with sanitizers, which need no Python. Arguments are files, as tests/forge.py writes them.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "../../native/guard.hpp"
+#include "../../native/xxh64.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);  // of fuzz_scan.cpp
 
@@ -37,6 +39,18 @@ void require(bool holds, const char *what) {
     if (holds) return;
     std::fprintf(stderr, "%s\n", what);
     std::abort();
+}
+
+// In pieces of many sizes, each in memory of its own, so that a byte read too far is seen.
+void hash_in_pieces(const Bytes &bytes, std::mt19937 &draw) {
+    ggufkit::Xxh64 whole, pieces;
+    whole.update(bytes.data(), bytes.size());
+    for (size_t at = 0, size; at < bytes.size(); at += size) {
+        size = std::min<size_t>(draw() % 100, bytes.size() - at);
+        const Bytes piece(bytes.begin() + at, bytes.begin() + at + size);
+        pieces.update(piece.data(), size);
+    }
+    require(whole.digest() == pieces.digest(), "pieces hash otherwise");
 }
 
 void cut_under_guard() {
@@ -65,7 +79,9 @@ int main(int count, char **paths) {
     for (int i = 1; i < count; ++i) {
         std::ifstream file(paths[i], std::ios::binary);
         const Bytes bytes((std::istreambuf_iterator<char>(file)), {});
-        if (bytes.size() <= LARGEST) scan_changes(bytes, draw);
+        if (bytes.size() > LARGEST) continue;
+        scan_changes(bytes, draw);
+        hash_in_pieces(bytes, draw);
     }
     std::thread first(cut_under_guard), second(cut_under_guard);
     first.join();

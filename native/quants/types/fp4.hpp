@@ -8,11 +8,11 @@ namespace {
 constexpr Bytes fp4_levels = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Finds the nearest level under a scale, the first of two as near: best_index_mxfp4 of ggml.
-template <class Lane>
+template <class Lane, bool IsPowerOfTwo>
 class Fp4Scale;
 
-template <>
-class Fp4Scale<float> {
+template <bool IsPowerOfTwo>
+class Fp4Scale<float, IsPowerOfTwo> {
 public:
     explicit Fp4Scale(float d) : d_(d) {}
 
@@ -33,35 +33,54 @@ private:
     float d_;
 };
 
-// Counts the middles between levels that a number exceeds. Differences are exact near a middle, so
-// this finds what ggml finds, unless a number is so large that they all round to itself.
-template <>
-class Fp4Scale<Floats> {
+// Counts half levels and looks up. A quotient of a float above a middle is above it too, for scales
+// and middles have few bits; so this finds what ggml finds for numbers below 60 scales.
+template <bool IsPowerOfTwo>
+class Fp4Scale<Floats, IsPowerOfTwo> {
 public:
-    // A scale of zero makes all levels the same: the first of them wins.
-    explicit KERNEL_INLINE Fp4Scale(Floats d) {
-        const Floats scale = select(equal(d, splat(0.0f)), splat(__builtin_inff()), d);
-        constexpr float middles[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f};
-        for (int i = 0; i < 7; ++i) middles_[i] = middles[i] * scale;
+    // Divided by a scale of zero all becomes infinite, or no number: the first level wins.
+    explicit KERNEL_INLINE Fp4Scale(Floats d) : half_(IsPowerOfTwo ? 2.0f / d : d * 0.5f) {}
+
+    // How many half levels a number exceeds, with its sign: truncated is the float next towards
+    // zero, for what lies on a middle does not exceed it. Zero, which has none, gives INT32_MIN.
+    KERNEL_INLINE Ints exceeded(Floats x) const {
+        const Floats halves = IsPowerOfTwo ? x * half_ : x / half_;
+        return truncate(float_of((Ints)((Words)bits_of(halves) - 1)));
     }
 
-    KERNEL_INLINE Ints index(Floats x) const {
-        const Floats size = absolute(x);
-        Ints index = select(less(x, -middles_[0]), splat(8), splat(0));
-        UNROLL
-        for (int i = 0; i < 7; ++i) index = increment(index, less(middles_[i], size));
-        return index;
+    // The indices of four neighbours.
+    KERNEL_INLINE LaneOctets indices(const Floats *x) const {
+        const Ints exceeding[4] = {exceeded(x[0]), exceeded(x[1]), exceeded(x[2]), exceeded(x[3])};
+        const LaneBytes halves = four_bytes(exceeding);
+        const Octets levels = {0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6};
+        const LaneOctets negative = (LaneOctets)(halves < 0);
+        // INT8_MIN stays, and finds zero.
+        const LaneBytes size = (LaneBytes)(((LaneOctets)halves ^ negative) - negative);
+        const LaneOctets found = lookup_16(levels, (LaneOctets)minimum(size, 15));
+        const LaneOctets level = found - (LaneOctets)(size > 19);
+        return level | ((level + 7) & negative & 8);
     }
 
 private:
-    Floats middles_[7];
+    Floats half_;  // or its inverse, which is as exact for a power of two
 };
 
 // The indices of four neighbours, a byte each.
-template <class Lane>
-KERNEL_INLINE IntOf<Lane> fp4_indices(const Fp4Scale<Lane> &scale, const Lane *x) {
-    const IntOf<Lane> low = scale.index(x[0]) | scale.index(x[1]) << 8;
+template <bool IsPowerOfTwo>
+KERNEL_INLINE int32_t fp4_indices(const Fp4Scale<float, IsPowerOfTwo> &scale, const float *x) {
+    const int32_t low = scale.index(x[0]) | scale.index(x[1]) << 8;
     return low | scale.index(x[2]) << 16 | scale.index(x[3]) << 24;
+}
+template <bool IsPowerOfTwo>
+KERNEL_INLINE int32_t fp4_pairs(const Fp4Scale<float, IsPowerOfTwo> &scale, const float *low,
+                                const float *high) {
+    return fp4_indices(scale, low) | fp4_indices(scale, high) << 4;
+}
+template <bool IsPowerOfTwo>
+KERNEL_INLINE Ints fp4_pairs(const Fp4Scale<Floats, IsPowerOfTwo> &scale, const Floats *low,
+                             const Floats *high) {
+    const Ints joined = (Ints)scale.indices(low) | (Ints)scale.indices(high) << 4;
+    return words_of((LaneOctets)joined);
 }
 
 }  // namespace

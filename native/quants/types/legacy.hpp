@@ -6,8 +6,6 @@
 
 namespace {
 
-constexpr float largest_float = 3.40282347e+38f;  // FLT_MAX
-
 template <class Value>
 struct Range {
     Value lowest, highest;
@@ -47,6 +45,23 @@ KERNEL_INLINE void store_nibbles(const Int *levels, uint8_t *dst) {
     store_words<4, Stride>(words, dst);
 }
 
+// Levels from 0 to 255; what is negative becomes 0.
+KERNEL_INLINE LaneOctets four_octets(const Ints *levels) {
+    return narrow_again(narrow(levels[0], levels[1]), narrow(levels[2], levels[3]));
+}
+
+template <int Stride>
+KERNEL_INLINE void store_nibbles(const Ints *levels, uint8_t *dst) {
+    Ints words[4];
+    UNROLL
+    for (int i = 0; i < 4; ++i) {
+        const Ints low = (Ints)four_octets(levels + 4 * i);
+        const Ints high = (Ints)four_octets(levels + 4 * i + 16);
+        words[i] = words_of((LaneOctets)((low & 0x0F0F0F0F) | (high & 0x0F0F0F0F) << 4));
+    }
+    store_words<4, Stride>(words, dst);
+}
+
 // Bit 4 of 32 levels as 4 bytes.
 template <int Stride, class Int>
 KERNEL_INLINE void store_fifths(const Int *levels, uint8_t *dst) {
@@ -54,6 +69,19 @@ KERNEL_INLINE void store_fifths(const Int *levels, uint8_t *dst) {
     UNROLL
     for (int i = 0; i < 32; ++i) word |= shift_right(levels[i] & 16, 4) << i;
     store_words<1, Stride>(&word, dst);
+}
+
+// A product brings the bits of four bytes together at its top.
+template <int Stride>
+KERNEL_INLINE void store_fifths(const Ints *levels, uint8_t *dst) {
+    Words word{};
+    UNROLL
+    for (int i = 0; i < 8; ++i) {
+        const Words bits = (Words)words_of(four_octets(levels + 4 * i)) & 0x10101010;
+        word |= bits * 0x01020408 >> 28 << 4 * i;
+    }
+    const Ints fifths = (Ints)word;
+    store_words<1, Stride>(&fifths, dst);
 }
 
 inline void split_fifths(const uint8_t *levels, uint8_t *fifths, uint8_t *pairs) {

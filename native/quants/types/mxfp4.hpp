@@ -55,10 +55,10 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         MaskOf<Lane> strange = nowhere<Lane>();
         const IntOf<Lane> exponent = exponent_of(largest_number<block_size>(x), strange);
-        const Fp4Scale<Lane> scale(scale_of(exponent));
+        const Fp4Scale<Lane, true> scale(scale_of(exponent));
         IntOf<Lane> words[4];
         for (int i = 0; i < 4; ++i) {
-            words[i] = fp4_indices(scale, x + 4 * i) | fp4_indices(scale, x + 16 + 4 * i) << 4;
+            words[i] = fp4_pairs(scale, x + 4 * i, x + 16 + 4 * i);
         }
         scatter_bytes<block_bytes>(exponent, bytes);
         store_words<4, block_bytes>(words, bytes + 1);

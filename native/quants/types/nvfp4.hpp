@@ -38,6 +38,9 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
         return select(less(value, all<Lane>(0x1p-6f)), denormal, usual);
     }
 
+    // Above it half levels may not fit in bytes.
+    static constexpr float most = 0x1p12f;
+
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
@@ -47,13 +50,12 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
             ahead.template fetch_next<16>(16 * group);
             const Lane *own = x + 16 * group;
             const Lane size = largest_number<16>(own);
-            strange = either(strange, less(all<Lane>(0x1p24f), size));
+            strange = either(strange, less(all<Lane>(most), size));
             const Int nearest = nearest_scale(size / 6.0f);
             words[0] |= nearest << 8 * group;
-            const Fp4Scale<Lane> scale(scale_of(nearest));
+            const Fp4Scale<Lane, false> scale(scale_of(nearest));
             for (int i = 0; i < 2; ++i) {
-                words[1 + 2 * group + i] =
-                    fp4_indices(scale, own + 4 * i) | fp4_indices(scale, own + 8 + 4 * i) << 4;
+                words[1 + 2 * group + i] = fp4_pairs(scale, own + 4 * i, own + 8 + 4 * i);
             }
         }
         store_words<9, block_bytes>(words, bytes);

@@ -24,17 +24,34 @@ struct Q2_0 : EncodesAnyLane<Q2_0> {
         Int words[4];
         for (int i = 0; i < 4; ++i) {
             ahead.template fetch_next<16>(16 * i);
-            words[i] = Int{};
-            UNROLL
-            for (int j = 0; j < 16; ++j) {
-                // No level is above 2. What is no number, as infinity times zero, gets the lowest.
-                const Int level = round_half_away(x[16 * i + j] * inverse) + 1;
-                words[i] |= maximum(level, Int{}) << 2 * j;
-            }
+            words[i] = pack_levels(x + 16 * i, inverse);
         }
         scatter_halves<block_bytes>(half_of_float(d), bytes);
         store_words<4, block_bytes>(words, bytes + 2);
         return nowhere<Lane>();
+    }
+
+    // No level is above 2. What is no number, as infinity times zero, gets the lowest.
+    static KERNEL_INLINE int32_t pack_levels(const float *x, float inverse) {
+        uint32_t word = 0;
+        for (int i = 0; i < 16; ++i) {
+            const int32_t level = round_half_away(x[i] * inverse) + 1;
+            word |= static_cast<uint32_t>(maximum(level, 0)) << 2 * i;
+        }
+        return static_cast<int32_t>(word);
+    }
+    static KERNEL_INLINE Ints pack_levels(const Floats *x, Floats inverse) {
+        Ints joined{};
+        UNROLL
+        for (int place = 0; place < 4; ++place) {
+            Ints rounded[4];
+            UNROLL
+            for (int i = 0; i < 4; ++i) rounded[i] = round_half_away(x[4 * i + place] * inverse);
+            const Shorts first = narrow(rounded[0], rounded[1]) + 1;
+            const Shorts last = narrow(rounded[2], rounded[3]) + 1;
+            joined |= (Ints)narrow_again(first, last) << 2 * place;
+        }
+        return words_of((LaneOctets)joined);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

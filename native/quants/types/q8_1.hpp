@@ -5,6 +5,60 @@
 
 namespace {
 
+// 32 elements rounded to bytes, the largest of them to 127.
+template <class Lane>
+class RoundedBytes;
+
+// A NaN passes through the maximum and is forgotten at the next element, as in ggml; then levels
+// can be beyond a byte, of which the lowest bits count.
+template <>
+class RoundedBytes<float> {
+public:
+    explicit RoundedBytes(const float *x)
+        : d_(largest_size<32>(x) / 127.0f), inverse_(inverse_or_zero(d_)) {}
+
+    float scale() const { return d_; }
+    static bool strange() { return false; }
+
+    // Four levels as a word; adds them to `sum`, which wraps around.
+    int32_t pack(const float *x, uint32_t &sum) const {
+        int32_t levels[4];
+        for (int i = 0; i < 4; ++i) {
+            levels[i] = low_byte(round_half_away(x[i] * inverse_));
+            sum += static_cast<uint32_t>(levels[i]);
+        }
+        return pack_bytes(levels[0], levels[1], levels[2], levels[3]);
+    }
+
+private:
+    float d_, inverse_;
+};
+
+template <>
+class RoundedBytes<Floats> {
+public:
+    explicit KERNEL_INLINE RoundedBytes(const Floats *x)
+        : d_(float_of(largest_bits<32>(x)) / 127.0f), inverse_(inverse_or_zero(d_)) {}
+
+    KERNEL_INLINE Floats scale() const { return d_; }
+
+    // Where the scale or its inverse is no finite number.
+    KERNEL_INLINE Mask strange() const {
+        return opposite(both(less(d_, splat(largest_float)), less(inverse_, splat(largest_float))));
+    }
+
+    KERNEL_INLINE Ints pack(const Floats *x, Words &sum) const {
+        Ints levels[4];
+        UNROLL
+        for (int i = 0; i < 4; ++i) levels[i] = round_half_away(x[i] * inverse_);
+        sum += ((Words)levels[0] + (Words)levels[1]) + ((Words)levels[2] + (Words)levels[3]);
+        return words_of((LaneOctets)four_bytes(levels));
+    }
+
+private:
+    Floats d_, inverse_;
+};
+
 struct Q8_1 : EncodesAnyLane<Q8_1> {
     static constexpr uint32_t id = 9, block_size = 32, block_bytes = 36;
     static constexpr const char *name = "Q8_1";
@@ -18,22 +72,16 @@ struct Q8_1 : EncodesAnyLane<Q8_1> {
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
-        const Lane d = largest_size<block_size>(x) / 127.0f;
-        const Lane inverse = inverse_or_zero(d);
-        Int words[8], sum{};
-        for (int i = 0; i < 8; ++i) {
-            Int levels[4];
-            UNROLL
-            for (int j = 0; j < 4; ++j) {
-                levels[j] = low_byte(round_half_away(x[4 * i + j] * inverse));
-                sum = sum + levels[j];
-            }
-            words[i] = pack_bytes(levels[0], levels[1], levels[2], levels[3]);
-        }
+        const RoundedBytes<Lane> rounded(x);
+        const Lane d = rounded.scale();
+        Int words[8];
+        WordOf<Lane> sum{};
+        UNROLL
+        for (int i = 0; i < 8; ++i) words[i] = rounded.pack(x + 4 * i, sum);
         scatter_halves<block_bytes>(half_of_float(d), bytes);
-        scatter_halves<block_bytes>(half_of_float(to_floats(sum) * d), bytes + 2);
+        scatter_halves<block_bytes>(half_of_float(to_floats((Int)sum) * d), bytes + 2);
         store_words<8, block_bytes>(words, bytes + 4);
-        return nowhere<Lane>();
+        return rounded.strange();
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

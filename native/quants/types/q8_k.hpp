@@ -35,7 +35,7 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
         return levels.strange();
     }
 
-    // Levels plus 128, as a byte.
+    // Levels as the lowest byte above a base; sums of words wrap around.
     template <class Lane>
     class Levels;
 
@@ -43,17 +43,19 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
     template <class Lane>
     static KERNEL_INLINE IntOf<Lane> encode_group(const Lane *x, Levels<Lane> &levels,
                                                   IntOf<Lane> *words) {
-        using Int = IntOf<Lane>;
-        Int sum = all_ints<Int>(-16 * 128);
+        using Word = WordOf<Lane>;
+        constexpr uint32_t base = Levels<Lane>::base;
+        Word sum = Word{} - 16 * base;
         UNROLL
         for (int i = 0; i < 4; ++i) {
             const Lane *four = x + 4 * i;
-            const Int a = levels.of(four[0]), b = levels.of(four[1]);
-            const Int c = levels.of(four[2]), d = levels.of(four[3]);
+            const Word a = levels.of(four[0]), b = levels.of(four[1]);
+            const Word c = levels.of(four[2]), d = levels.of(four[3]);
             sum = sum + (a + b + c + d);
-            words[i] = (a | b << 8 | c << 16 | d << 24) ^ static_cast<int32_t>(0x80808080);
+            const Word bytes = a ^ b << 8 ^ c << 16 ^ d << 24;
+            words[i] = (IntOf<Lane>)(bytes ^ (base ^ base << 8 ^ base << 16 ^ base << 24));
         }
-        return sum;
+        return (IntOf<Lane>)sum;
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
@@ -78,9 +80,11 @@ class Q8_K::Levels<float> {
 public:
     explicit Levels(float extreme) : empty_(extreme == 0.0f), inverse_(-127.0f / extreme) {}
 
-    int32_t of(float x) const {
+    static constexpr uint32_t base = 128;
+
+    uint32_t of(float x) const {
         const int32_t level = minimum(nearest_int(inverse_ * x), 127);
-        return (empty_ ? 0 : low_byte(level)) + 128;
+        return static_cast<uint32_t>((empty_ ? 0 : low_byte(level)) + 128);
     }
 
     static bool strange() { return false; }
@@ -90,24 +94,29 @@ private:
     float inverse_;
 };
 
-// What rounds beyond a byte, or is no number, shows in the upper bits.
+// What rounds beyond a byte, or is no number, shows in the upper bits: a sum above 2^23 is itself
+// rounded to a whole number.
 template <>
 class Q8_K::Levels<Floats> {
 public:
     explicit KERNEL_INLINE Levels(Floats extreme)
         : inverse_(select(equal(extreme, Floats{}), Floats{}, -127.0f / extreme)) {}
 
-    KERNEL_INLINE Ints of(Floats x) {
-        const Ints level = bits_of(inverse_ * x + 12582912.0f) - (0x4B400000 - 128);
-        all_bits_ |= level;
+    static constexpr uint32_t base = 0x4B400080;  // the bits of 2^23 + 2^22 + 128
+
+    KERNEL_INLINE Words of(Floats x) {
+        const Words level = (Words)bits_of(inverse_ * x + 12583040.0f);
+        upper_bits_ |= level ^ base;
         return level;
     }
 
-    KERNEL_INLINE Mask strange() const { return above(shift_right(all_bits_, 8), Ints{}); }
+    KERNEL_INLINE Mask strange() const {
+        return above(shift_right((Ints)upper_bits_, 8), Ints{});
+    }
 
 private:
     Floats inverse_;
-    Ints all_bits_{};
+    Words upper_bits_{};
 };
 
 }  // namespace

@@ -25,10 +25,8 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
 
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
-        using Int = IntOf<Lane>;
-        const Lane d = largest_size<block_size>(x);
-        Trits<Lane> trits(d);
-        Int words[13];
+        const Trits<Lane> trits(x);
+        IntOf<Lane> words[13];
         for (int i = 0; i < 8; ++i) {
             ahead.template fetch_next<32>(32 * i);
             words[i] = pack_digits<32, 5>(trits, x + 4 * i);
@@ -36,27 +34,41 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
         for (int i = 0; i < 4; ++i) words[8 + i] = pack_digits<16, 5>(trits, x + 160 + 4 * i);
         words[12] = pack_digits<4, 4>(trits, x + 240);
         store_words<13, block_bytes>(words, bytes);
-        scatter_halves<block_bytes>(half_of_float(d), bytes + 52);
+        scatter_halves<block_bytes>(half_of_float(trits.largest()), bytes + 52);
         return trits.strange();
     }
 
     // Four bytes of digits, those of a byte so many elements apart.
-    template <int Apart, int Places, class Lane>
-    static KERNEL_INLINE IntOf<Lane> pack_digits(Trits<Lane> &trits, const Lane *x) {
-        IntOf<Lane> packed[4];
-        UNROLL
+    template <int Apart, int Places>
+    static int32_t pack_digits(const Trits<float> &trits, const float *x) {
+        int32_t packed[4];
         for (int j = 0; j < 4; ++j) {
-            IntOf<Lane> number{};
-            UNROLL
-            for (int place = 0; place < Places; ++place) {
-                number = number + number + number + trits.of(x[Apart * place + j]);
+            uint8_t number = 0;
+            for (int place = 0; place < 5; ++place) {
+                const uint8_t digit = place < Places ? trits.of(x[Apart * place + j]) : uint8_t{0};
+                number = static_cast<uint8_t>(number * 3 + digit);
             }
-            if (Places == 4) number = number + number + number;
-            number = number & 255;
-            // As a fraction of 256, rounded up: 256 / 243 of it, 13 / 243 in a product that fits.
-            packed[j] = number + shift_right((number * 13 + 242) * 4316, 20);
+            packed[j] = fraction(int32_t{number});
         }
         return pack_bytes(packed[0], packed[1], packed[2], packed[3]);
+    }
+    template <int Apart, int Places>
+    static KERNEL_INLINE Ints pack_digits(const Trits<Floats> &trits, const Floats *x) {
+        LaneOctets numbers{};
+        UNROLL
+        for (int place = 0; place < 5; ++place) {
+            numbers = numbers + numbers + numbers;
+            if (place < Places) numbers = numbers + trits.four(x + Apart * place);
+        }
+        const Ints word = words_of(numbers);
+        return pack_bytes(fraction(word & 255), fraction(shift_right(word, 8) & 255),
+                          fraction(shift_right(word, 16) & 255), fraction(shift_right(word, 24)));
+    }
+
+    // A number below 243 as a fraction of 256, rounded up: (256 * number + 242) / 243.
+    template <class Int>
+    static KERNEL_INLINE Int fraction(Int number) {
+        return shift_right(number * 1104684 + 1044472, 20);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

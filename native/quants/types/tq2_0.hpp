@@ -18,25 +18,34 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
 
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
-        using Int = IntOf<Lane>;
-        const Lane d = largest_size<block_size>(x);
-        Trits<Lane> trits(d);
-        Int words[16];
+        const Trits<Lane> trits(x);
+        IntOf<Lane> words[16];
         for (int i = 0; i < 16; ++i) {
             ahead.template fetch_next<16>(16 * i);
-            const Lane *first = x + i / 8 * 128 + i % 8 * 4;
-            words[i] = Int{};
-            UNROLL
-            for (int place = 0; place < 4; ++place) {
-                UNROLL
-                for (int j = 0; j < 4; ++j) {
-                    words[i] |= (trits.of(first[32 * place + j]) & 3) << (8 * j + 2 * place);
-                }
-            }
+            words[i] = pack(trits, x + i / 8 * 128 + i % 8 * 4);
         }
         store_words<16, block_bytes>(words, bytes);
-        scatter_halves<block_bytes>(half_of_float(d), bytes + 64);
+        scatter_halves<block_bytes>(half_of_float(trits.largest()), bytes + 64);
         return trits.strange();
+    }
+
+    // Four neighbours and those that share their bytes.
+    static KERNEL_INLINE int32_t pack(const Trits<float> &trits, const float *x) {
+        uint32_t word = 0;
+        for (int i = 0; i < 16; ++i) {
+            const uint32_t level = trits.of(x[i / 4 * 32 + i % 4]) & 3;
+            word |= level << (i % 4 * 8 + i / 4 * 2);
+        }
+        return static_cast<int32_t>(word);
+    }
+    static KERNEL_INLINE Ints pack(const Trits<Floats> &trits, const Floats *x) {
+        Ints joined{};
+        UNROLL
+        for (int place = 0; place < 4; ++place) {
+            // What is strange in a lane must not reach its neighbours.
+            joined |= ((Ints)trits.four(x + 32 * place) & 0x03030303) << 2 * place;
+        }
+        return words_of((LaneOctets)joined);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

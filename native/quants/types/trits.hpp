@@ -4,24 +4,20 @@
 
 namespace {
 
-// Rounds elements to levels from 0 to 2.
+// Rounds 256 elements to levels from 0 to 2.
 template <class Lane>
-class Trits {
+class Trits;
+
+template <>
+class Trits<float> {
 public:
-    explicit KERNEL_INLINE Trits(Lane largest) : inverse_(inverse_or_zero(largest)) {}
+    explicit Trits(const float *x)
+        : largest_(largest_size<256>(x)), inverse_(inverse_or_zero(largest_)) {}
 
-    KERNEL_INLINE IntOf<Lane> of(Lane x) {
-        const Lane scaled = x * inverse_;
-        if constexpr (is_scalar<Lane>) {
-            return static_cast<int32_t>((long_of(scaled) + 1) & 255);
-        } else {
-            regular_ = both(regular_, less(absolute(scaled), all<Lane>(1.5f)));
-            return round_half_away(scaled) + 1;
-        }
-    }
+    float largest() const { return largest_; }
+    static bool strange() { return false; }
 
-    // Where an element was out of range: ggml forgets a size that a NaN follows.
-    KERNEL_INLINE MaskOf<Lane> strange() const { return opposite(regular_); }
+    uint8_t of(float x) const { return static_cast<uint8_t>(long_of(x * inverse_) + 1); }
 
 private:
     // lroundf: 64 bits, of which ggml keeps the lowest byte.
@@ -31,8 +27,34 @@ private:
         return fits ? static_cast<int64_t>(value) : INT64_MIN;
     }
 
-    Lane inverse_;
-    MaskOf<Lane> regular_ = everywhere<Lane>();
+    float largest_, inverse_;
+};
+
+template <>
+class Trits<Floats> {
+public:
+    explicit KERNEL_INLINE Trits(const Floats *x)
+        : largest_(float_of(largest_bits<256>(x))), inverse_(inverse_or_zero(largest_)) {}
+
+    KERNEL_INLINE Floats largest() const { return largest_; }
+
+    // Where the largest or its inverse is no finite number. ggml forgets a size that a NaN follows,
+    // and then levels can be anything.
+    KERNEL_INLINE Mask strange() const {
+        const Floats limit = splat(largest_float);
+        return opposite(both(less(largest_, limit), less(inverse_, limit)));
+    }
+
+    // The levels of four neighbours, a byte each.
+    KERNEL_INLINE LaneOctets four(const Floats *x) const {
+        Ints levels[4];
+        UNROLL
+        for (int i = 0; i < 4; ++i) levels[i] = round_half_away(x[i] * inverse_);
+        return (LaneOctets)four_bytes(levels) + 1;
+    }
+
+private:
+    Floats largest_, inverse_;
 };
 
 }  // namespace
