@@ -33,8 +33,11 @@ OTHERWISE = {
     "phimoe",  # weights of experts
     "flan-t5", "mt5", "umt5",  # GELU from a table, which deep sums of unscaled attention magnify
 }  # fmt: skip
-CLASSIFIERS = {"bert-classifier", "bert-two-labels", "roberta-classifier"}
-COMPUTED = [case for case in CASES if case not in OTHERWISE | CLASSIFIERS]
+COMPUTED = [
+    case
+    for case in CASES
+    if case not in OTHERWISE and not case.endswith(("-classifier", "-labels"))
+]
 WIDTH = 64  # of the cases' embeddings
 
 

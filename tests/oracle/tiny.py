@@ -206,6 +206,18 @@ CASES = {
     "roberta-classifier": case(
         "RobertaConfig", model="RobertaForSequenceClassification", id2label={0: "one"}, **ENCODER,
     ),
+    "distilbert-classifier": case(
+        "DistilBertConfig", vocabulary="words", model="DistilBertForSequenceClassification", dim=64,
+        n_heads=4, n_layers=3, hidden_dim=96, id2label={0: "bad", 1: "so so", 2: "good"}, **ENCODER,
+    ),
+    "modernbert-classifier": case(
+        "ModernBertConfig", model="ModernBertForSequenceClassification", local_attention=32,
+        layer_norm_eps=1e-5, id2label={0: "bad", 1: "so so", 2: "good"}, **ENCODER,
+    ),
+    "xlm-roberta-classifier": case(
+        "XLMRobertaConfig", vocabulary="xlm", model="XLMRobertaForSequenceClassification",
+        id2label={0: "one"}, **ENCODER,
+    ),
     "xlm-roberta": case("XLMRobertaConfig", vocabulary="xlm", kind="AutoModel", **ENCODER),
     "modernbert": case(
         "ModernBertConfig", kind="AutoModel", local_attention=32, layer_norm_eps=1e-5, **ENCODER,

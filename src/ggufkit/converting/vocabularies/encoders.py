@@ -20,8 +20,10 @@ from ggufkit.converting.vocabularies.sentence_pieces import (
 )
 from ggufkit.converting.vocabularies.special import Specials
 
+FAIRSEQ_MODEL: Final = "sentencepiece.bpe.model"
 _CHARSMAP: Final = "precompiled_charsmap"
-_FAIRSEQ: Final = {
+# What fairseq put before the pieces, in the place of the three that a model begins with.
+FAIRSEQ: Final = {
     "<s>": PieceType.CONTROL,
     "<pad>": PieceType.CONTROL,
     "</s>": PieceType.CONTROL,
@@ -74,9 +76,8 @@ def nomic_bert(files: TokenizerFiles, entries: Entries) -> None:
 
 def xlm_roberta(files: TokenizerFiles, entries: Entries) -> None:
     """Write XLM-RoBERTa's Unigram tokenizer as llama.cpp's "t5"."""
-    name = "sentencepiece.bpe.model"
-    if files.has(name):
-        model = files.pieces(name)
+    if files.has(FAIRSEQ_MODEL):
+        model = files.pieces(FAIRSEQ_MODEL)
         tokens = _shifted(files, model)
         settings = (model.add_dummy_prefix, model.remove_extra_whitespaces)
         charsmap = model.precompiled_charsmap
@@ -106,9 +107,9 @@ def _shifted(files: TokenizerFiles, model: PieceModel) -> Tokens:
     tokens = Tokens(max(files.rows(len(model.pieces)), len(model.pieces)))
     tokens.put_pieces(model)
     for held, first in (
-        (tokens.texts, [*_FAIRSEQ]),
-        (tokens.scores, [0.0] * len(_FAIRSEQ)),
-        (tokens.types, [*_FAIRSEQ.values()]),
+        (tokens.texts, [*FAIRSEQ]),
+        (tokens.scores, [0.0] * len(FAIRSEQ)),
+        (tokens.types, [*FAIRSEQ.values()]),
     ):
         held[:] = [*first, *held[3:-1]]
     return tokens

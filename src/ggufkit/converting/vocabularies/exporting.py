@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ggufkit.coerce import plain
+from ggufkit.converting.vocabularies.encoders import FAIRSEQ, FAIRSEQ_MODEL
 from ggufkit.converting.vocabularies.entries import ADDED_SCORE
 from ggufkit.converting.vocabularies.files import Say
 from ggufkit.converting.vocabularies.models import MODELS, added_token
@@ -21,6 +23,7 @@ from ggufkit.converting.vocabularies.pieces import (
     PieceType,
     dump_pieces,
 )
+from ggufkit.converting.vocabularies.sentence_pieces import SENTENCE_PIECE
 from ggufkit.converting.vocabularies.vocabulary_keys import VocabularyKeys
 from ggufkit.errors import CheckpointError
 from ggufkit.values import Value
@@ -61,8 +64,20 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
     }
     files = {name: _encoded(name, text) for name, text in texts.items()}
     if keys.model in _PIECE_MODELS:
-        files["tokenizer.model"] = dump_pieces(_pieces(keys))
+        model, is_shifted = _pieces(keys), keys.texts[: len(FAIRSEQ)] == [*FAIRSEQ]
+        name = FAIRSEQ_MODEL if is_shifted else SENTENCE_PIECE
+        files[name] = dump_pieces(_shifted_back(model) if is_shifted else model)
     return files
+
+
+def _shifted_back(model: PieceModel) -> PieceModel:
+    """Return the pieces of XLM-RoBERTa as they were before fairseq put its own tokens there."""
+    first = (
+        Piece("<unk>", 0.0, PieceType.UNKNOWN),
+        Piece("<s>", 0.0, PieceType.CONTROL),
+        Piece("</s>", 0.0, PieceType.CONTROL),
+    )
+    return replace(model, pieces=(*first, *model.pieces[len(FAIRSEQ) :]))
 
 
 def _encoded(name: str, text: str) -> bytes:
