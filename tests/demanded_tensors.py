@@ -10,7 +10,12 @@ from pathlib import Path
 from demanded import Source, arguments, source_text
 
 # Conditions under which every model needs a tensor, or every one without experts.
-ALWAYS = {"", "for (int i = 0; i < n_layer; ++i)", "for (int i = 0; i < n_layer; i++)"}
+ALWAYS = {
+    "",
+    "for (int i = 0; i < n_layer; ++i)",
+    "for (int i = 0; i < n_layer; i++)",
+    "for (int i = 0; i < n_layer_all; ++i)",
+}
 DENSE = {"if (n_expert == 0)"}
 # The words of demands.toml for what llama.cpp counts.
 WORDS = {
@@ -23,6 +28,12 @@ WORDS = {
     "n_head * n_embd_head_k": "heads",
 }
 _LOADER = re.compile(r"void (llama_model_\w+)::load_arch_tensors\([^)]*\) \{\n(.*?)\n\}", re.DOTALL)
+_FLAGS = re.compile(r"\bflags\s*(\|?=)\s*([^;]+);")
+# Flags that only leave out what comes after the blocks that are counted.
+_STEADY = {("=", "0"), ("|=", "TENSOR_SKIP")}
+_QKV = re.compile(r"create_tensor_qkv\((.*)", re.DOTALL)
+# Of these llama.cpp loads what lacks both forms, and fails when it computes.
+_FAIL_LATER = {"llama_model_phi3": "TENSOR_NOT_REQUIRED"}
 _CREATE = re.compile(r"create_tensor\(\s*(tn\(.*)", re.DOTALL)
 _NAME = re.compile(r'tn\(\s*(LLM_TENSOR_\w+)\s*,\s*(?:"(\w+)"\s*)?(?:,\s*(i|il)\s*)?\)')
 _LEAVING = re.compile(r"\b(continue|return)\b")  # `throw` refuses the model
@@ -37,11 +48,17 @@ class Created:
     shape: tuple[str, ...]
     is_required: bool
     conditions: tuple[str, ...]
+    unless: str = ""  # another tensor that does instead
 
     @property
     def is_certain(self) -> bool:
         """Whether every model needs it, or every one without experts."""
         return self.is_required and {*self.conditions} <= ALWAYS | DENSE
+
+    @property
+    def known_shape(self) -> tuple[str, ...]:
+        """The shape if all of it can be said in the words of demands.toml, else nothing."""
+        return self.shape if {*self.shape} <= {*WORDS.values()} else ()
 
     @property
     def is_dense(self) -> bool:
@@ -72,16 +89,21 @@ class TensorSource:
         owner = self.source.classes[architecture]
         while owner not in self.loaders:
             owner = self.source.bases[owner]
-        return list(self._created(self.loaders[owner]))
+        return list(self._created(self.loaders[owner], _FAIL_LATER.get(owner, "0")))
 
-    def _created(self, body: str) -> Iterator[Created]:
+    def _created(self, body: str, strict: str) -> Iterator[Created]:
+        firm = {"0", strict}
+        if {*_FLAGS.findall(body)} <= _STEADY:
+            firm.add("flags")
         scopes = [_Scope("")]
         for statement, end in _statements(body):
             text = " ".join(statement.split())
             scopes[-1].own |= {*_SET.findall(text)} & WORDS.keys()
             found = _CREATE.search(text)
             if found and (name := _NAME.match(found[1])):
-                yield self._one(found[1], name, scopes)
+                yield self._one(found[1], name, scopes, firm)
+            if qkv := _QKV.search(text):
+                yield from self._split(arguments(qkv[1])[-1] in firm, scopes)
             if _LEAVING.search(text):
                 for scope in scopes[1:] or scopes:
                     scope.is_left = True
@@ -90,20 +112,32 @@ class TensorSource:
             elif end == "}":
                 scopes.pop()
 
-    def _one(self, call: str, name: re.Match[str], scopes: list[_Scope]) -> Created:
+    def _split(self, is_required: bool, scopes: list[_Scope]) -> Iterator[Created]:
+        """Yield what takes the place of queries, keys and values in one."""
+        for part in "QKV":
+            name, fused = (
+                f"{self.names[f'LLM_TENSOR_ATTN_{each}'].replace('%d', '{i}')}.weight"
+                for each in (part, "QKV")
+            )
+            yield Created(name, ("?",), is_required, _conditions(scopes), fused)
+
+    def _one(self, call: str, name: re.Match[str], scopes: list[_Scope], firm: set[str]) -> Created:
         _, shape, *flags = arguments(call)
         own = set().union(*(scope.own for scope in scopes))
         sizes = [" ".join(each.split()) for each in shape.strip("{} ").split(",")]
         words = ("?" if {*re.findall(r"\w+", each)} & own else each for each in reversed(sizes))
-        left = ("left",) if any(scope.is_left for scope in scopes) else ()
-        conditions = tuple(scope.header for scope in scopes[1:])
         full = self.names[name[1]].replace("%d", "{i}")
         return Created(
             f"{full}.{name[2]}" if name[2] else full,
             tuple(WORDS.get(word, word) for word in words),
-            flags == ["0"],
-            conditions + left,
+            len(flags) == 1 and flags[0] in firm,
+            _conditions(scopes),
         )
+
+
+def _conditions(scopes: list[_Scope]) -> tuple[str, ...]:
+    left = ("left",) if any(scope.is_left for scope in scopes) else ()
+    return tuple(scope.header for scope in scopes[1:]) + left
 
 
 def _statements(body: str) -> Iterator[tuple[str, str]]:

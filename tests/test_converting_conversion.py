@@ -175,6 +175,36 @@ def test_tensor_that_llama_cpp_would_miss_is_told(convert, part):
     assert "is missing" in told
 
 
+@pytest.mark.parametrize("part", "qkv")
+def test_layer_without_queries_keys_or_values_is_told(convert, part):
+    held = {name: a for name, a in whole().items() if f"layers.0.self_attn.{part}_" not in name}
+    (told,) = problems(convert, held)
+    assert f"'blk.0.attn_{part}.weight' is missing" in told
+
+
+def test_tensor_that_only_one_layer_lacks_is_told(convert):
+    biases = {f"model.layers.{i}.self_attn.{p}_proj.bias": numbers(8) for i in (0, 1) for p in "qk"}
+    assert len(convert(whole() | biases).tensors) == 24
+    del biases["model.layers.1.self_attn.k_proj.bias"]
+    (told,) = problems(convert, whole() | biases)
+    assert "'blk.1.attn_k.bias' is missing: layer 0 has" in told
+
+
+def test_tensor_that_layers_may_lack_is_not_missed(tmp_path):
+    (tmp_path / "plain.toml").write_text(ARCH + 'uneven = ["blk.{i}.attn_q.bias"]\n')
+    bias = {"model.layers.0.self_attn.q_proj.bias": numbers(8)}
+    folder = write_checkpoint(tmp_path / "model", CONFIG, model=whole() | bias)
+    assert "blk.0.attn_q.bias" in ggufkit.convert(folder, arch_path=[tmp_path]).tensors
+
+
+def test_head_that_is_no_copy_must_be_there(convert):
+    assert "output.weight" not in convert(whole()).tensors
+    (told,) = problems(convert, whole(), {"tie_word_embeddings": False})
+    assert told.startswith("output.weight is missing")
+    head = {"lm_head.weight": numbers(10, 8)}
+    assert "output.weight" in convert(whole() | head, {"tie_word_embeddings": False}).tensors
+
+
 def test_all_tensors_that_llama_cpp_would_miss_are_told_at_once(convert):
     held = {name: a for name, a in whole().items() if ".mlp." not in name}
     assert len(problems(convert, held)) == 6

@@ -17,7 +17,7 @@ else:
 
 import ggufkit
 from demanded import Source, typed
-from demanded_tensors import WORDS, TensorSource
+from demanded_tensors import TensorSource
 from ggufkit import typed as typed_value
 from ggufkit.demands import demands
 from small_llama import keys, tensors
@@ -60,6 +60,19 @@ def test_model_without_a_demanded_key_is_refused(loads, key):
 @pytest.mark.parametrize("demand", LLAMA.tensors, ids=lambda demand: demand.name)
 def test_model_without_a_demanded_tensor_is_refused(loads, demand):
     assert not loads(without=demand.name.replace("{i}", str(BLOCK)))
+
+
+def test_queries_keys_and_values_may_be_one_tensor(tmp_path):
+    held = tensors()
+    for block in (0, 1):
+        parts = [held.pop(f"blk.{block}.attn_{part}.weight") for part in "qkv"]
+        held[f"blk.{block}.attn_qkv.weight"] = np.concatenate(parts)
+    ggufkit.save(tmp_path / "model.gguf", held, keys())
+    assert ggufkit.check(tmp_path / "model.gguf") == []
+    del held["blk.1.attn_qkv.weight"]
+    ggufkit.save(tmp_path / "model.gguf", held, keys())
+    missed = [found.message for found in ggufkit.check(tmp_path / "model.gguf")]
+    assert [part for part in "qkv" if f"attn_{part}" in " ".join(missed)] == ["q", "k", "v"]
 
 
 @pytest.mark.parametrize(
@@ -142,11 +155,12 @@ def test_keys_are_those_that_the_source_of_llama_cpp_asks_for(source, architectu
 @pytest.mark.parametrize("architecture", ALL["architectures"])
 def test_tensors_are_those_that_the_source_of_llama_cpp_asks_for(tensor_source, architecture):
     asked = {
-        (tensor.name, tensor.shape, tensor.is_dense)
+        (tensor.name, tensor.known_shape, tensor.is_dense, tensor.unless)
         for tensor in tensor_source.created_by(architecture)
-        if tensor.is_certain and {*tensor.shape} <= {*WORDS.values()}
+        if tensor.is_certain
     }
-    assert {(row.name, row.shape, row.is_dense) for row in demands(architecture).tensors} == asked
+    known = demands(architecture).tensors
+    assert {(row.name, row.shape, row.is_dense, row.unless) for row in known} == asked
 
 
 def test_architectures_that_llama_cpp_does_not_know_have_no_demands():

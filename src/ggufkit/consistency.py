@@ -7,6 +7,7 @@ Sources: `llama-model.cpp`, which demands keys, tensors and shapes by architectu
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -283,8 +284,11 @@ def _about_demands(seen: Seen, known: Demands) -> Iterator[Broken]:
         if demand.is_dense and sizes["experts"]:
             continue
         shape = tuple(sizes.get(word, 0) for word in demand.shape)
-        for name in _each(demand.name, min(blocks, seen.layers, MAX_BLOCKS)):
-            yield from _about_tensor(seen, name, shape)
+        count = min(blocks, seen.layers, MAX_BLOCKS)
+        others = _each(demand.unless, count) if demand.unless else itertools.repeat("")
+        for name, other in zip(_each(demand.name, count), others, strict=False):
+            if other not in seen.model.tensors:
+                yield from _about_tensor(seen, name, shape)
 
 
 def _each(name: str, blocks: int) -> Iterator[str]:
@@ -300,7 +304,9 @@ def _about_tensor(seen: Seen, name: str, shape: tuple[int, ...]) -> Iterator[Bro
     if tensor is None:
         details = {"name": name, "architecture": seen.architecture}
         yield Broken("tensor-required", details, key=ARCHITECTURE)
-    elif name != EMBEDDING and all(shape) and _without_ones(tensor.shape) != _without_ones(shape):
+    elif name == EMBEDDING or not shape or not all(shape):
+        return
+    elif _without_ones(tensor.shape) != _without_ones(shape):
         yield at_tensor("tensor-shape", tensor, shape=list(tensor.shape), wanted=list(shape))
 
 

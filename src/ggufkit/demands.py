@@ -19,12 +19,14 @@ _ITEMS: Final = {"uint32": {"bool", "uint32", "int32"}}
 class TensorDemand:
     """A tensor that must be there: `shape` is in words, and {i} in `name` is every block.
 
-    A dense one is asked for only where there are no experts.
+    The shape is empty where it cannot be said so. A dense one is asked for only where there are no
+    experts, and any only where there is none of the name `unless`.
     """
 
     name: str
     shape: tuple[str, ...]
     is_dense: bool
+    unless: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ def demands(architecture: str) -> Demands | None:
         return None
     own = tuple(key for key, who in table["keys"].items() if architecture in who)
     tensors = tuple(
-        TensorDemand(row["name"], tuple(row["shape"]), row.get("dense", False))
+        TensorDemand(
+            row["name"], tuple(row["shape"]), row.get("dense", False), row.get("unless", "")
+        )
         for row in table["tensors"]
         if architecture in row["of"]
     )

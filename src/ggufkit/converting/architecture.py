@@ -33,7 +33,7 @@ _TABLES: Final = (
 )  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata")
-_LISTS: Final = ("classes", "required", "skip", "fresh")
+_LISTS: Final = ("classes", "required", "skip", "fresh", "uneven")
 _WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if")
 
 # Metadata keeps what it replaces: llama.cpp's classes write a key, and their children write it
@@ -66,6 +66,7 @@ class Architecture:
     rename_back: Mapping[str, str] = field(repr=False)
     skip: tuple[str, ...] = field(repr=False)
     required: tuple[str, ...] = field(repr=False)
+    uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers do without
 
 
 def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
@@ -173,6 +174,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         export_if=_checked(*own).get("export_if", "True"),
         skip=tuple(whole.get("skip", [])),
         required=tuple(whole.get("required", [])),
+        uneven=tuple(whole.get("uneven", [])),
         **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
     )
 

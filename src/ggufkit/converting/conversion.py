@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ from ggufkit.values import Value
 
 Say = Callable[[str], None]
 SHOWN: Final = 3  # names in a note
+_LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
+_QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
+_CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
 # Rules of `check` that no sound checkpoint breaks: llama.cpp would not load what came of it.
 REFUSED: Final = {"tensor-required", "tensor-shape", "key-type", "head-count", "expert-count"}
 
@@ -129,7 +133,10 @@ def converted(  # noqa: PLR0913 (handed on as they came)
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
     }
-    return Model(Metadata(metadata), Tensors(kept)).reading(checkpoint.files)
+    model = Model(Metadata(metadata), Tensors(kept))
+    if problems := _about_missing(model, facts):
+        raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
+    return model.reading(checkpoint.files)
 
 
 def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
@@ -227,11 +234,51 @@ def _about_shapes(facts: Facts, tensors: Sequence[Tensor]) -> Iterator[str]:
 
 def _loadable(model: Model, folder: Path) -> Model:
     """Return the model if llama.cpp would load it, as far as it is known what it demands."""
-    broken = [each for each in inconsistencies(Seen.of(model)) if each.rule in REFUSED]
-    if broken:
-        problems = [finding(each.rule, 0, **each.details).message for each in broken]
+    if problems := _refusals(model):
         raise CheckpointError(f"{folder} cannot be converted", problems)
     return model
+
+
+def _refusals(model: Model) -> list[str]:
+    broken = [each for each in inconsistencies(Seen.of(model)) if each.rule in REFUSED]
+    return [finding(each.rule, 0, **each.details).message for each in broken]
+
+
+def _about_missing(model: Model, facts: Facts) -> list[str]:
+    """Return what a layer, or the whole, lacks by what the checkpoint itself shows or says."""
+    absent = _lacking(model.tensors, facts.architecture.uneven)
+    told = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
+    if _has_own_head(facts) and "output.weight" not in model.tensors:
+        told.append("output.weight is missing, and config.json says tie_word_embeddings: false")
+    named = " ".join(told)
+    refused = [
+        each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))
+    ]
+    return [*told, *refused] if told else []
+
+
+def _has_own_head(facts: Facts) -> bool:
+    """Whether the checkpoint says that the head is no copy of the embeddings."""
+    is_apart = facts.checkpoint.config.get("tie_word_embeddings") is False
+    targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
+    is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])
+    return is_apart and is_causal and "output.weight" in targets
+
+
+def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield tensors that a layer lacks and another, which has all of its kinds, does not."""
+    layers: dict[str, dict[str, set[str]]] = {}
+    for name in names:
+        found = _LAYERED.fullmatch(name)
+        if found and f"{found[1]}{{i}}.{found[3]}" not in uneven:
+            layers.setdefault(found[1], {}).setdefault(found[2], set()).add(found[3])
+    for stem, held in layers.items():
+        kinds = {frozenset(each): number for number, each in held.items()}
+        for number, own in held.items():
+            fuller = min((each for each in kinds if each > own), key=len, default=own)
+            for kind in sorted(fuller - own):
+                why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
+                yield f"{stem}{number}.{kind}", why
 
 
 def _without_layer(name: str) -> str:
