@@ -62,7 +62,8 @@ def make_checkpoint(folder: Path, gib: float) -> int:
     shutil.copytree(tiny, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     config = json.loads((tiny / "config.json").read_text())
     config |= {"hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": layers,
-               "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128}  # fmt: skip
+               "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128,
+               "tie_word_embeddings": True}  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     shapes = {
         f"model.layers.{i}.{name}": shape for i in range(layers) for name, shape in LAYER.items()
