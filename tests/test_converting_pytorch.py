@@ -176,6 +176,44 @@ def test_files_that_are_not_sound_are_told(tmp_path, data, told):
     assert told in problem(tmp_path, data)
 
 
+def lying(tell):
+    """Return an archive of which `tell` changes what the directory says of its last two files."""
+    stream = io.BytesIO(archive(pickled({"a": tensor(ONE, "0")}), {}))
+    with zipfile.ZipFile(stream, "a") as made:
+        for name in ("archive/data/0", "archive/data/1"):
+            made.writestr(name, ONE.tobytes())
+        tell(*made.filelist[-2:])
+    return stream.getvalue()
+
+
+def overlap(first, second):
+    second.header_offset = first.header_offset
+
+
+def declare_a_tebibyte(_, second):
+    second.file_size = second.compress_size = 1 << 40
+
+
+def begin_beyond(_, second):
+    second.header_offset = 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("tell", "told"),
+    [(overlap, "overlap"), (declare_a_tebibyte, "is not whole"), (begin_beyond, "truncated")],
+)
+def test_archive_that_lies_about_its_files_is_not_believed(tmp_path, tell, told):
+    assert told in problem(tmp_path, lying(tell))
+
+
+def test_names_in_an_archive_lead_nowhere(tmp_path):
+    outside = {"../../evil": b"evil", "/evil": b"evil", "data/0": ONE.tobytes()}
+    tensors, problems = read(tmp_path, archive(pickled({"a": tensor(ONE, "0")}), outside))
+    assert [each.name for each in tensors] == ["a"]
+    assert not problems
+    assert len([*tmp_path.rglob("*")]) == 1  # nothing is unpacked
+
+
 def test_everything_wrong_is_listed_at_once(tmp_path):
     held = {name: tensor(ONE, "9") for name in "abc"}
     _, problems = read(tmp_path, archive(pickled(held), {}))

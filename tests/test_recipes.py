@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import ggufkit
 import llama_quantize
 import shapes
 from ggufkit.choosing import Wishes, choose, facts_of, order_key
+from ggufkit.eligibility import KEPT_PARTS, KEPT_PARTS_OF, without_layer
 from ggufkit.errors import TensorTypeError
 from ggufkit.file_types import FILE_TYPES
 from ggufkit.recipes import (
@@ -14,6 +17,7 @@ from ggufkit.recipes import (
     NEEDS_IMATRIX,
     PROMOTED,
     RECIPES,
+    ROLES,
     find_recipe,
     patterns_of,
 )
@@ -138,3 +142,10 @@ def test_negative_and_strange_facts_are_taken_for_absent():
 def test_mistyped_recipe_is_answered_with_the_nearest(name, near):
     with pytest.raises(TensorTypeError, match=f"Did you mean {near}"):
         find_recipe(name)
+
+
+def test_nothing_that_is_looked_for_in_names_reaches_into_what_names_a_layer():
+    kept = [*KEPT_PARTS, *(part for parts in KEPT_PARTS_OF.values() for part in parts)]
+    for part in (*kept, *ROLES):
+        assert not re.match(r"\d|blk\b|lk\b|k\b|\.\d", part), part
+        assert without_layer(f"blk.12.{part}") == f".{part}"

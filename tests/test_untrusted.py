@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 
+import click
 import numpy as np
 import pytest
 
 import ggufkit as library
 import legacy_files
-from ggufkit.cli.app import COMMANDS
+from ggufkit.cli.app import COMMANDS, app
+from ggufkit.cli.models import complete_key
 from shell import ggufkit
 from spelled import Info, Spelling
 from tensors_file import write_checkpoint
 from test_converting_conversion import ARCH, CONFIG, whole
 
-# Clears the screen, rings, turns text around, begins a sequence in one byte, and ends the line.
-EVIL = "\x1b[2J\x07\u202e\x9b31m\r\x7f"
+# Clears the screen, rings, turns text around, begins a sequence in one byte, links to elsewhere,
+# and ends the line.
+EVIL = "\x1b[2J\x07\u202e\u2066\x9b31m\x1b]8;;a:b\x1b\\\x9d8;;\x9c\r\x7f"
 NAME = f"e{EVIL}.gguf"
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="its names hold no control characters")
@@ -151,3 +154,11 @@ def test_no_command_steers_the_terminal(work, command, folder):
         assert done.code in range(6), (words, shown)
         if "--json" in words and done.out.strip():
             done.json()
+
+
+def test_completion_offers_no_key_on_which_a_shell_would_act(work):
+    context = click.Context(app)
+    context.params = {"file": NAME}
+    offered = complete_key(context, None, "")
+    assert "general.name" in offered
+    assert all(key.isprintable() for key in offered)

@@ -5,6 +5,7 @@ Nothing but names, shapes, types and metadata is looked at.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.conditions import FEED_FORWARD, Facts, Place
-from ggufkit.eligibility import is_eligible, is_whole
+from ggufkit.eligibility import is_eligible, is_whole, without_layer
 from ggufkit.metadata import Metadata
 from ggufkit.model import Tensor
 from ggufkit.recipes import (
@@ -68,6 +69,11 @@ class Choice:
 
 def role_of(name: str) -> str:
     """Return the part that a tensor of this name plays, "other" for most."""
+    return _role_of(without_layer(name))
+
+
+@functools.lru_cache
+def _role_of(name: str) -> str:
     if name in EXACT_ROLES:
         return EXACT_ROLES[name]
     for part, role in ROLES.items():
@@ -168,7 +174,7 @@ class _Walk:
     def choice(self, tensor: Tensor, role: str) -> Choice:
         """Return the choice for the next tensor."""
         wanted = self._wanted(tensor, role)
-        return Choice(fitting(tensor, wanted), wanted)
+        return _choice(fitting(tensor, wanted), wanted)
 
     def _wanted(self, tensor: Tensor, role: str) -> TensorType:
         if tensor.name in self.wishes.types and not is_whole(tensor.type):
@@ -228,6 +234,9 @@ class _Walk:
             fits=tensor.shape[-1] % base.block_size == 0,
             is_stack=len(tensor.shape) >= STACK_AXES and tensor.shape[-STACK_AXES] > 1,
         )
+
+
+_choice = functools.lru_cache(Choice)  # many tensors have it in common
 
 
 def _found(name: str, patterns: Patterns) -> TensorType | None:

@@ -74,19 +74,35 @@ KEPT_PARTS_OF: Final = {
     ),
 }
 
+_LAYER: Final = re.compile(r"blk\.\d+(?=\.)")
+
 
 def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
     """Whether llama.cpp quantizes a tensor of this name and shape.
 
     Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
     """
+    if is_whole(tensor.type) or axes(tensor.shape) < 2:  # noqa: PLR2004
+        return False
     name = tensor.name
-    if is_whole(tensor.type):
-        return False
     # Compared as llama.cpp does, for which any name of five characters ends so too.
-    if axes(tensor.shape) < 2 or name.rfind("weight") != len(name) - 6:  # noqa: PLR2004
+    if name.rfind("weight") != len(name) - 6:
         return False
-    return name not in KEPT_NAMES and not _kept_parts(architecture).search(name)
+    return name not in KEPT_NAMES and not _is_kept(without_layer(name), architecture)
+
+
+def without_layer(name: str) -> str:
+    """Return what all layers' names have in common behind "blk.N", else the whole name.
+
+    Of what is looked for in names, nothing lies in or across what is cut off.
+    """
+    found = _LAYER.match(name)
+    return name[found.end() :] if found else name
+
+
+@functools.lru_cache
+def _is_kept(name: str, architecture: str) -> bool:
+    return _kept_parts(architecture).search(name) is not None
 
 
 @functools.cache

@@ -222,9 +222,14 @@ class Places:
     def tensor(self, index: int) -> tuple[str, TensorType, tuple[int, ...], int, int, int]:
         """Return name, type, shape (in NumPy order), start, bytes and bytes per row of one."""
         infos = self.infos
-        kind = tensor_type(int(infos.table["type"][index]))
+        kind = self.kinds[index]
         place = (self.starts[index], self.sizes[index], self.row_bytes[index])
         return infos.names[index], kind, infos.shapes[index], *place
+
+    @functools.cached_property
+    def kinds(self) -> list[TensorType]:
+        """The type of each tensor."""
+        return self.infos.types()
 
     @functools.cached_property
     def end(self) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 from ggufkit.caches import resolve
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.staging import ATTEMPTS, Staging, remove_leftover, sibling
-from ggufkit.store import BINARY, AnyPath, as_path, lock, read_at, sync_folder, write_at
+from ggufkit.store import BINARY, AnyPath, as_path, lock, naming, read_at, sync_folder, write_at
 
 PENDING: Final = ".ggufkit-edit"
 DONE: Final = ".ggufkit-undo"
@@ -225,7 +225,7 @@ def settle(target: Path) -> Outcome:
     if not os.path.lexists(remains):
         return "nothing"
     try:
-        with exclusively(target) as descriptor:
+        with naming(target), exclusively(target) as descriptor:
             journal = _load(remains)
             if journal is None:  # another process was faster
                 return "nothing"

@@ -198,16 +198,17 @@ def _tensors(parts: list[Part]) -> Tensors:
     infos = [part.header.places.infos for part in parts]
     ends = list(accumulate(len(each.names) for each in infos))
 
+    begins = [part.header.data_offset for part in parts]
+
     def make(number: int) -> Tensor:
         place = bisect.bisect_right(ends, number)
-        return _tensor(parts[place], number - ends[place] + len(infos[place].names))
+        index = number - ends[place] + len(infos[place].names)
+        return _tensor(parts[place], begins[place], index)
 
     return Tensors.lying(chain.from_iterable(each.names for each in infos), make)
 
 
-def _tensor(part: Part, index: int) -> Tensor:
-    header = part.header
-    name, kind, shape, start, nbytes, row_bytes = header.places.tensor(index)
-    offset = header.data_offset + start
-    source = FileSource(part.file, offset, nbytes, row_bytes, header.byte_order)
+def _tensor(part: Part, begin: int, index: int) -> Tensor:
+    name, kind, shape, start, nbytes, row_bytes = part.header.places.tensor(index)
+    source = FileSource(part.file, begin + start, nbytes, row_bytes, part.header.byte_order)
     return Tensor(name, kind, shape, nbytes, source)

@@ -31,7 +31,7 @@ from ggufkit.opening import Part, locate, map_part, model_of, shard_count, sibli
 from ggufkit.opening import open as open_model
 from ggufkit.parse import parse
 from ggufkit.staging import Staging
-from ggufkit.store import AnyPath, as_path, copy_at, read_at, write_at
+from ggufkit.store import AnyPath, as_path, copy_at, naming, read_at, write_at
 from ggufkit.types import padded
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def plan(
 ) -> EditPlan:
     """Return what `edit_in_place` would do, without doing it."""
     target = _target(first_file(path), force=force)
-    with target.open("rb") as file:
+    with naming(target), target.open("rb") as file:
         part = _part(target, file.fileno())
         old = read_at(file.fileno(), part.header.data_offset, 0)
         step = blocks.block_bytes(file.fileno())

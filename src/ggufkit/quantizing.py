@@ -88,7 +88,7 @@ class Decision:
     @property
     def is_changed(self) -> bool:
         """Whether the tensor is converted at all."""
-        return self.before.type != self.after.type
+        return self.before is not self.after
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, NoReturn
@@ -172,8 +173,11 @@ def retyped(tensor: Tensor, type: str | int | TensorType, weights: Floats | None
     target = tensor_type(type)
     if target == tensor.type:
         return tensor
-    quants.check_requantize(tensor.type, target)
+    _check_requantize(tensor.type, target)
     return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target, weights))
+
+
+_check_requantize = functools.lru_cache(quants.check_requantize)
 
 
 def from_array(

@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -105,6 +105,17 @@ def close(descriptor: int) -> None:
     """Close what was read, synced or given up: a failure tells nothing about it any more."""
     with contextlib.suppress(OSError):
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have errors of the system tell of which file they are, as those of descriptors do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = error.filename or str(path)
+        raise
 
 
 def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:

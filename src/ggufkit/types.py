@@ -56,7 +56,7 @@ SPLIT_TYPES: Final = {
 RESERVED_KEY: Final = "ggufkit.reserved"  # room in a header for edits to come
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorType:
     """A tensor type: how a row of elements is packed into blocks.
 
@@ -72,6 +72,14 @@ class TensorType:
     block_bytes: int
     fields: str
     dtype: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by number, from which everything else follows: a model asks once a tensor."""
+        return self is other or (isinstance(other, TensorType) and self.id == other.id)
+
+    def __hash__(self) -> int:
+        """Agree with equality."""
+        return self.id
 
     def __str__(self) -> str:
         """Return the name, as files and tools write it."""

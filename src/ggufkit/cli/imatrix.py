@@ -168,6 +168,7 @@ def compute(
     """
     from ggufkit.activations import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
+    _refuse_input(out, (model, text))  # before what takes hours
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     _write(imatrix, out, (model, text), format, as_json=as_json)
@@ -176,14 +177,19 @@ def compute(
 def _write(
     imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
 ) -> None:
-    if any(Path(out).exists() and Path(out).samefile(each) for each in inputs):
-        raise OutputError(f"{out} is also an input", remedy="Write to another name")
+    _refuse_input(out, inputs)
     _warn(imatrix)
     path = imatrix.save(out, format)
     if as_json:
         emit(_about(imatrix) | {"files": [{"path": str(path), "nbytes": path.stat().st_size}]})
     else:
         report([path])
+
+
+def _refuse_input(out: str, inputs: tuple[str, ...]) -> None:
+    path = Path(out)
+    if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
+        raise OutputError(f"{out} is also an input", remedy="Write to another name")
 
 
 def _warn(imatrix: Imatrix) -> None:

@@ -25,8 +25,9 @@ def appearing(folder: Path) -> Iterator[Path]:
     _require_free(folder)
     hidden = sibling(folder, SUFFIX)
     with contextlib.ExitStack() as opened:
-        _take(hidden, opened)
+        _take(hidden, folder, opened)
         try:
+            _require_free(folder)  # of others that were making it, one may be done
             _clear(hidden)
             yield hidden
             _require_free(folder)
@@ -52,23 +53,30 @@ def _require_free(folder: Path) -> None:
         )
 
 
-def _take(hidden: Path, opened: contextlib.ExitStack) -> None:
+def _take(hidden: Path, folder: Path, opened: contextlib.ExitStack) -> None:
     """Make the hidden folder and lock it."""
     hidden.mkdir(exist_ok=True)
     try:
-        descriptor = os.open(hidden, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folders
-        return
+        is_locked = _lock(hidden, opened)
     except BaseException:
         with contextlib.suppress(OSError):  # another process fills it
             hidden.rmdir()
         raise
-    opened.callback(close, descriptor)
-    if lock(descriptor) is False:
+    if not is_locked:
         raise OutputError(
-            f"{hidden} is being written by another process",
+            f"{folder} is being written by another process",
             remedy="Wait for it or choose another name",
         )
+
+
+def _lock(hidden: Path, opened: contextlib.ExitStack) -> bool:
+    """Lock a folder until `opened` ends; say whether nobody else has."""
+    try:
+        descriptor = os.open(hidden, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folders
+        return True
+    opened.callback(close, descriptor)
+    return lock(descriptor) is not False
 
 
 def _clear(hidden: Path) -> None:

@@ -7,6 +7,7 @@ format.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import struct
 import zipfile
@@ -101,7 +102,7 @@ class _Bounded(io.FileIO):
 
 
 def _members(file: MappedFile) -> dict[str, Member]:
-    """Return the stored files of the zip; those that are compressed are left out."""
+    """Return where the files of the zip lie, each on its own and as it is."""
     _require_zip(file)
     try:
         with _Bounded(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
@@ -113,7 +114,16 @@ def _members(file: MappedFile) -> dict[str, Member]:
         if info.filename in members:
             raise CheckpointError(f"it holds {brief(info.filename)} twice")
         members[info.filename] = _member(file, info)
+    _require_apart(members)
     return members
+
+
+def _require_apart(members: dict[str, Member]) -> None:
+    """Refuse files that share bytes, of which a small archive could hold any number."""
+    placed = sorted((member, name) for name, member in members.items())
+    for (first, name), (second, other) in itertools.pairwise(placed):
+        if first.offset + first.nbytes > second.offset:
+            raise CheckpointError(f"{brief(name)} and {brief(other)} in it overlap")
 
 
 def _require_zip(file: MappedFile) -> None:
