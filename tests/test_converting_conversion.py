@@ -302,6 +302,20 @@ def test_config_of_a_text_model_is_laid_over_the_rest(convert):
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
 
 
+def test_field_that_may_change_the_model_and_that_nothing_reads_is_named(convert):
+    said = []
+    convert(
+        whole(),
+        {"moe_shift": 2, "rope_twist": 0.5, "dropout": 0.1, "attn_shift": 0},
+        say=said.append,
+    )
+    told = [text for text in said if "config.json" in text]
+    assert len(told) == 1
+    assert "moe_shift = 2, rope_twist = 0.5;" in told[0]
+    assert "dropout" not in told[0]
+    assert "attn_shift" not in told[0]
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -374,7 +374,7 @@ def test_recipe_is_refused_at_once_with_all_tensors_that_lack_data(experts):
         with pytest.raises(MissingImportanceError) as caught:
             ggufkit.quantize(model, "IQ2_XXS", imatrix=bare)
         assert "3 tensors (blk.3-4.attn_q.weight, blk.7.ffn_up_exps.weight)" in str(caught.value)
-        assert "--promote-uncovered" in caught.value.remedy
+        assert "promote_uncovered=True" in caught.value.remedy
 
 
 def test_uncovered_tensors_are_promoted_to_a_type_that_needs_no_data(experts, tmp_path):

@@ -123,7 +123,7 @@ def converted(  # noqa: PLR0913 (handed on as they came)
     kept = _stored(made, kind, problems)
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    _tell(placement, say)
+    _tell(placement, facts, say)
     rows = facts.value(architecture.rows)
     metadata = {
         "general.architecture": architecture.name,
@@ -154,7 +154,11 @@ def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
 
-def _tell(placement: Placement, say: Say) -> None:
+def _tell(placement: Placement, facts: Facts, say: Say) -> None:
+    if unread := facts.unread():
+        fields = facts.checkpoint.config
+        told = ", ".join(f"{name} = {brief(fields[name])}" for name in unread)
+        say(f"not read of config.json: {told}; a model that computes with it answers otherwise")
     if placement.skipped:
         shown = ", ".join(placement.skipped[:SHOWN])
         more = ", ..." if len(placement.skipped) > SHOWN else ""

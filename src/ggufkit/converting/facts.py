@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -25,6 +26,21 @@ CHANGING: Final = (
     "rope_theta", "rotary_pct", "scale_depth", "scale_emb", "sliding_window", "use_qk_norm",
     "use_parallel_residual",
 )  # fmt: skip
+# Any other field that is called like this may change it too. It is named where nothing reads it and
+# it says something, unless it is of training, or the tensors or other fields tell the same.
+COMPUTING: Final = re.compile(
+    r"act(_|$|ivation)|alibi|attention|attn|clip|conv|expert|gat(e|ed|ing)|head|interleave|logit|mlp"
+    r"|moe|multipl|norm|parallel|pattern|position|rank|residual|rope|rotary|router|scal|top_?k|window"
+)
+TRAINING: Final = re.compile(
+    r"aux|dropout|flash|fp32|grad|implementation|init|jitter|loss|pdrop|^rescale"
+)
+TOLD_OTHERWISE: Final = re.compile(
+    r"bias|^classifier|^summary_|^_?sliding_window_pattern$|^max_window_layers$|^dense_act_fn$"
+    r"|^(max_position_embeddings|n_positions|num_attention_heads|num_key_value_heads|num_heads)$"
+    r"|^(is_gated_act|num_ln_in_parallel_attn|parallel_attn|qk_head_dim|qk_layernorm|rms_norm)$"
+    r"|^(rope_interleave|scale_attn_weights|sliding_window_size|time_step_rank|topk_method)$"
+)
 IGNORED: Final = "ignored"  # how `expects` says that llama.cpp computes without a field
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
 _POOLING_FIELDS: Final = {
@@ -118,6 +134,19 @@ class Facts:
                 f"{name} is {brief(self.fields[name])}, which the architecture "
                 f"{self.architecture.name} has no place for"
             )
+
+    def unread(self) -> list[str]:
+        """Return which fields nothing read although by their names they may change the model."""
+        told = self.read | self.architecture.expects.keys()
+        return [
+            name
+            for name, value in self.checkpoint.config.items()
+            if COMPUTING.search(name)
+            and not TRAINING.search(name)
+            and not TOLD_OTHERWISE.search(name)
+            and name not in told
+            and (value is True or value not in (None, False, 0, 1, "", [], {}))
+        ]
 
     def _quietly(self, text: str) -> Any:  # noqa: ANN401
         """Return a value, None where it cannot be computed: that is told where it is used."""
