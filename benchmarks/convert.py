@@ -1,10 +1,10 @@
 """Measure `ggufkit convert` beside llama.cpp's converter and a plain copy of the checkpoint.
 
-    python benchmarks/convert.py [--size GIB] [--folder FOLDER] [--rounds N]
+    python benchmarks/convert.py [--size GIB] [--folder FOLDER] [--rounds N] [--only WORK ...]
 
 The checkpoint is synthetic, with Llama's shape and BF16 matrices. llama.cpp's converter runs in the
-environment that `make test-oracle` makes, and is left out where that is missing. Each figure is the
-best of the rounds; memory is the peak of the process. ggufkit waits until its output is on the
+environment that `make test-oracle` makes, and is left out where that is missing. Times are medians
+of the rounds, memory is the highest peak of the process. ggufkit waits until its output is on the
 disk, as does "copy, synced"; the others do not.
 """
 
@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -105,14 +106,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the checkpoint")
     parser.add_argument("--folder", type=Path, help="where to write [default: the system's]")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", metavar="WORK", help="as the table names them")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        measure(Path(scratch), options.size, options.rounds)
+        measure(Path(scratch), options.size, options.rounds, options.only)
 
 
-def measure(scratch: Path, gib: float, rounds: int) -> None:
-    """Make the checkpoint, run all works in turns, print the best of each."""
+def measure(scratch: Path, gib: float, rounds: int, only: list[str] | None) -> None:
+    """Make the checkpoint, run all works in turns, print the median of each."""
     folder, out = scratch / "checkpoint", scratch / "out.gguf"
     with ProcessPoolExecutor(1) as pool:  # a child's peak begins with its parent's memory
         nbytes = pool.submit(make_checkpoint, folder, gib).result()
@@ -125,13 +127,16 @@ def measure(scratch: Path, gib: float, rounds: int) -> None:
         if source:
             peer = [str(python), "-c", PEER, source, str(folder), str(out), kind]
             works[f"llama.cpp {kind}"] = peer
-    best: dict[str, tuple[float, int]] = {}
+    works = {name: work for name, work in works.items() if only is None or name in only}
+    runs: dict[str, list[tuple[float, int]]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, command in works.items():
             out.unlink(missing_ok=True)
-            best[name] = min(best.get(name, (float("inf"), 0)), timed(command))
-    print(f"{nbytes / 2**30:.2f} GiB, page {resource.getpagesize()} bytes, best of {rounds}")
-    for name, (seconds, peak) in best.items():
+            runs[name].append(timed(command))
+    print(f"{nbytes / 2**30:.2f} GiB, page {resource.getpagesize()} bytes, median of {rounds}")
+    for name, measured in runs.items():
+        seconds = statistics.median(second for second, _ in measured)
+        peak = max(mib for _, mib in measured)
         rate = nbytes / 2**20 / seconds
         print(f"{name:16} {seconds:8.2f} s {rate:8.0f} MiB/s {peak:8,} MiB at the peak")
 

@@ -254,6 +254,7 @@ def _put(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
     if span and not checked:
         offset, nbytes = chunk.place(chunk.parts[0])
         span.file.copy(span.offset + chunk.start, nbytes, targets[0], offset)
+        begin_writeback(targets[0], offset, nbytes)
         return [0]
     sums = [0] * len(targets)
     for piece in chunk.cut(PIECE):
