@@ -45,6 +45,23 @@ def test_several_types_are_several_files(checkpoint, tmp_path):
     assert [name.rpartition("-")[2] for name in names] == ["BF16.gguf", "F32.gguf"]
 
 
+def test_empty_list_of_types_is_no_list(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "one.gguf", "--quantize", "")
+    assert done.code == 1, done.err
+    assert "there is no recipe ''" in done.err
+    assert not (tmp_path / "one.gguf").exists()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\tb"])
+def test_names_of_strangers_make_no_odd_file_names(checkpoint, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    card = json.dumps({"basename": name})
+    (checkpoint / "README.md").write_text(f"---\n{card[1:-1]}\n---\n")
+    done = run(checkpoint, tmp_path / "out")
+    assert done.code == 0, done.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a-b-1.2K-F16.gguf"]
+
+
 def test_several_types_need_a_folder(checkpoint, tmp_path):
     assert run(checkpoint, tmp_path / "one.gguf", "--quantize", "F32,F16").code == 2
 

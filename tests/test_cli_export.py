@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import ggufkit as library
@@ -50,3 +51,35 @@ def test_folder_in_use_is_a_failure_and_a_wrong_type_a_misuse(model, tmp_path):
     assert done.code == 1
     assert "not empty" in done.err
     assert run(model, tmp_path / "out", "--dtype", "q4").code == 2
+
+
+@pytest.mark.parametrize("out", [".", "..", ""])
+def test_current_folder_is_not_replaced(model, tmp_path, monkeypatch, out):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    done = run(model, out)
+    assert done.code == 1, done.err
+    assert "error: " in done.err
+    assert "Traceback" not in done.err
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_text_that_is_not_utf_8_is_told(model, tmp_path):
+    with library.open(model) as opened:
+        changed = opened.replace(metadata=opened.metadata.updated({"general.description": "QQQQ"}))
+        broken = library.write(changed, tmp_path / "broken.gguf")[0]
+    broken.write_bytes(broken.read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ"))
+    done = ggufkit("export", broken, tmp_path / "out", "--arch-path", tmp_path / "arch")
+    assert done.code == 1
+    assert "not UTF-8" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_value_that_no_operation_can_be_undone_with_is_told(model, tmp_path):
+    with library.open(model) as opened:
+        heads = {"plain.attention.head_count": np.float32(2)}
+        changed = opened.replace(metadata=opened.metadata.updated(heads))
+        odd = library.write(changed, tmp_path / "odd.gguf")[0]
+    done = ggufkit("export", odd, tmp_path / "out", "--arch-path", tmp_path / "arch")
+    assert done.code == 1
+    assert "cannot be undone" in done.err

@@ -153,6 +153,12 @@ def test_experts_are_stacked_where_the_last_of_them_stands(convert):
     assert "experts" in problems(convert, held, config)[0]
 
 
+def test_number_of_an_expert_takes_no_memory(convert):
+    far = f"model.layers.0.block_sparse_moe.experts.{10**15}.w1.weight"
+    told = problems(convert, whole() | {far: numbers(12, 8)})
+    assert any(f"needs {10**15 + 1} experts" in each for each in told)
+
+
 def test_everything_wrong_is_listed_at_once(convert):
     held = whole() | {"model.odd.weight": numbers(3), "model.strange": numbers(2)}
     held["model.layers.0.mlp.up_proj.weight"] = numbers(13, 8)
@@ -297,6 +303,12 @@ def test_config_of_a_text_model_is_laid_over_the_rest(convert):
     model = convert(whole(), inner)
     assert model.metadata["llama.attention.layer_norm_rms_epsilon"] == np.float32(1e-3)
     assert json.loads(json.dumps(inner))["hidden_size"] == 99
+
+
+def test_fields_of_a_text_model_that_nothing_reads_are_named(convert):
+    said = []
+    convert(whole(), {"text_config": {**CONFIG, "moe_shift": 2}}, say=said.append)
+    assert any("moe_shift = 2;" in text for text in said)
 
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0}

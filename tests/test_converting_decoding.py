@@ -114,11 +114,46 @@ def test_scales_of_activations_are_left_out_and_named(tmp_path):
             "no matrix of FP8",
         ),
         ({"e_blocks": np.ones((2, 3, 16), np.uint8)}, {"quant_method": "mxfp4"}, "lacks scales"),
+        (
+            {"e_blocks": np.ones(16, np.uint8), "e_scales": np.array(1, np.uint8)},
+            {"quant_method": "mxfp4"},
+            "lacks scales",
+        ),
+        (
+            {"e_blocks": np.ones((2, 3, 16), np.float32), "e_scales": np.ones((2, 3), np.uint8)},
+            {"quant_method": "mxfp4"},
+            "no bytes",
+        ),
+        (
+            {"e_blocks": np.ones((2, 3, 16), np.uint8), "e_scales": np.ones((2, 3), np.float16)},
+            {"quant_method": "mxfp4"},
+            "no bytes",
+        ),
     ],
 )
 def test_what_cannot_be_decoded_is_told(tmp_path, held, said, told):
     with pytest.raises(CheckpointError, match=told):
         decoded(opened(tmp_path, held), {"quantization_config": said})
+
+
+def test_scales_of_fp8_are_floats(tmp_path):
+    held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((1, 1), np.int64)}
+    with pytest.raises(CheckpointError, match="w_scale_inv is I64: scales are F32, F16, BF16"):
+        decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
+
+
+@pytest.mark.parametrize("wide", [6, 7, 10**12, 10**30])
+def test_blocks_may_be_wider_than_the_matrix(tmp_path, wide):
+    held = {"w": np.full((6, 6), 0x38, np.uint8), "w_scale_inv": np.full((6, 1), 2, np.float32)}
+    said = {"quant_method": "fp8", "weight_block_size": [1, wide]}
+    done = decoded(opened(tmp_path, held, w="F8_E4M3"), {"quantization_config": said})
+    assert by_name(done)["w"].numpy().tolist() == [[2.0] * 6] * 6
+
+
+def test_scales_of_mxfp4_without_blocks_are_not_lost(tmp_path):
+    held = {"e_scales": np.ones((2, 3), np.uint8)}
+    done = decoded(opened(tmp_path, held), {"quantization_config": {"quant_method": "mxfp4"}})
+    assert list(by_name(done)) == ["e_scales"]
 
 
 @pytest.mark.parametrize("block", [[4, 4], [0, 1], [-1, 2]])

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ggufkit.converting.carding import model_card
 from ggufkit.converting.front_matter import front_matter
 from ggufkit.errors import CheckpointError
 
@@ -170,6 +171,12 @@ def test_collection_as_a_key_is_refused_at_once(text):
 def test_card_without_front_matter_says_nothing():
     assert front_matter("# Title\n---\na: b\n") == {}
     assert front_matter("") == {}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x7f", "\x85", "\u2028", "\u2029"])
+def test_exported_cards_are_read_again_whatever_ends_a_line(end):
+    card = model_card({"general.description": f"a{end}b"})
+    assert front_matter(card.decode()) == {"description": f"a{end}b"}
 
 
 def test_front_matter_may_end_with_the_file():

@@ -161,6 +161,27 @@ def test_misformed_content_is_a_typed_error(exported, again, content, tmp_path):
         assert KEPT in caught.value.message
 
 
+def test_long_lists_that_do_not_count_take_linear_time(exported, again):
+    """A list searched for each of its items would take minutes."""
+    _, folder = exported()
+    entry = {"type": "bool", "value": True, "instead_of": None}
+    entries = [{"key": f"x.{number}", **entry} for number in range(30_000)]
+    (folder / KEPT).write_text(json.dumps({"format": 1, "metadata": entries}))
+    with ggufkit.open(again(folder)) as model:
+        assert "x.29999" in model.metadata
+
+
+def test_text_that_is_not_utf_8_is_a_typed_error(home, exported, tmp_path):
+    path, _ = exported(**{"x.y": "QQQQ"})
+    path.write_bytes(path.read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ"))
+    with (
+        ggufkit.open(path) as model,
+        pytest.raises(CheckpointError, match="not UTF-8"),
+    ):
+        ggufkit.export(model, tmp_path / "again", arch_path=[home / "arch"])
+    assert not (tmp_path / "again").exists()
+
+
 def test_order_of_other_names_does_not_count(exported, again):
     path, folder = exported()
     (folder / KEPT).write_text(json.dumps({"format": 1, "keys": ["a"], "tensors": ["b", "b"]}))

@@ -174,7 +174,7 @@ def _rounded(count: int) -> str:
 
 
 def _dashed(text: str) -> str:
-    return re.sub(r"[ /\\]", "-", text.strip())
+    return re.sub(r"[\x00-\x20/\\\x7f]", "-", text.strip())
 
 
 def _shard_numbers(text: str) -> tuple[int, int] | None:

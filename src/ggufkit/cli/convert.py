@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     IN holds config.json, safetensors files and a tokenizer. OUT is a file, or a folder in which
     the name is made by the naming convention. OUT may be - for stdout.
     """
-    wanted = [text.strip() for text in recipes.split(",")] if recipes else []
+    wanted = [text.strip() for text in recipes.split(",")] if recipes is not None else []
     if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
         raise click.UsageError("stdout holds one model and nothing else")
     if len(wanted) > 1 and not _is_folder(out):

@@ -15,6 +15,7 @@ from ggufkit.cli.writing import parse_size, progress_bar, report, threads_option
 from ggufkit.converting.exporting import AUTO, DTYPES, plan_export, write_export
 from ggufkit.errors import printable
 from ggufkit.layout import Plan
+from ggufkit.store import as_path
 
 
 @click.command(
@@ -75,7 +76,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 def _written(plan: Plan, out: str, threads: int | None) -> list[Path]:
     with progress_bar("writing") as progress:
-        return write_export(plan, Path(out), threads=threads, progress=progress)
+        return write_export(plan, as_path(out), threads=threads, progress=progress)
 
 
 def _plain(plan: Plan, out: str) -> dict[str, Any]:

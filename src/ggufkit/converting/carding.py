@@ -17,6 +17,7 @@ _TEXTS: Final = {
     "license.link": "license_link",
     **{f"source.{key}": key for key in ("url", "doi", "uuid", "repo_url")},
 }
+_ESCAPED: Final = {number: f"\\u{number:04x}" for number in (0x7F, 0x85, 0x2028, 0x2029)}
 _LISTS: Final = {"tags": "tags", "languages": "language"}
 _WORKS: Final = {"base_model": "base_model", "dataset": "datasets"}
 
@@ -46,5 +47,5 @@ def _works(said: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
 
 
 def _yaml(value: Any) -> str:  # noqa: ANN401 (as metadata is)
-    """Return a value as JSON, which is YAML, too."""
-    return json.dumps(value, ensure_ascii=False)
+    """Return a value as JSON, which is YAML, too, in one line whatever ends one."""
+    return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)

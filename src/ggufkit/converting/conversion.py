@@ -156,8 +156,7 @@ def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
 
 def _tell(placement: Placement, facts: Facts, say: Say) -> None:
     if unread := facts.unread():
-        fields = facts.checkpoint.config
-        told = ", ".join(f"{name} = {brief(fields[name])}" for name in unread)
+        told = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
         say(f"not read of config.json: {told}; a model that computes with it answers otherwise")
     if placement.skipped:
         shown = ", ".join(placement.skipped[:SHOWN])

@@ -25,6 +25,8 @@ from ggufkit.types import TensorType, tensor_type
 
 _F32: Final = tensor_type("F32")
 _MXFP4: Final = tensor_type("MXFP4")
+_SCALES: Final = ("F32", "F16", "BF16")  # of FP8
+_BYTES: Final = "U8"  # as MXFP4 lies in
 _GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
 # Scales of activations, which llama.cpp has no use for.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
@@ -110,6 +112,9 @@ def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
         sizes = (high if scale.elements == 1 else 1, wide)
     if min(sizes) < 1:
         raise CheckpointError(f"weight_block_size {brief(block)} is no size")
+    if scale.type.name not in _SCALES:
+        raise CheckpointError(f"{scale.name} is {scale.type.name}: scales are {', '.join(_SCALES)}")
+    sizes = (min(sizes[0], max(high, 1)), min(sizes[1], max(wide, 1)))
     needed = (*outer, -(-high // sizes[0]), -(-wide // sizes[1]))
     if scale.elements != int(np.prod(needed)):
         raise CheckpointError(f"{scale.name} has the shape {scale.shape}, and {needed} are needed")
@@ -180,17 +185,21 @@ class Repacked(Made):
 def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
     """Join blocks and scales; llama.cpp's converter writes these tensors before all others."""
     made: list[Tensor] = []
+    rest = dict(held)
     for name, blocks in held.items():
         if name.endswith("_blocks"):
             stem = name.removesuffix("_blocks")
             scales = held.get(f"{stem}_scales")
-            if scales is None or blocks.shape != (*scales.shape, _GROUP_BYTES):
+            is_fit = scales and scales.shape and blocks.shape == (*scales.shape, _GROUP_BYTES)
+            if scales is None or not is_fit:
                 raise CheckpointError(f"{name} of shape {blocks.shape} lacks scales that fit")
+            if blocks.type.name != _BYTES or scales.type.name != _BYTES:
+                raise CheckpointError(f"{name} and its scales are no bytes ({_BYTES})")
             shape = (*blocks.shape[:-2], 32 * blocks.shape[-2])
             source = Repacked(blocks, scales, blocks.shape[-2])
             made.append(Tensor.over(f"{stem}_mxfp4", _MXFP4, shape, source))
-    rest = [t for t in held.values() if not t.name.endswith(("_blocks", "_scales"))]
-    return Decoded([*made, *rest], [])
+            del rest[name], rest[scales.name]
+    return Decoded([*made, *rest.values()], [])
 
 
 _METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Decoded]]] = {

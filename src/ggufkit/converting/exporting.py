@@ -91,7 +91,18 @@ def plan_export(
     say: Say | None = None,
 ) -> Plan:
     """Return the plan of all files of the checkpoint; `export` documents the arguments."""
-    hears = say or (lambda _: None)
+    try:
+        return _planned(model, dtype, shard_size, arch_path, say or (lambda _: None))
+    except UnicodeEncodeError:
+        raise CheckpointError(
+            "a text of the model is not UTF-8, as those of a checkpoint must be",
+            remedy="`ggufkit check` tells which key holds it, `ggufkit edit` changes it",
+        ) from None
+
+
+def _planned(
+    model: Model, dtype: str, shard_size: int | None, arch_path: Sequence[Path], hears: Say
+) -> Plan:
     kind = _kind(model, dtype)
     plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=dtype != AUTO))
     texts = {**_tokenizer(model, hears), "README.md": model_card(model.metadata)}

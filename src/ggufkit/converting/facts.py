@@ -140,7 +140,7 @@ class Facts:
         told = self.read | self.architecture.expects.keys()
         return [
             name
-            for name, value in self.checkpoint.config.items()
+            for name, value in merged(self.checkpoint.config, self.architecture.config).items()
             if COMPUTING.search(name)
             and not TRAINING.search(name)
             and not TOLD_OTHERWISE.search(name)

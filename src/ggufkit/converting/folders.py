@@ -43,6 +43,11 @@ def appearing(folder: Path) -> Iterator[Path]:
 def _require_free(folder: Path) -> None:
     if not folder.parent.is_dir():
         raise OutputError(f"the folder {folder.parent} does not exist", remedy="Create it first")
+    if folder.is_dir() and folder.samefile(Path()):
+        raise OutputError(
+            f"{folder} is the current folder, which cannot be replaced",
+            remedy="Name a new folder in it",
+        )
     is_free = not os.path.lexists(folder) or (
         folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
     )

@@ -28,7 +28,7 @@ from ggufkit.converting.operations import (
     transpose,
     unsqueeze,
 )
-from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
 from ggufkit.model import Tensor
 from ggufkit.sources import from_array
 
@@ -76,7 +76,13 @@ def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
             raise CheckpointError(f"{tensor.name!r}: {step.name} cannot be undone")
         if any(type(number) not in (int, float) for number in step.arguments):
             raise CheckpointError(f"{tensor.name!r}: {step.name} needs numbers")
-        tensor = INVERSES[step.name](tensor, *step.arguments)
+        try:
+            tensor = INVERSES[step.name](tensor, *step.arguments)
+        except GGUFError:
+            raise
+        except MISFORMED as error:
+            told = f"{tensor.name!r}: {step.name} of {list(step.arguments)}"
+            raise CheckpointError(f"{told} cannot be undone ({error})") from error
     return tensor
 
 

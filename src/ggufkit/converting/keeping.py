@@ -102,7 +102,8 @@ def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say
     valid = [
         e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))
     ]
-    _tell([entry["key"] for entry in entries if entry not in valid], say)
+    counted = {id(entry) for entry in valid}
+    _tell([entry["key"] for entry in entries if id(entry) not in counted], say)
     metadata = _changed(model, valid)
     keys, names = _order(content, "keys"), _order(content, "tensors")
     if sorted(keys) == sorted(metadata):

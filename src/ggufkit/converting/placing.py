@@ -123,7 +123,7 @@ def _finish(heap: Heap, facts: Facts, done: Placement) -> None:
     arrivals = sorted(heap.arrivals, key=lambda arrival: arrival.place)
     places = [arrival.place for arrival in arrivals]
     needed = max(places[-1] + 1, arrivals[0].target.parts)
-    if places != list(range(needed)):
+    if len(places) != needed or places != list(range(needed)):
         held = ", ".join(repr(arrival.tensor.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
         done.problems.append(f"{heap.name} needs {needed} {what}, once each, and gets only {held}")
