@@ -281,6 +281,72 @@ def test_number_of_thousands_of_digits_is_a_usage_error(path):
     assert "5,000 digits" in result.err
 
 
+@pytest.mark.parametrize("words", [
+    ["--set", "llama.rope.freq_base=1e400"], ["--set-type", "a.b:float64=1e400"],
+    ["--set", "my.id=1e999"], ["--set", "my.list=[1e999]"],
+    ["--set", "llama.rope.freq_base=1_0"], ["--set", "llama.rope.freq_base= 12"],
+])  # fmt: skip
+def test_numbers_are_never_changed_in_silence(path, words):
+    before = path.read_bytes()
+    assert ggufkit("edit", path, *words).code == 2
+    assert path.read_bytes() == before
+
+
+def test_number_of_json_is_never_infinite_in_silence(path, tmp_path):
+    (tmp_path / "keys.json").write_text('{"a.b": 1e400}')
+    assert ggufkit("edit", path, "--set-json", tmp_path / "keys.json").code == 2
+
+
+@pytest.mark.parametrize("text", ["2024_01", "1_2", " 12 ", "\uff11\uff12", "1e5_0", "v1.5"])
+def test_text_that_is_no_number_stays_text(path, text):
+    done("edit", path, "--set", f"my.id={text}")
+    assert metadata(path)["my.id"] == ("string", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("inf", np.inf), ("-Infinity", -np.inf), ("-.5e1", -5)]
+)
+def test_words_and_decimals_are_numbers(path, text, number):
+    done("edit", path, "--set", f"llama.rope.freq_base={text}")
+    assert metadata(path)["llama.rope.freq_base"] == ("float32", number)
+
+
+@pytest.mark.parametrize("place", ["five", "", "0:2", "5", "9" * 5000])
+def test_what_is_no_place_in_an_array_makes_no_key(path, place):
+    bracket = "" if place == "5" else "]"
+    key = f"tokenizer.ggml.tokens[{place}{bracket}"
+    result = ggufkit("edit", path, "--set", f"{key}=x")
+    assert result.code == 1
+    assert "no place in an array" in result.err
+    assert "Write an item as tokenizer.ggml.tokens[5]" in result.err
+    assert len(result.err) < 6000
+
+
+def test_token_of_very_many_digits_is_no_id(path):
+    result = ggufkit("edit", path, "--special-token", f"eos={'1' * 5000}")
+    assert result.code == 1
+    assert "there is no token" in result.err
+
+
+@pytest.mark.parametrize(
+    ("value", "remedied"), [("my.sizes[9]=1", True), ("my.sizes[0]=-1", False)]
+)
+def test_remedy_of_an_item_fits_what_is_wrong(path, value, remedied):
+    result = ggufkit("edit", path, "--set", value)
+    assert result.code == 1
+    assert ("Name an item there is" in result.err) == remedied
+
+
+@pytest.mark.parametrize("size", ["68M", "10G", "100T"])
+@pytest.mark.parametrize("output", [False, True])
+def test_slack_that_no_header_should_have_is_refused_at_once(path, tmp_path, size, output):
+    where = ["--output", tmp_path / "out.gguf"] if output else []
+    result = ggufkit("edit", path, "--reserve", size, *where)
+    assert result.code == 1
+    assert "Reserve up to 64M" in result.err
+    assert not (tmp_path / "out.gguf").exists()
+
+
 def test_texts_of_very_many_lines_are_not_compared(path, tmp_path):
     template = tmp_path / "long.jinja"
     template.write_text("x\n" * 20_000)

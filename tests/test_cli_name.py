@@ -50,6 +50,17 @@ def test_file_is_renamed_but_not_by_a_dry_run(model):
     assert stays == "Llama-3-8B-v1.0-Q4_K_M.gguf stays\n"
 
 
+def test_last_edit_can_be_undone_under_the_new_name(model):
+    before = model.read_bytes()
+    done("edit", "my.gguf", "--set", "general.author=me")
+    done("name", "my.gguf", "--rename")
+    renamed = "Llama-3-8B-v1.0-Q4_K_M.gguf"
+    names = {path.name for path in model.parent.iterdir()}
+    assert names == {renamed, f".{renamed}.ggufkit-undo"}
+    done("edit", renamed, "--undo")
+    assert model.with_name(renamed).read_bytes() == before
+
+
 def test_shards_are_renamed_together(model):
     done("copy", "my.gguf", "s.gguf", "--shard-tensors", 1)
     done("name", "s-00002-of-00002.gguf", "--rename")

@@ -36,6 +36,26 @@ def test_recover_says_what_the_file_is_now(path):
     assert path.read_bytes() == after
 
 
+def test_any_shard_and_the_folder_stand_for_the_set(tmp_path):
+    whole = tmp_path / "whole.gguf"
+    api.save(whole, {"a": np.zeros(50, "f4"), "b": np.zeros(50, "f4")}, {"text": "x" * 100})
+    (tmp_path / "set").mkdir()
+    parts = done("copy", whole, tmp_path / "set" / "s.gguf", "--shard-tensors", 1)
+    first, second = sorted((tmp_path / "set").iterdir())
+    assert parts.code == 0
+    for named in (second, tmp_path / "set", first):
+        before = first.read_bytes()
+        api.edit_in_place(second, set={"text": str(named).ljust(100, "y")[-100:]})
+        after = first.read_bytes()
+        done_journal = first.with_name(f".{first.name}.ggufkit-undo")
+        done_journal.rename(first.with_name(f".{first.name}.ggufkit-edit"))
+        upto = next(at for at, byte in enumerate(after) if byte != before[at]) + 1
+        first.write_bytes(after[:upto] + before[upto:])
+        assert done("recover", named).lines == [f"{named}: the edit is finished"]
+        assert first.read_bytes() == after
+        assert done("recover", named).lines == [f"{named}: no edit was interrupted"]
+
+
 def test_every_command_recovers_what_it_opens(path):
     _, after = interrupt(path, 100)
     assert "y" * 20 in done("inspect", path).out

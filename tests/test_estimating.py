@@ -328,6 +328,7 @@ def test_architecture_with_a_memory_of_its_own_is_refused(architecture):
         ({"context": 0}, "context is 0"),
         ({"sequences": -1}, "sequences is -1"),
         ({"micro_batch": 1 << 40}, "micro_batch"),
+        ({"sequences": 257}, "257 texts at once"),
     ],
 )
 def test_what_llama_cpp_refuses_is_an_error(options, error):

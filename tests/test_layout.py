@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import ggufkit
 from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeError
-from ggufkit.layout import layout, parse_shard_name, shard_name
+from ggufkit.layout import layout
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, Tensors
+from ggufkit.naming import parse_shard_name, shard_name
 from ggufkit.rows import Span
 from ggufkit.types import tensor_type
 from spelled import SPELLINGS, Info, Spelling, spelling_id

@@ -13,7 +13,7 @@ import numpy as np
 from ggufkit.coerce import plain, typed, typed_value
 from ggufkit.consistency import TOKENS
 from ggufkit.errors import MissingKeyError, ValueTypeError, brief
-from ggufkit.fitting import slack, visible
+from ggufkit.fitting import require_slack, slack, visible
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, alignment_of
 from ggufkit.notation import CANONICAL
@@ -41,7 +41,8 @@ SPECIAL_TOKENS: Final = {
     "fim_sep": "fim_sep",
 }
 _ALIASES: Final = {"unknown": "unk", "separator": "sep", "seperator": "sep", "padding": "pad"}
-_ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?\d+\])+)")
+_THERE: Final = "Name an item there is"
+_ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?[0-9]{1,18}\])+)")
 _TYPED: Final = (np.generic, np.ndarray, Strings, Arrays)
 
 Kind = Literal["added", "removed", "changed", "renamed"]
@@ -85,6 +86,7 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     and, unless `force` is true, for what may keep the model from loading in llama.cpp;
     FormatError for an alignment that is none.
     """
+    require_slack(reserve)
     metadata = _renamed(model.metadata, rename or {})
     metadata = _removed(metadata, unset)
     metadata = _with_values(metadata, set or {}, types or {})
@@ -146,11 +148,22 @@ def _with_values(
     for key, value in values.items():
         item = None if key in metadata else _ITEM.fullmatch(key)
         if item is None:
+            _require_no_item(metadata, key)
             changed = _typed_as(metadata, key, value, types.get(key))
         else:
             key, changed = item["key"], _with_item(metadata, item, value, types.get(key))  # noqa: PLW2901
         metadata = metadata.updated({key: changed})
     return metadata
+
+
+def _require_no_item(metadata: Metadata, key: str) -> None:
+    """Raise ValueTypeError for what was to be an item of an array there is."""
+    owner, bracket, place = key.partition("[")
+    if bracket and key not in metadata and owner in metadata:
+        raise ValueTypeError(
+            f"{key}: [{brief(place)[1:-1]} is no place in an array",
+            remedy=f"Write an item as {owner}[5], or {owner}[-1] for the last",
+        )
 
 
 def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> Value:
@@ -173,17 +186,17 @@ def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str
     places = [int(place) for place in re.findall(r"-?\d+", item["places"])]
     try:
         return _replaced(metadata[key], places, value)
-    except (ValueTypeError, IndexError) as error:
-        message = error.message if isinstance(error, ValueTypeError) else str(error)
-        raise ValueTypeError(f"{item.string}: {message}", remedy="Name an item there is") from None
+    except ValueTypeError as error:
+        raise ValueTypeError(f"{item.string}: {error.message}", remedy=error.remedy) from None
 
 
 def _replaced(array: Value, places: list[int], value: object) -> Array:
     if not isinstance(array, np.ndarray | Strings | Arrays):
-        raise ValueTypeError(f"{brief(array)} is no array and has no items")
+        raise ValueTypeError(f"{brief(array)} is no array and has no items", remedy=_THERE)
     place, *inner = places
     if not -len(array) <= place < len(array):
-        raise ValueTypeError(f"index {place} is out of range for {len(array)} elements")
+        told = f"index {place} is out of range for {len(array)} elements"
+        raise ValueTypeError(told, remedy=_THERE)
     if isinstance(array, Arrays):
         items = list(array)
         items[place] = (
@@ -191,7 +204,7 @@ def _replaced(array: Value, places: list[int], value: object) -> Array:
         )
         return Arrays(items)
     if inner:
-        raise ValueTypeError(f"{brief(array[place])} is no array and has no items")
+        raise ValueTypeError(f"{brief(array[place])} is no array and has no items", remedy=_THERE)
     if isinstance(array, Strings):
         texts = array.tolist()
         texts[place] = str(typed("string", value))

@@ -29,6 +29,7 @@ CELL_STEP: Final = 256  # tokens to whose multiples llama.cpp rounds contexts an
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
 DEFAULT_CONTEXT: Final = 4096  # where the metadata do not tell
 MAX_CONTEXT: Final = 1 << 31
+MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ of llama.cpp
 FLOAT: Final = 4  # bytes of what is computed with
 HALF: Final = 2
 # What stands in front of the first layer, which llama.cpp never puts on a device.
@@ -161,6 +162,11 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
             f"a cache of {types[1]} values needs flash attention", remedy="Or keep values in F16"
         )
     _require_positive(context=context, micro_batch=micro_batch, sequences=sequences)
+    if sequences > MAX_SEQUENCES:
+        raise ValueTypeError(
+            f"llama.cpp does not compute {sequences} texts at once",
+            remedy=f"Use a number up to {MAX_SEQUENCES}",
+        )
     cells = _Cells.of(model, memory, context, sequences, micro_batch, unified=unified)
     cells = replace(cells, window=cells.whole) if full_window else cells
     if not flash_attention:

@@ -12,12 +12,14 @@ from typing import Final
 
 import numpy as np
 
+from ggufkit.errors import ValueTypeError
 from ggufkit.metadata import Metadata
 from ggufkit.notation import Layout
 from ggufkit.parse import Header
 from ggufkit.types import MAGIC, RESERVED_KEY, padded
 from ggufkit.values import Value
 
+MOST_SLACK: Final = 64 << 20  # bytes to ask for: more than any header has, and soon written
 # Where there is too little room for an empty array, a number of the right size fills it.
 _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
 
@@ -30,6 +32,15 @@ def visible(metadata: Metadata) -> Metadata:
 def slack(nbytes: int) -> dict[str, Value]:
     """Return the key that holds `nbytes` of slack."""
     return {RESERVED_KEY: np.zeros(nbytes, np.uint8)}
+
+
+def require_slack(nbytes: int | None) -> None:
+    """Raise ValueTypeError for slack that no header should have."""
+    if nbytes is not None and not 0 <= nbytes <= MOST_SLACK:
+        raise ValueTypeError(
+            f"{nbytes:,} bytes of slack are none for a header",
+            remedy=f"Reserve up to {MOST_SLACK >> 20}M: a chat template has some kB",
+        )
 
 
 def refit(

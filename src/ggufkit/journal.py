@@ -22,6 +22,7 @@ import numpy as np
 
 from ggufkit.caches import resolve
 from ggufkit.errors import FormatError, OutputError
+from ggufkit.naming import parse_shard_name
 from ggufkit.staging import ATTEMPTS, Staging, remove_leftover, sibling
 from ggufkit.store import BINARY, AnyPath, as_path, lock, naming, read_at, sync_folder, write_at
 
@@ -148,6 +149,13 @@ def forget(target: Path) -> None:
     sibling(target, DONE).unlink(missing_ok=True)
 
 
+def follow(old: Path, new: Path) -> None:
+    """Have the journal of the last change go with a file that was renamed, where that can be."""
+    if old != new:
+        with contextlib.suppress(OSError):
+            os.replace(sibling(old, DONE), sibling(new, DONE))  # noqa: PTH105
+
+
 def _load(path: Path) -> Journal | None:
     try:
         descriptor = os.open(path, _UNFOLLOWED)
@@ -206,13 +214,29 @@ def _locked(target: Path) -> int:
 def recover(path: AnyPath) -> Outcome:
     """Bring a file whose edit was interrupted to the state before or after it.
 
-    `path` may also be a name of a cached model. Returns "before" or "after"; "nothing" where no
-    edit was interrupted, and "replaced" where another file has taken its place since. Raises
-    FormatError for a damaged journal, OSError where the file cannot be written and must be.
-    Opening does the same by itself.
+    `path` may also be any shard of a set, a folder, or a name of a cached model: all its files are
+    looked at. Returns "before" or "after"; "nothing" where no edit was interrupted, and "replaced"
+    where another file has taken its place since. Raises FormatError for a damaged journal, OSError
+    where the file cannot be written and must be. Opening does the same by itself.
     """
-    target = real(resolve(as_path(path)))
-    target.stat()  # a file that is missing is told as ever
+    named = resolve(as_path(path))
+    named.stat()  # a file that is missing is told as ever
+    outcomes = [_recovered(real(file)) for file in _files(named)]
+    return next((outcome for outcome in outcomes if outcome != "nothing"), "nothing")
+
+
+def _files(named: Path) -> list[Path]:
+    """Return the file, all shards of its set that are there, or the models of a folder."""
+    if named.is_dir():
+        return sorted(path for path in named.glob("*.gguf") if path.is_file())
+    shard = parse_shard_name(named.name)
+    if shard is None:
+        return [named]
+    others = [(parse_shard_name(path.name), path) for path in named.parent.iterdir()]
+    return sorted(path for found, path in others if found and found[::2] == shard[::2])
+
+
+def _recovered(target: Path) -> Outcome:
     remains = sibling(target, PENDING)
     remove_leftover(sibling(remains, Staging.SUFFIX))
     remove_leftover(sibling(target, Staging.SUFFIX))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ggufkit.errors import OutputError
 from ggufkit.file_types import FILE_TYPES, GUESSED
+from ggufkit.journal import follow
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model
 from ggufkit.naming import (
@@ -71,7 +72,10 @@ def rename(model: Model, parts: FileName) -> list[Path]:
             remedy="Copy the model to a place of your own, and name it there",
         )
     paths = new_paths(model, parts)
-    rename_files(list(zip((file.path for file in model.files), paths, strict=True)))
+    pairs = [(file.path, path) for file, path in zip(model.files, paths, strict=True)]
+    rename_files(pairs)
+    for old, new in pairs:
+        follow(old, new)
     return paths
 
 

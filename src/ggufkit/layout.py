@@ -7,7 +7,6 @@ writing an opened set, splitting is writing with a limit.
 from __future__ import annotations
 
 import itertools
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ggufkit.coerce import typed
 from ggufkit.errors import FormatError, ShapeError, TensorTypeError, brief
 from ggufkit.metadata import Metadata
 from ggufkit.model import Model, Tensor, alignment_of, is_alignment
+from ggufkit.naming import parse_shard_name, shard_name
 from ggufkit.notation import BYTE_ORDERS, ByteOrder, Layout, is_utf8
 from ggufkit.rows import Source
 from ggufkit.sources import in_order
@@ -38,7 +38,6 @@ MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
 SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
 # How a model lies, and not what it is.
 LAYOUT_KEYS: Final = ("general.alignment", RESERVED_KEY, *SPLIT_KEYS)
-_SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +165,6 @@ def _aligned(metadata: Metadata, alignment: int | None) -> Metadata:
 
 
 # Shards.
-
-
-def shard_name(prefix: str, number: int, count: int) -> str:
-    """Return the name of shard `number` (from 0) of `count`, as llama.cpp has it."""
-    return f"{prefix}-{number + 1:05d}-of-{count:05d}.gguf"
-
-
-def parse_shard_name(name: str) -> tuple[str, int, int] | None:
-    """Return prefix, number (from 0) and count of a shard's name; None if it is not one."""
-    found = _SHARD_NAME.fullmatch(name)
-    return found and (found["prefix"], int(found["number"]) - 1, int(found["count"]))
 
 
 def _prefix(name: str) -> str:

@@ -19,6 +19,7 @@ _CONVENTION: Final = re.compile(
     r"(?:-(?P<shard>\d{5}-of-\d{5}))?\.gguf",
     re.ASCII,
 )
+_SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _SHARD: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})", re.ASCII | re.DOTALL)
 _TYPE: Final = re.compile(r"(.+)[-.](LoRA|vocab)", re.IGNORECASE | re.DOTALL)
 _SIDECAR: Final = re.compile(r"(mmproj|mtp)(?:-model)?[-_.](.+)", re.IGNORECASE | re.DOTALL)
@@ -298,3 +299,14 @@ def _is_context_length(said: float, parameters: int) -> bool:
     if parameters < 0:
         return said < -parameters // 8
     return parameters > 0 and abs(said - parameters) > 7 * parameters // 8
+
+
+def shard_name(prefix: str, number: int, count: int) -> str:
+    """Return the name of shard `number` (from 0) of `count`, as llama.cpp has it."""
+    return f"{prefix}-{number + 1:05d}-of-{count:05d}.gguf"
+
+
+def parse_shard_name(name: str) -> tuple[str, int, int] | None:
+    """Return prefix, number (from 0) and count of a shard's name; None if it is not one."""
+    found = _SHARD_NAME.fullmatch(name)
+    return found and (found["prefix"], int(found["number"]) - 1, int(found["count"]))

@@ -16,9 +16,10 @@ from ggufkit import journal
 from ggufkit.caches import resolve
 from ggufkit.errors import ShardError
 from ggufkit.findings import Finding, finding, first_error
-from ggufkit.layout import SPLIT_KEYS, parse_shard_name, shard_name
+from ggufkit.layout import SPLIT_KEYS
 from ggufkit.mapping import MappedFile
 from ggufkit.model import Model, ModelFile, Tensor, Tensors
+from ggufkit.naming import parse_shard_name, shard_name
 from ggufkit.parse import Header, parse
 from ggufkit.sources import FileSource
 from ggufkit.store import AnyPath, as_path

@@ -21,7 +21,7 @@ from ggufkit import blocks, journal, store
 from ggufkit.editing import Change, Edits, changes, edit
 from ggufkit.errors import DiskSpaceError, FormatError, GGUFError, OutputError, ShardError
 from ggufkit.executing import Order, Progress, execute_all
-from ggufkit.fitting import refit
+from ggufkit.fitting import refit, require_slack
 from ggufkit.journal import Journal
 from ggufkit.layout import layout
 from ggufkit.mapping import MappedFile
@@ -117,6 +117,7 @@ def plan(
     same = Journal(part.header.nbytes, old, old)
     if after.alignment != before.alignment:
         return EditPlan(target, found, same, after.metadata)
+    require_slack(reserve)
     if not found and reserve is None:
         return EditPlan(target, found, same)
     new = refit(part.header, old, after.metadata, step=step, reserve=reserve)

@@ -27,8 +27,9 @@ from ggufkit.cli.writing import (
 )
 from ggufkit.errors import GGUFError, printable
 from ggufkit.inspecting import bits_per_weight
-from ggufkit.layout import layout, parse_shard_name
+from ggufkit.layout import layout
 from ggufkit.model import Tensor
+from ggufkit.naming import parse_shard_name
 from ggufkit.pruning import parse_layers
 from ggufkit.quantizing import Decision, Quantization, decide, named, refuse
 from ggufkit.recipe_texts import (

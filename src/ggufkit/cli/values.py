@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,11 @@ from ggufkit.cli.writing import PIPE
 from ggufkit.editing import Edits
 from ggufkit.metadata import Metadata
 
-_INTEGER: Final = re.compile(r"[+-]?\d+|0[xX][0-9a-fA-F]+")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+|0[xX][0-9a-fA-F]+")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NO_DECIMAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _BOOLS: Final = {"true": True, "false": False}
-_ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(\[-?\d+\])+")
+_ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(\[-?[0-9]{1,18}\])+")
 _MOST_DIGITS: Final = 100  # of an integer; more mean none, and Python reads no more than 4300
 _SURELY_MEANT: Final = 0.9  # how alike a new key is to one there is, if it may be a slip
 
@@ -103,7 +105,8 @@ def _split(pair: str, option: str, form: str) -> tuple[str, str]:
 
 
 def _token(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() else text
+    is_id = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_id else text
 
 
 def _text_of(name: str) -> str:
@@ -121,7 +124,7 @@ def _document(name: str | None) -> dict[str, object]:
     if name is None:
         return {}
     try:
-        document = json.loads(_text_of(name))
+        document = json.loads(_text_of(name), parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{name} is not JSON: {error}") from None
     if not isinstance(document, dict):
@@ -166,17 +169,23 @@ def _number(text: str) -> int | float | str:
         if len(text) > _MOST_DIGITS:
             raise click.BadParameter(f"a number of {len(text):,} digits fits no type")
         return int(text, 16 if "x" in text.lower() else 10)
-    if any(character.isdigit() for character in text):
-        with contextlib.suppress(ValueError):
-            return float(text)
-    return text
+    return _finite(text) if _DECIMAL.fullmatch(text) else text
 
 
 def _float(key: str, text: str) -> float:
-    try:
+    if _NO_DECIMAL.fullmatch(text):
         return float(text)
-    except ValueError:
-        raise click.BadParameter(f"{key}: {text!r} is no number") from None
+    if not _DECIMAL.fullmatch(text):
+        raise click.BadParameter(f"{key}: {text!r} is no number")
+    return _finite(text)
+
+
+def _finite(text: str) -> float:
+    """Return the number of a decimal, which is never silently infinite."""
+    number = float(text)
+    if math.isinf(number):
+        raise click.BadParameter(f"{text[:40]} is too large for any type of numbers")
+    return number
 
 
 def _word(key: str, text: str) -> bool:
@@ -187,7 +196,7 @@ def _word(key: str, text: str) -> bool:
 
 def _json(key: str, text: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError):
         raise click.BadParameter(
             f'{key}: {text!r} is no JSON array; write it as [1, 2] or ["a", "b"]'
