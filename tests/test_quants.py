@@ -423,9 +423,10 @@ def test_an_error_in_one_thread_stops_the_others(monkeypatch):
     monkeypatch.setattr(pieces, "TASK", 32)
     x = np.zeros((4000, 32), np.float32)
     x[1] = 0.5
+    before = set(threading.enumerate())  # other tests may have left some
     with pytest.raises(ValueTypeError, match="row 1, column 0"):
         quants.quantize(x, "I8", threads=3)
-    assert threading.active_count() == 1
+    assert set(threading.enumerate()) <= before
 
 
 def native_calls():
