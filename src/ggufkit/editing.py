@@ -42,7 +42,7 @@ SPECIAL_TOKENS: Final = {
 }
 _ALIASES: Final = {"unknown": "unk", "separator": "sep", "seperator": "sep", "padding": "pad"}
 _THERE: Final = "Name an item there is"
-_ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?[0-9]{1,18}\])+)")
+ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?[0-9]{1,18}\])+)")
 _TYPED: Final = (np.generic, np.ndarray, Strings, Arrays)
 
 Kind = Literal["added", "removed", "changed", "renamed"]
@@ -146,7 +146,7 @@ def _with_values(
         if key not in values:
             raise ValueTypeError(f"{key} gets a type, but no value", remedy="Set it as well")
     for key, value in values.items():
-        item = None if key in metadata else _ITEM.fullmatch(key)
+        item = None if key in metadata else ITEM.fullmatch(key)
         if item is None:
             _require_no_item(metadata, key)
             changed = _typed_as(metadata, key, value, types.get(key))
@@ -158,10 +158,10 @@ def _with_values(
 
 def _require_no_item(metadata: Metadata, key: str) -> None:
     """Raise ValueTypeError for what was to be an item of an array there is."""
-    owner, bracket, place = key.partition("[")
+    owner, bracket, _ = key.partition("[")
     if bracket and key not in metadata and owner in metadata:
         raise ValueTypeError(
-            f"{key}: [{brief(place)[1:-1]} is no place in an array",
+            f"{brief(key)} is no place in an array",
             remedy=f"Write an item as {owner}[5], or {owner}[-1] for the last",
         )
 

@@ -26,6 +26,7 @@ from ggufkit.store import (
     close,
     copy_in_kernel,
     fill_from,
+    naming,
     read_at,
     with_descriptors,
     write_at,
@@ -131,14 +132,14 @@ class MappedFile:
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes read from the file; FormatError if it changed since it was opened."""
-        with self._borrowed() as descriptor, _naming(self.path):
+        with self._borrowed() as descriptor, naming(self.path):
             data = read_at(descriptor, nbytes, offset)
         self._require_same(is_same=len(data) == nbytes)
         return np.frombuffer(data, np.uint8)
 
     def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
         """Read offset, count and the arrays for so many bytes of each part; errors as `read`."""
-        with self._borrowed() as descriptor, _naming(self.path):
+        with self._borrowed() as descriptor, naming(self.path):
             is_same = all(fill_from(descriptor, *part) for part in parts)
         self._require_same(is_same=is_same)
 
@@ -203,7 +204,7 @@ class MappedFile:
             descriptor = with_descriptors(lambda: os.dup(self._descriptor))
         try:
             yield descriptor
-            with _naming(self.path):
+            with naming(self.path):
                 now = os.fstat(descriptor)
         finally:
             close(descriptor)
@@ -231,12 +232,3 @@ def _reopened(path: str, identity: Identity) -> MappedFile:
     if file.identity == identity:
         return file
     raise FormatError("the file is another one than at the beginning", remedy=remedy, path=path)
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Have an error of a descriptor tell the file, as one of a path does."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -19,7 +19,6 @@ _CONVENTION: Final = re.compile(
     r"(?:-(?P<shard>\d{5}-of-\d{5}))?\.gguf",
     re.ASCII,
 )
-_SHARD_NAME: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _SHARD: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})", re.ASCII | re.DOTALL)
 _TYPE: Final = re.compile(r"(.+)[-.](LoRA|vocab)", re.IGNORECASE | re.DOTALL)
 _SIDECAR: Final = re.compile(r"(mmproj|mtp)(?:-model)?[-_.](.+)", re.IGNORECASE | re.DOTALL)
@@ -308,5 +307,5 @@ def shard_name(prefix: str, number: int, count: int) -> str:
 
 def parse_shard_name(name: str) -> tuple[str, int, int] | None:
     """Return prefix, number (from 0) and count of a shard's name; None if it is not one."""
-    found = _SHARD_NAME.fullmatch(name)
-    return found and (found["prefix"], int(found["number"]) - 1, int(found["count"]))
+    found = _SHARD.fullmatch(name.removesuffix(".gguf")) if name.endswith(".gguf") else None
+    return (found[1], int(found[2]) - 1, int(found[3])) if found and found[1] else None

@@ -16,14 +16,13 @@ import click
 
 from ggufkit.cli.piping import claim_standard_input
 from ggufkit.cli.writing import PIPE
-from ggufkit.editing import Edits
+from ggufkit.editing import ITEM, Edits
 from ggufkit.metadata import Metadata
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+|0[xX][0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NO_DECIMAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _BOOLS: Final = {"true": True, "false": False}
-_ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(\[-?[0-9]{1,18}\])+")
 _MOST_DIGITS: Final = 100  # of an integer; more mean none, and Python reads no more than 4300
 _SURELY_MEANT: Final = 0.9  # how alike a new key is to one there is, if it may be a slip
 
@@ -50,7 +49,7 @@ class Assignments:
         return {**self.others, "set": {**self.values, **read}, "types": self.types}
 
     def _read(self, key: str, text: str, metadata: Metadata) -> object:
-        item = None if key in metadata else _ITEM.fullmatch(key)
+        item = None if key in metadata else ITEM.fullmatch(key)
         if key in self.types:
             name = self.types[key]
         elif item and item["key"] in metadata:

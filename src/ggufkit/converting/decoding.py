@@ -20,13 +20,12 @@ from ggufkit.errors import CheckpointError, brief
 from ggufkit.mapping import Bytes
 from ggufkit.model import Tensor
 from ggufkit.rows import Made
-from ggufkit.safetensors import F8_E4M3, F8_E5M2
+from ggufkit.safetensors import F8_E4M3, F8_E5M2, U8
 from ggufkit.types import TensorType, tensor_type
 
 _F32: Final = tensor_type("F32")
 _MXFP4: Final = tensor_type("MXFP4")
 _SCALES: Final = ("F32", "F16", "BF16")  # of FP8
-_BYTES: Final = "U8"  # as MXFP4 lies in
 _GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
 # Scales of activations, which llama.cpp has no use for.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
@@ -190,11 +189,11 @@ def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
         if name.endswith("_blocks"):
             stem = name.removesuffix("_blocks")
             scales = held.get(f"{stem}_scales")
-            is_fit = scales and scales.shape and blocks.shape == (*scales.shape, _GROUP_BYTES)
-            if scales is None or not is_fit:
+            is_scalar = scales is not None and not scales.shape
+            if scales is None or is_scalar or blocks.shape != (*scales.shape, _GROUP_BYTES):
                 raise CheckpointError(f"{name} of shape {blocks.shape} lacks scales that fit")
-            if blocks.type.name != _BYTES or scales.type.name != _BYTES:
-                raise CheckpointError(f"{name} and its scales are no bytes ({_BYTES})")
+            if {blocks.type, scales.type} != {U8}:
+                raise CheckpointError(f"{name} and its scales are no bytes ({U8})")
             shape = (*blocks.shape[:-2], 32 * blocks.shape[-2])
             source = Repacked(blocks, scales, blocks.shape[-2])
             made.append(Tensor.over(f"{stem}_mxfp4", _MXFP4, shape, source))

@@ -18,6 +18,7 @@ from ggufkit.converting.operations import (
     compute,
     concat,
     half_pairs,
+    perform,
     regroup_order,
     regroup_shared_order,
     reshape,
@@ -28,7 +29,7 @@ from ggufkit.converting.operations import (
     transpose,
     unsqueeze,
 )
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
+from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.model import Tensor
 from ggufkit.sources import from_array
 
@@ -74,15 +75,7 @@ def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
     for step in reversed(steps):
         if step.name not in INVERSES:
             raise CheckpointError(f"{tensor.name!r}: {step.name} cannot be undone")
-        if any(type(number) not in (int, float) for number in step.arguments):
-            raise CheckpointError(f"{tensor.name!r}: {step.name} needs numbers")
-        try:
-            tensor = INVERSES[step.name](tensor, *step.arguments)
-        except GGUFError:
-            raise
-        except MISFORMED as error:
-            told = f"{tensor.name!r}: {step.name} of {list(step.arguments)}"
-            raise CheckpointError(f"{told} cannot be undone ({error})") from error
+        tensor = perform(tensor, step.name, step.arguments, INVERSES)
     return tensor
 
 

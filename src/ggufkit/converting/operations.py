@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -321,17 +321,23 @@ OPERATIONS: Final[dict[str, Callable[..., Tensor]]] = {
 }
 
 
-def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
-    """Return the tensor after the operation of that name."""
+def perform(
+    tensor: Tensor,
+    name: str,
+    arguments: Sequence[Any],
+    operations: Mapping[str, Callable[..., Tensor]] | None = None,
+) -> Tensor:
+    """Return the tensor after the operation of that name, or of that name in another table."""
     if any(not isinstance(n, int | float) or isinstance(n, bool) for n in arguments):
         raise CheckpointError(f"{tensor.name!r}: {name} needs numbers, not {list(arguments)}")
     try:
-        return OPERATIONS[name](tensor, *arguments)
+        return (operations or OPERATIONS)[name](tensor, *arguments)
     except GGUFError:
         raise
     except MISFORMED as error:
         told = f"{tensor.name!r} of shape {tensor.shape}: {name} of {list(arguments)}"
-        raise CheckpointError(f"{told} cannot be done ({error})") from error
+        verb = "undone" if operations else "done"
+        raise CheckpointError(f"{told} cannot be {verb} ({error})") from error
 
 
 def renamed(tensor: Tensor, name: str) -> Tensor:
