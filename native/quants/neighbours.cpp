@@ -60,13 +60,17 @@ public:
 
     void build() {
         const int count = half_ * half_;
-        cells.resize(2 * count);
+        std::vector<std::vector<int>> near;
+        for (int cell = 0; cell < count; ++cell) near.push_back(nearest(cell));
+        // Those that are looked at most lie together, for the caches.
         for (int cell = 0; cell < count; ++cell) {
-            measure(cell);
-            const std::vector<int> near = nearest();
-            const Cell whole = cells[count + cell] = keep(near);
-            cells[cell] = grid_.rounds ? keep(without_idle(levels_of(cell), near)) : whole;
+            const std::vector<int> some =
+                grid_.rounds ? without_idle(levels_of(cell), near[cell]) : near[cell];
+            const bool steps = grid_.rounds && grid_.levels == 3 && keep_steps(levels_of(cell), some);
+            keep(cell, some);
+            if (steps) cells.back().rounds = all_steps;
         }
+        for (int cell = 0; cell < count; ++cell) keep(cell, near[cell]);
         codes.resize(codes.size() + most_lanes);
     }
 
@@ -111,7 +115,8 @@ private:
     }
 
     // The grid points of the nearest shells, by distance and index; a point on the grid alone.
-    std::vector<int> nearest() const {
+    std::vector<int> nearest(int cell) {
+        measure(cell);
         std::array<bool, 256> occurs{};
         for (uint8_t distance : distances_) occurs[distance] = true;
         std::vector<int> found;
@@ -147,17 +152,44 @@ private:
         return true;
     }
 
-    Cell keep(const std::vector<int> &near) {
-        const Cell cell = {static_cast<uint32_t>(codes.size()), static_cast<uint16_t>(near.size()),
-                           distances_[near[0]] == 0};
+    void keep(int cell, const std::vector<int> &near) {
+        // Short lists are rare where points have many elements.
+        const size_t least = grid_.dimensions == 8 ? 2 : 1;
+        const size_t rounds = std::min<size_t>(std::max((near.size() + 3) / 4, least), 3);
+        cells.push_back({static_cast<uint32_t>(codes.size()), code_of(near[0]),
+                         static_cast<uint16_t>(near.size()), points_[near[0]] == levels_of(cell),
+                         static_cast<uint8_t>(near.size() == 1 ? 0 : rounds)});
         for (int point : near) codes.push_back(code_of(point));
-        return cell;
     }
 
-    uint32_t code_of(int point) const {
+    // Adds what stands before the codes if these neighbours are all_steps.
+    bool keep_steps(const Levels &center, const std::vector<int> &near) {
+        std::vector<uint32_t> steps = {code_of(center, 0)};
+        size_t found = 0;
+        for (int k = 0; k < grid_.dimensions; ++k) {
+            steps.push_back(0);
+            for (int up : {0, 1}) {
+                Levels levels = center;
+                levels[k] = static_cast<int8_t>(levels[k] + (up ? 1 : -1));
+                if (levels[k] < 0 || levels[k] >= grid_.levels) continue;
+                const auto point = std::find_if(near.begin(), near.end(),
+                                                [&](int i) { return points_[i] == levels; });
+                if (point == near.end()) return false;
+                steps.back() |= static_cast<uint32_t>(*point) << 16 * up;
+                ++found;
+            }
+        }
+        if (near.size() != found) return false;
+        codes.insert(codes.end(), steps.begin(), steps.end());
+        return true;
+    }
+
+    uint32_t code_of(int point) const { return code_of(points_[point], point); }
+
+    uint32_t code_of(const Levels &levels, int point) const {
         uint32_t code = static_cast<uint32_t>(point) << 16;
         for (int k = 0; k < grid_.dimensions; ++k) {
-            code |= static_cast<uint32_t>(points_[point][k]) << 16 / grid_.dimensions * k;
+            code |= static_cast<uint32_t>(levels[k]) << 16 / grid_.dimensions * k;
         }
         return code;
     }

@@ -10,9 +10,17 @@ constexpr int level_step = 24;
 // The neighbours of one point, in ggml's order. A point on the grid is its own and only one.
 struct Cell {
     uint32_t first;  // of the codes
+    uint32_t code;   // that one
     uint16_t count;
-    uint16_t on_grid;
+    uint8_t on_grid;
+    uint8_t rounds;  // of four neighbours each, at most three: none where there is no choice
 };
+
+// What `rounds` is where points have eight dimensions of three levels, and the neighbours are all
+// points one level up or down in one dimension. Before their codes stand that of the point itself,
+// which has no index, and for each dimension the indices of its neighbours: down in the lower half,
+// up in the upper.
+constexpr int all_steps = 4;
 
 // Cells are numbered by their levels, the first element's being the highest digit. A code holds
 // the levels of a grid point in its lower half, the first element's lowest, and its index in the

@@ -32,6 +32,11 @@ KERNEL_INLINE uint32_t lanes_in(Mask mask) {
     return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
 }
 
+// Rounded as the machine likes best: not for what must be as ggml has it.
+KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) {
+    return (Floats)_mm256_fmsub_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
 KERNEL_INLINE Floats square_root(Floats value) { return (Floats)_mm256_sqrt_ps(value); }
 KERNEL_INLINE Floats nearest(Floats value) {
     return (Floats)_mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

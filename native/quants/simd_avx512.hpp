@@ -32,6 +32,11 @@ KERNEL_INLINE Ints maximum(Ints a, Ints b) {
 
 KERNEL_INLINE uint32_t lanes_in(Mask mask) { return mask; }
 
+// Rounded as the machine likes best: not for what must be as ggml has it.
+KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) {
+    return (Floats)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
 KERNEL_INLINE Floats square_root(Floats value) { return (Floats)_mm512_sqrt_ps(value); }
 KERNEL_INLINE Floats nearest(Floats value) {
     return (Floats)_mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT);

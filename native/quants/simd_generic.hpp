@@ -26,6 +26,9 @@ KERNEL_INLINE uint32_t lanes_in(Mask mask) {
     return bits;
 }
 
+// Rounded as the machine likes best: not for what must be as ggml has it.
+KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) { return a * b - c; }
+
 KERNEL_INLINE Floats square_root(Floats value) {
     UNROLL
     for (int lane = 0; lane < lanes; ++lane) value[lane] = __builtin_sqrtf(value[lane]);

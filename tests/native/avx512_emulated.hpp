@@ -107,6 +107,10 @@ inline __m512i cvtps_epi32(__m512 a) {
     const Lanes x = lanes_of(a);
     return ints([&](int k) { return _mm_cvtss_si32(_mm_set_ss(x.f[k])); });
 }
+inline __m512 fmsub_ps(__m512 a, __m512 b, __m512 c) {
+    const Lanes x = lanes_of(a), y = lanes_of(b), z = lanes_of(c);
+    return floats([&](int k) { return fmaf(x.f[k], y.f[k], -z.f[k]); });
+}
 inline __m512 sqrt_ps(__m512 a) {
     const Lanes x = lanes_of(a);
     return floats([&](int k) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x.f[k]))); });
@@ -236,6 +240,7 @@ inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value
 #define _mm512_max_epi32 emulated::max_epi32
 #define _mm512_max_ps emulated::max_ps
 #define _mm512_min_epi32 emulated::min_epi32
+#define _mm512_fmsub_ps emulated::fmsub_ps
 #define _mm512_min_ps emulated::min_ps
 #define _mm512_packs_epi32 emulated::packs_epi32
 #define _mm512_packs_epi16 emulated::packs_epi16

@@ -21,20 +21,65 @@ enum class Again { where_off_grid, all_if_any_off_grid, all };
 template <class Rule, class Search>
 class GridScaleSearch {
     using Shape = typename Rule::Shape;
+    using Trials = GridTrials<Shape, Rule::candidates>;
     static constexpr int highest_value = 2 * Shape::levels - 1;
 
 public:
-    GridScaleSearch(const GridPart<Shape> &part, const Neighbours &grid)
-        : part_(part), search_(part, grid), grid_(grid) {}
+    Search search;
 
-    // Tries inverse scales around `highest_value / range`. Returns false where ggml aborts.
-    bool run(float range, float scale, GridFit<Shape> &fit) {
+    // A search goes step by step, and ends where one of them returns false: it cannot do as ggml
+    // does. It tries inverse scales around `highest_value / range`.
+    template <class... Rest>
+    KERNEL_APART bool begin(const GridPart<Shape> &part, const Neighbours &grid, float range,
+                            float scale, Rest &...rest) {
+        constexpr int count = Rule::candidates;
+        grid_ = &grid;
         scale_ = scale;
-        for (uint32_t &code : codes_) code = grid_.codes[grid_.whole_cell(0).first];
+        for (uint32_t &code : codes_) code = grid.codes[grid.whole_cell(0).first];
         on_grid_ = Rule::again == Again::where_off_grid ? every_group : 0;
-        if (!choose(range)) return false;
+        Trials &trials = search.trials;
+        trials.range = range;
+        for (int i = trials.used; i < trials.room; ++i) trials.scales[i] = 0.0f;
+        for (int i = 0; i < trials.used; ++i) {
+            trials.inverses[i] = (highest_value + (i - count / 2) * Rule::step) / range;
+            trials.scales[i] = 1.0f / trials.inverses[i];
+        }
+        return search.begin(part, grid, rest...);
+    }
+
+    KERNEL_APART void choose() {
+        const Trials &trials = search.trials;
+        search.sum_up();
+        float best = 0.0f;
+        int winner = -1;
+        for (uint32_t left = search.contenders(best); left != 0; left &= left - 1) {
+            const int i = __builtin_ctz(left);
+            const float product = trials.products[i], square = trials.squares[i];
+            // Rounding may let ggml find equal sums better, and then so up to a column's last.
+            const int ends[] = {trials.first(i), trials.last[i]};
+            for (const int trial : ends) {
+                if (square > 0.0f && product * product > best * square) {
+                    scale_ = product / square;
+                    best = scale_ * product;
+                    winner = trial;
+                }
+            }
+        }
+        if (winner >= 0) take(winner);
+    }
+
+    KERNEL_APART bool refine() {
+        const bool some = Rule::again == Again::where_off_grid;
+        const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
-        if (tries && scale_ > 0.0f && !refine()) return false;
+        if (!tries || !(scale_ > 0.0f)) return true;
+        if (!search.find_again(scale_, wanted, codes_)) return false;
+        const GridSums<Shape> sums = search.sums(codes_);
+        if (sums.square > 0.0f) scale_ = sums.product / sums.square;
+        return true;
+    }
+
+    bool end(GridFit<Shape> &fit) const {
         fit.flipped = scale_ < 0.0f;
         fit.scale = fit.flipped ? -scale_ : scale_;
         for (int i = 0; i < Shape::groups; ++i) {
@@ -45,74 +90,75 @@ public:
 
 private:
     static constexpr uint32_t every_group = (1u << Shape::groups) - 1;
-    using Trials = GridTrials<Shape, Rule::candidates>;
 
-    KERNEL_APART bool choose(float range) {
-        constexpr int count = Rule::candidates;
-        Trials trials;
-        for (int i = trials.used; i < trials.room; ++i) trials.scales[i] = 0.0f;
-        for (int i = 0; i < trials.used; ++i) {
-            trials.inverses[i] = (highest_value + (i - count / 2) * Rule::step) / range;
-            trials.scales[i] = 1.0f / trials.inverses[i];
-        }
-        if (!search_.find(trials)) return false;
-        search_.sum_up(trials);
-        float best = 0.0f;
-        int winner = -1;
-        for (uint32_t left = search_.contenders(trials, best); left != 0; left &= left - 1) {
-            const int i = __builtin_ctz(left);
-            const float product = trials.products[i], square = trials.squares[i];
-            // Rounding may let ggml find equal sums better, and then so up to a column's last.
-            const int ends[] = {trials.first[i], trials.last[i]};
-            for (const int trial : ends) {
-                if (square > 0.0f && product * product > best * square) {
-                    scale_ = product / square;
-                    best = scale_ * product;
-                    winner = trial;
-                }
-            }
-        }
-        if (winner >= 0) take(trials, winner);
-        return true;
-    }
-
-    void take(const Trials &trials, int winner) {
+    void take(int winner) {
+        const Trials &trials = search.trials;
         on_grid_ = 0;
         for (int i = 0; i < Shape::groups; ++i) {
-            codes_[i] = trials.codes[i][winner];
-            on_grid_ |= static_cast<uint32_t>(grid_.cells[trials.cells[i][winner]].on_grid) << i;
+            const int place = i * Rule::candidates + winner;
+            codes_[i] = trials.codes[place];
+            on_grid_ |= static_cast<uint32_t>(grid_->cells[trials.cells[place]].on_grid) << i;
         }
     }
 
-    KERNEL_APART bool refine() {
-        const bool some = Rule::again == Again::where_off_grid;
-        const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
-        if (!search_.find_again(scale_, wanted, codes_)) return false;
-        const GridSums<Shape> sums(part_, codes_);
-        if (sums.square > 0.0f) scale_ = sums.product / sums.square;
-        return true;
-    }
-
-    const GridPart<Shape> &part_;
-    Search search_;
-    const Neighbours &grid_;
-    float scale_ = 0.0f;
+    const Neighbours *grid_;
+    float scale_;
     uint32_t codes_[Shape::groups];
-    uint32_t on_grid_ = 0;
+    uint32_t on_grid_;
 };
 
-// Lanes search where they do as ggml does, the scalar port elsewhere.
-template <class Rule>
-bool fit_to_grid(const GridPart<typename Rule::Shape> &part, const Neighbours &grid, float range,
-                 float scale, GridFit<typename Rule::Shape> &fit) {
-    using Shape = typename Rule::Shape;
-    if constexpr (!portable) {
-        if (LanesGridSearch<Shape>::suits(part)) {
-            GridScaleSearch<Rule, LanesGridSearch<Shape>> search(part, grid);
-            if (search.run(range, scale, fit)) return true;
+// Fits those parts of a block that are wanted and that lanes search as ggml does; returns which. A
+// team of parts goes step by step, so that none waits for its own results.
+template <class Rule, int Parts>
+uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], const Neighbours &grid,
+                      const float (&ranges)[Parts], const float (&scales)[Parts], uint32_t wanted,
+                      GridFit<typename Rule::Shape> (&fits)[Parts]) {
+    using Search = LanesGridSearch<Rule>;
+    constexpr int abreast = 8 / Rule::Shape::groups;
+    GridScaleSearch<Rule, Search> members[abreast];
+    Search *team[abreast];
+    for (int i = 0; i < abreast; ++i) team[i] = &members[i].search;
+    typename Search::template TeamWindows<abreast> windows;
+    uint32_t fitted = 0;
+    for (int first = 0; first < Parts; first += abreast) {
+        windows.clear();
+        uint32_t begun = 0;
+        for (int i = 0; i < abreast; ++i) {
+            const int part = first + i;
+            if (!(wanted >> part & 1)) continue;
+            const bool begins =
+                members[i].begin(parts[part], grid, ranges[part], scales[part], i, windows);
+            begun |= static_cast<uint32_t>(begins) << i;
+        }
+        Search::find(team, windows);
+        for (uint32_t left = begun; left != 0; left &= left - 1) {
+            members[__builtin_ctz(left)].choose();
+        }
+        for (uint32_t left = begun; left != 0; left &= left - 1) {
+            const int i = __builtin_ctz(left);
+            const bool ends = members[i].refine() && members[i].end(fits[first + i]);
+            fitted |= static_cast<uint32_t>(ends) << (first + i);
         }
     }
-    return GridScaleSearch<Rule, ScalarGridSearch<Shape>>(part, grid).run(range, scale, fit);
+    return fitted;
+}
+
+// Fits those parts of a block that are wanted. Returns the first at which ggml aborts, or -1.
+template <class Rule, int Parts>
+int fit_to_grid(const GridPart<typename Rule::Shape> (&parts)[Parts], const Neighbours &grid,
+                const float (&ranges)[Parts], const float (&scales)[Parts], uint32_t wanted,
+                GridFit<typename Rule::Shape> (&fits)[Parts]) {
+    if constexpr (!portable) {
+        wanted &= ~fit_in_lanes<Rule>(parts, grid, ranges, scales, wanted, fits);
+    }
+    for (; wanted != 0; wanted &= wanted - 1) {
+        const int i = __builtin_ctz(wanted);
+        GridScaleSearch<Rule, ScalarGridSearch<Rule>> search;
+        if (!search.begin(parts[i], grid, ranges[i], scales[i])) return i;
+        search.choose();
+        if (!search.refine() || !search.end(fits[i])) return i;
+    }
+    return -1;
 }
 
 }  // namespace

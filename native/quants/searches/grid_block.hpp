@@ -5,7 +5,8 @@
 //   Shape, step, candidates, again   what grid.hpp reads;
 //   grid                             the name of its grid;
 //   spread                           how often the mean square counts in importance;
-//   plain_weight                     a weight where there is no importance;
+//   plain_weight, weighs_by_mean     a weight where there is no importance, and whether it is of
+//                                    the mean square too;
 //   least                            what highest element makes a part more than zeros;
 //   even_signs                       whether seven of eight signs are stored.
 #pragma once
@@ -21,6 +22,20 @@ KERNEL_INLINE float mean_square_of(const float *x, float spread) {
     float sum = 0.0f;
     for (int i = 0; i < superblock_size; ++i) sum += x[i] * x[i];
     return spread * sum / superblock_size;
+}
+
+// The same of a block per lane.
+KERNEL_INLINE Floats mean_squares_of(const float *x, float spread) {
+    const float *of_lane[lanes];
+    for (int lane = 0; lane < lanes; ++lane) of_lane[lane] = x + lane * superblock_size;
+    Floats sum = splat(0.0f);
+    for (int i = 0; i < superblock_size; i += lanes) {
+        Floats tile[lanes];
+        load_square(of_lane, i, tile);
+        UNROLL
+        for (int j = 0; j < lanes; ++j) sum = sum + tile[j] * tile[j];
+    }
+    return spread * sum / static_cast<float>(superblock_size);
 }
 
 // The first element that is not finite, or the first of all.
@@ -72,17 +87,28 @@ public:
         : x_(x), importance_(importance), grid_(grid) {}
 
     // Returns nothing_wrong, or an element of the part at which ggml aborts.
-    int64_t run(GridBlock<Shape> &block) {
-        const float mean_square = mean_square_of(x_, Rule::spread);
+    int64_t run(float mean_square, GridBlock<Shape> &block) {
         for (int i = 0; i < parts; ++i) {
             weigh(i, mean_square);
-            for (int j = 0; j < size; j += 8) block.signs[(i * size + j) / 8] = take_signs(i, j);
+            const uint32_t negative = take_signs(i);
+            for (int j = 0; j < size; j += 8) {
+                block.signs[(i * size + j) / 8] = stored_signs(i, j, negative >> j & 255);
+            }
             highest_[i] = highest_of(parts_[i].x);
         }
         Rule::start(parts_, highest_, ranges_, scales_);
+        uint32_t wanted = 0;
         for (int i = 0; i < parts; ++i) {
-            if (!fit(i, block)) return i * size + suspect(x_ + i * size, size);
+            if (highest_[i] < Rule::least || ranges_[i] <= 0.0f) {
+                block.empty[i] = true;
+                memset(block.signs + i * size / 8, 0, size / 8);
+            } else {
+                wanted |= 1u << i;
+            }
         }
+        const int wrong = fit_to_grid<Rule>(parts_, grid_, ranges_, scales_, wanted, fits_);
+        if (wrong >= 0) return wrong * size + suspect(x_ + wrong * size, size);
+        for (; wanted != 0; wanted &= wanted - 1) take(__builtin_ctz(wanted), block);
         return nothing_wrong;
     }
 
@@ -101,15 +127,25 @@ private:
             }
         }
         for (int j = 0; j < size; ++j) part.roots[j] = square_root(part.weights[j]);
-        for (int j = 0; j < size; ++j) part.x[j] = x[j] >= 0.0f ? x[j] : -x[j];
     }
 
-    // The signs of eight elements from the `first` of a part on. Of an odd number, that of the
-    // element that matters least is turned round.
-    uint8_t take_signs(int i, int first) {
-        const float *x = x_ + i * size + first;
+    // Which elements of a part are negative; it keeps their sizes.
+    KERNEL_INLINE uint32_t take_signs(int i) {
         uint32_t signs = 0;
-        for (int j = 0; j < 8; ++j) signs |= (x[j] >= 0.0f ? 0u : 1u) << j;
+        UNROLL
+        for (int j = 0; j < size; j += lanes) {
+            const Floats x = load(x_ + i * size + j);
+            const Mask negative = either(less(x, splat(0.0f)), is_nan(x));
+            store(parts_[i].x + j, select(negative, -x, x));
+            signs |= lanes_in(negative) << j;
+        }
+        return signs;
+    }
+
+    // Those of eight elements from the `first` of a part on. Of an odd number, that of the element
+    // that matters least is turned round.
+    uint8_t stored_signs(int i, int first, uint32_t signs) {
+        const float *x = x_ + i * size + first;
         if (Rule::even_signs && __builtin_parity(signs)) {
             const float *weights = parts_[i].weights + first;
             float least = weights[0] * x[0] * x[0];
@@ -125,34 +161,40 @@ private:
         return static_cast<uint8_t>(Rule::even_signs ? signs & 127 : signs);
     }
 
-    static float highest_of(const float *x) {
+    static KERNEL_INLINE float highest_of(const float *x) {
+        Floats highest = load(x);
+        Mask strange = is_nan(highest);
+        UNROLL
+        for (int j = lanes; j < size; j += lanes) {
+            highest = maximum(highest, load(x + j));
+            strange = either(strange, is_nan(load(x + j)));
+        }
+        return any(strange) ? highest_in_order(x) : -lowest_lane(-highest);
+    }
+
+    // ggml's order decides what a NaN does.
+    static KERNEL_APART float highest_in_order(const float *x) {
         float highest = x[0];
         for (int j = 1; j < size; ++j) highest = maximum(highest, x[j]);
         return highest;
     }
 
-    bool fit(int i, GridBlock<Shape> &block) {
+    void take(int i, GridBlock<Shape> &block) const {
+        const GridFit<Shape> &found = fits_[i];
         uint8_t *signs = block.signs + i * size / 8;
-        if (highest_[i] < Rule::least || ranges_[i] <= 0.0f) {
-            block.empty[i] = true;
-            memset(signs, 0, size / 8);
-            return true;
-        }
-        GridFit<Shape> found;
-        if (!fit_to_grid<Rule>(parts_[i], grid_, ranges_[i], scales_[i], found)) return false;
         memcpy(block.points + i * Shape::groups, found.points, sizeof found.points);
         for (int j = 0; found.flipped && j < size / 8; ++j) {
             signs[j] ^= Rule::even_signs ? 127 : 255;
         }
         block.scales[i] = found.scale;
         block.highest_scale = maximum(block.highest_scale, found.scale);
-        return true;
     }
 
     const float *x_, *importance_;
     const Neighbours &grid_;
     GridPart<Shape> parts_[parts];
     float highest_[parts], ranges_[parts], scales_[parts];
+    GridFit<Shape> fits_[parts];
 };
 
 // Where most types start to look for a scale: at what takes the highest element to the highest
@@ -169,13 +211,20 @@ KERNEL_INLINE void start_at_highest(const float (&highest)[Parts], float (&range
 template <class Type>
 int64_t encode_on_grid(const float *src, uint8_t *dst, int64_t rows, int64_t width,
                        const float *weights) {
+    using Rule = typename Type::Rule;
     const Neighbours &grid = *ggufkit_neighbours(Type::grid);
-    const int64_t blocks_of_row = width / superblock_size;
-    for (int64_t block = 0; block < rows * blocks_of_row; ++block) {
+    const int64_t blocks_of_row = width / superblock_size, blocks = rows * blocks_of_row;
+    const bool by_mean = weights || Rule::weighs_by_mean;
+    float means[lanes] = {};
+    for (int64_t block = 0; block < blocks; ++block) {
+        const float *x = src + block * superblock_size;
+        const int lane = static_cast<int>(block % lanes);
+        const bool is_tile = !portable && block - lane + lanes <= blocks;
+        if (by_mean && !is_tile) means[lane] = mean_square_of(x, Rule::spread);
+        if (by_mean && is_tile && lane == 0) store(means, mean_squares_of(x, Rule::spread));
         const int64_t column = block % blocks_of_row * superblock_size;
-        const int64_t wrong = Type::encode_block(src + block * superblock_size,
-                                                 weights ? weights + column : nullptr, grid,
-                                                 dst + block * Type::block_bytes);
+        const int64_t wrong = Type::encode_block(x, weights ? weights + column : nullptr,
+                                                 means[lane], grid, dst + block * Type::block_bytes);
         if (wrong != nothing_wrong) return block * superblock_size + wrong;
     }
     return nothing_wrong;

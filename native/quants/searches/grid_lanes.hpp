@@ -1,78 +1,87 @@
 // The points of a grid nearest to elements, sought with a trial per lane.
 //
 // From one scale to the next, a group of elements mostly rounds to the same cell. So trials come
-// in runs that have the same neighbours; a window is a run, or as much of it as there are lanes.
+// in runs that have the same neighbours. Those with a choice are windows, and are gathered from a
+// team of parts, so that windows of the same length are many in a row.
 #pragma once
 #include "contest.hpp"
+#include "grid_runs.hpp"
 #include "grid_windows.hpp"
 
 namespace {
 
-constexpr uint32_t all_lanes = static_cast<uint32_t>((uint64_t{1} << lanes) - 1);
-
-template <class Shape>
+template <class Rule>
 class LanesGridSearch {
+    using Shape = typename Rule::Shape;
+    using Trials = GridTrials<Shape, Rule::candidates>;
+    static constexpr int count = Rule::candidates;
     static constexpr int dimensions = Shape::dimensions, groups = Shape::groups;
     static constexpr int spread = Shape::levels == 3 ? 4 : 8;  // table entries of an element
-    using WindowSearch = typename WindowSearchOf<Shape, Shape::levels>::Type;
+    static constexpr bool has_steps = Shape::levels == 3;
+    using WindowSearch = typename WindowSearchOf<Shape, Shape::levels <= lanes>::Type;
 
 public:
-    // Whether no sum overflows and no NaN gets in the way.
-    static bool suits(const GridPart<Shape> &part) {
+    // Room for what a team of parts has to seek.
+    template <int Members>
+    using TeamWindows = Windows<Members * groups * count>;
+
+    Trials trials;
+
+    // Finds cells for all trials, and windows for `number` of a team; false where rounding,
+    // overflow or a NaN leave what lanes can do.
+    template <int Room>
+    bool begin(const GridPart<Shape> &part, const Neighbours &grid, int number,
+               Windows<Room> &windows) {
+        part_ = &part;
+        grid_ = &grid;
         const Floats bound = splat(1e10f), zero = splat(0.0f);
+        Floats greatest = zero;
         uint32_t strange = 0;
         UNROLL
         for (int i = 0; i < Shape::size; i += lanes) {
-            const Floats weights = load(part.weights + i);
-            const Mask fits = both(less(absolute(load(part.x + i)), bound), less(weights, bound));
+            const Floats weights = load(part.weights + i), x = load(part.x + i);
+            const Mask fits = both(less(absolute(x), bound), less(weights, bound));
             strange |= lanes_in(both(fits, opposite(less(weights, zero)))) ^ all_lanes;
+            greatest = maximum(greatest, absolute(x));
+            store(weighted_ + i, weights * x);
         }
-        return strange == 0;
-    }
-
-    LanesGridSearch(const GridPart<Shape> &part, const Neighbours &grid)
-        : part_(part), grid_(grid) {
-        Floats least = splat(0.0f);
-        UNROLL
-        for (int i = 0; i < Shape::size; i += lanes) {
-            least = minimum(-absolute(load(part.x + i)), least);
-        }
-        greatest_ = -lowest_lane(least);
-    }
-
-    // Finds points for all trials; false where rounding leaves what lanes can do.
-    template <int Count>
-    bool find(GridTrials<Shape, Count> &trials) const {
-        if (!suits(trials.inverses[Count - 1], trials.scales[0])) return false;
-        for (int group = 0; group < groups; ++group) {
-            UNROLL
-            for (int i = 0; i < Count; i += lanes) {
-                const Ints cells = cells_of(load(trials.inverses + i), group);
-                memcpy(trials.cells[group] + i, &cells, sizeof cells);
-            }
-        }
-        Window windows[groups * Count];
-        Window *end = windows;
-        for (int group = 0; group < groups; ++group) end = add_windows(trials, group, end);
-        static_assert(GridTrials<Shape, Count>::room <= level_stride, "rows have room for all");
-        const WindowSearch search(part_, trials.scales, Count);
-        for (const Window *window = windows; window < end; ++window) {
-            find_points(search, *window, trials);
-        }
+        greatest_ = -lowest_lane(-greatest);
+        if (strange != 0 || !suits(trials.inverses[count - 1], trials.scales[0])) return false;
+        const GridRuns<Rule> runs(part, trials, grid.count);
+        search_.prepare(part, grid, trials.scales, count, greatest_);
+        runs.each([&](const Run &run) {
+            const Cell &cell = grid.cells[run.cell()];
+            windows.add(run.of_member(number * groups), cell.rounds);
+            __builtin_prefetch(grid.codes + cell.first - (has_steps ? 4 : 0));
+            // What is too much, what follows overwrites.
+            const Ints cells = splat(run.cell());
+            const Ints codes = splat(static_cast<int32_t>(cell.code));
+            memcpy(trials.cells + run.place(), &cells, sizeof cells);
+            memcpy(trials.codes + run.place(), &codes, sizeof codes);
+        });
         return true;
     }
 
-    template <int Count>
-    void sum_up(GridTrials<Shape, Count> &trials) const {
-        make_columns(trials);
+    // Finds points for all trials of a team that is to be sought.
+    template <int Room>
+    static void find(LanesGridSearch *const *team, const Windows<Room> &windows) {
+        static_assert(Trials::room <= level_stride, "rows have room for all");
+        find_points<1>(team, windows);
+        find_points<2>(team, windows);
+        find_points<3>(team, windows);
+        if constexpr (has_steps) find_points<all_steps>(team, windows);
+    }
+
+    void sum_up() {
+        make_columns();
         for (int first = 0; first < trials.columns; first += lanes) {
             Floats product = splat(0.0f), square = product;
             UNROLL
             for (int i = 0; i < Shape::size; ++i) {
                 const Ints codes = load_ints(trials.column_codes[i / dimensions] + first);
                 const Floats value = values_in(codes, i % dimensions);
-                product = product + splat(part_.weights[i] * part_.x[i]) * value;
-                square = square + splat(part_.weights[i]) * value * value;
+                product = product + splat(weighted_[i]) * value;
+                square = square + splat(part_->weights[i]) * value * value;
             }
             store(trials.products + first, product);
             store(trials.squares + first, square);
@@ -80,8 +89,7 @@ public:
     }
 
     // Which columns may score best; raises `best` to what none of the others reaches.
-    template <int Count>
-    uint32_t contenders(const GridTrials<Shape, Count> &trials, float &best) const {
+    uint32_t contenders(float &best) const {
         Contest contest;
         for (int i = 0; i < trials.columns; i += lanes) {
             const Floats product = load(trials.products + i);
@@ -94,23 +102,48 @@ public:
             const Floats bound = splat(best) * load(trials.squares + i);
             found |= lanes_in(less(bound, product * product)) << i;
         }
-        return found;
+        return found & static_cast<uint32_t>((uint64_t{1} << trials.columns) - 1);
     }
 
     // Finds the points of the wanted groups for one scale.
     bool find_again(float scale, uint32_t wanted, uint32_t (&codes)[groups]) const {
         const float inverse = 1.0f / scale;
         if (!suits(inverse, scale)) return false;
-        const Cell *cells[groups];
-        for (int group = 0; group < groups; ++group) {
-            cells[group] = &grid_.cells[cells_of(splat(inverse), group)[0]];
-        }
+        const GridLevels<Shape> levels(part_->x, inverse);
         for (; wanted != 0; wanted &= wanted - 1) {
             const int group = __builtin_ctz(wanted);
-            codes[group] = nearest(scale, group, grid_.codes + cells[group]->first,
-                                   cells[group]->count);
+            const int number = levels.cell(group) + (levels.at_border(group) ? grid_->count : 0);
+            const Cell &cell = grid_->cells[number];
+            codes[group] = nearest(scale, group, grid_->codes + cell.first, cell.count);
         }
         return true;
+    }
+
+    // The weighted sums of all elements' points.
+    GridSums<Shape> sums(const uint32_t (&codes)[groups]) const {
+        float products[Shape::size], squares[Shape::size];
+        UNROLL
+        for (int i = 0; i < Shape::size; i += lanes) {
+            // A vector holds a few groups, or a part of one.
+            const Ints places = lane_numbers() + i;
+            Ints levels = splat(0);
+            UNROLL
+            for (int lane = 0; lane < lanes; lane += dimensions) {
+                const Ints code = splat(static_cast<int32_t>(codes[(i + lane) / dimensions]));
+                levels = select(above(places, splat(i + lane - 1)), code, levels);
+            }
+            const Words shifts = (Words)(places & (dimensions - 1)) * Shape::level_bits;
+            levels = (Ints)((Words)levels >> shifts) & (spread - 1);
+            const Floats value = to_floats(levels * 2 + 1);
+            store(products + i, load(weighted_ + i) * value);
+            store(squares + i, load(part_->weights + i) * value * value);
+        }
+        GridSums<Shape> sums;
+        for (int i = 0; i < Shape::size; ++i) {
+            sums.product += products[i];
+            sums.square += squares[i];
+        }
+        return sums;
     }
 
 private:
@@ -123,49 +156,58 @@ private:
         const Ints levels = shift_right(codes, Shape::level_bits * place);
         if constexpr (spread == 4) {
             return pick_of_four(to_floats((lane_numbers() & 3) * 2 + 1), levels);
+        } else if constexpr (spread <= lanes) {
+            return pick(to_floats((lane_numbers() & 7) * 2 + 1), levels);
         } else {
             return to_floats((levels & 7) * 2 + 1);
         }
     }
 
-    // A run of trials that has but one neighbour gets it at once.
-    template <int Count>
-    KERNEL_INLINE Window *add_windows(GridTrials<Shape, Count> &trials, int group,
-                                      Window *end) const {
-        const int32_t *cells = trials.cells[group];
-        uint64_t starts = uint64_t{1} << Count;
-        UNROLL
-        for (int i = 1; i < Count; i += lanes) {
-            const Mask same = equal(load_ints(cells + i), load_ints(cells + i - 1));
-            starts |= uint64_t{lanes_in(same) ^ all_lanes} << i;
+    template <int Rounds, int Room>
+    static KERNEL_APART void find_points(LanesGridSearch *const *team,
+                                         const Windows<Room> &windows) {
+        const int last = windows.count(Rounds) - 1;
+        if (last < 0) return;
+        const Run *run = windows.of(Rounds);
+        const auto member = [team](Run run) -> LanesGridSearch & {
+            return Room == groups * count ? *team[0] : *team[run.group() / groups];
+        };
+        using Sketch = typename WindowSearch::template Sketch<Rounds == all_steps ? 3 : Rounds>;
+        Sketch sketches[2];
+        member(run[0]).template draw<Rounds>(run[0], sketches[0]);
+        for (int i = 0; i < last; ++i) {
+            // The next one's is drawn early, so that nothing waits for it.
+            member(run[i + 1]).template draw<Rounds>(run[i + 1], sketches[(i + 1) & 1]);
+            member(run[i]).find_points(run[i], sketches[i & 1]);
         }
-        for (int trial = 0; trial < Count;) {
-            const Cell &cell = grid_.cells[cells[trial]];
-            const int start = trial, next = trial + 1 + __builtin_ctzll(starts >> trial >> 1);
-            trial = minimum(trial + lanes, next);
-            *end = {cell.first, cell.count, static_cast<uint8_t>(group),
-                    static_cast<uint8_t>(start), static_cast<uint8_t>(trial - start)};
-            end += cell.count > 1;
-            // What is too much, what follows overwrites.
-            const Ints codes = splat(static_cast<int32_t>(grid_.codes[cell.first]));
-            memcpy(trials.codes[group] + start, &codes, sizeof codes);
-        }
-        return end;
+        member(run[last]).find_points(run[last], sketches[last & 1]);
     }
 
-    template <int Count>
-    KERNEL_APART void find_points(const WindowSearch &search, Window window,
-                                  GridTrials<Shape, Count> &trials) const {
+    template <int Rounds, class Sketch>
+    KERNEL_INLINE void draw(Run run, Sketch &sketch) const {
+        const Cell &cell = grid_->cells[run.cell()];
+        const uint32_t *codes = grid_->codes + cell.first;
+        if constexpr (Rounds == all_steps) {
+            search_.draw_steps(codes, run.group() % groups, sketch);
+        } else {
+            search_.draw(codes, cell.count, run.group() % groups, sketch);
+        }
+    }
+
+    template <class Sketch>
+    KERNEL_INLINE void find_points(Run run, Sketch &sketch) {
+        const int group = run.group() % groups, trial = run.place() - group * count;
         uint32_t unsure;
-        const Ints found = search.nearest(grid_, window, unsure);
-        uint32_t *codes = trials.codes[window.group] + window.trial;
-        const Mask own = above(splat(window.trials), lane_numbers());
+        const Ints found = search_.nearest(sketch, group, trial, unsure);
+        uint32_t *codes = trials.codes + run.place();
+        const Mask own = above(splat(run.trials()), lane_numbers());
         const Ints mixed = select(own, found, load_ints(codes));
         memcpy(codes, &mixed, sizeof mixed);
         for (unsure &= lanes_in(own); unsure != 0; unsure &= unsure - 1) {
             const int i = __builtin_ctz(unsure);
-            codes[i] = nearest(trials.scales[window.trial + i], window.group,
-                               grid_.codes + window.first, window.count);
+            const Cell &cell = grid_->cells[run.cell()];
+            codes[i] = nearest(trials.scales[trial + i], group, grid_->codes + cell.first,
+                               cell.count);
         }
     }
 
@@ -174,63 +216,46 @@ private:
                                   int count) const {
         const LevelTables<dimensions, spread> tables([&](int i, Floats levels) {
             const int at = group * dimensions + i;
-            const Floats apart = splat(scale) * (levels * 2.0f + 1.0f) - part_.x[at];
-            return splat(part_.roots[at]) * apart * apart;
+            const Floats apart = splat(scale) * (levels * 2.0f + 1.0f) - part_->x[at];
+            return splat(part_->roots[at]) * apart * apart;
         });
         return tables.nearest(neighbours, count).code;
     }
 
-    template <int Count>
-    KERNEL_APART void make_columns(GridTrials<Shape, Count> &trials) const {
-        uint32_t starts = 1;
+    KERNEL_APART void make_columns() {
+        trials.columns = 0;
         UNROLL
-        for (int i = 1; i < Count; i += lanes) {
-            Mask same = equal(splat(0), splat(0));
-            for (const auto &codes : trials.codes) {
-                same = both(same, equal(load_ints(codes + i), load_ints(codes + i - 1)));
-            }
-            starts |= ((lanes_in(same) ^ all_lanes) << i) & ((1u << Count) - 1);
-        }
-        const uint32_t end = 1u << Count;
-        trials.columns = __builtin_popcount(starts);
-        for (int first = 0; first < trials.columns; first += lanes) {
+        for (int trial = 0; trial < count; trial += lanes) {
+            Ints changes = splat(0);
             UNROLL
-            for (int i = first; i < first + lanes; ++i) {
-                trials.first[i] = minimum(__builtin_ctz(starts | end), Count - 1);
-                starts &= starts - 1;
-                trials.last[i] = __builtin_ctz(starts | end) - 1;
-            }
             for (int group = 0; group < groups; ++group) {
-                UNROLL
-                for (int i = first; i < first + lanes; ++i) {
-                    trials.column_codes[group][i] = trials.codes[group][trials.first[i]];
-                }
+                const uint32_t *codes = trials.codes + group * count + trial;
+                changes = changes | (load_ints(codes) ^ load_ints(codes + 1));
             }
+            uint32_t ends = lanes_in(equal(changes, splat(0))) ^ all_lanes;
+            if (trial + lanes >= count) {
+                const uint32_t end = 1u << (count - trial - 1);
+                ends = (ends & (end - 1)) | end;
+            }
+            const Ints chosen = numbers_of(ends), numbers = chosen + trial;
+            memcpy(trials.last + trials.columns, &numbers, sizeof numbers);
+            for (int group = 0; group < groups; ++group) {
+                const Ints codes = pick(load_ints(trials.codes + group * count + trial), chosen);
+                memcpy(trials.column_codes[group] + trials.columns, &codes, sizeof codes);
+            }
+            trials.columns += __builtin_popcount(ends);
+        }
+        // What fills the last vector up is nothing new.
+        for (auto &codes : trials.column_codes) {
+            const Ints copies = splat(static_cast<int32_t>(codes[0]));
+            memcpy(codes + trials.columns, &copies, sizeof copies);
         }
     }
 
-    // The cells that a group's elements round to.
-    KERNEL_INLINE Ints cells_of(Floats inverse, int group) const {
-        const Floats half = inverse * 0.5f;
-        Floats number = splat(0.0f), apart = splat(0.0f);
-        UNROLL
-        for (int i = 0; i < dimensions; ++i) {
-            const Floats x = splat(part_.x[group * dimensions + i]);
-            const Floats level = half * x - 0.5f;  // half of ggml's, and so is what it rounds
-            const Floats inside = minimum(maximum(level, splat(0.0f)), splat(Shape::levels - 1.0f));
-            const Floats rounded = ::nearest(inside);
-            number = number * static_cast<float>(Shape::levels) + rounded;
-            apart = maximum(apart, absolute(inside - rounded));
-        }
-        // Two points on either side of a border may be as near as each other, but for rounding:
-        // no neighbour is idle there.
-        const Mask border = less(splat(0.4999f), apart);
-        return truncate(number) + select(border, splat(grid_.count), splat(0));
-    }
-
-    const GridPart<Shape> &part_;
-    const Neighbours &grid_;
-    float greatest_ = 0.0f;
+    const GridPart<Shape> *part_;
+    const Neighbours *grid_;
+    WindowSearch search_;
+    float greatest_, weighted_[Shape::size];  // by the weights
 };
 
 }  // namespace

@@ -1,16 +1,29 @@
-// The nearest of a group's neighbours under as many scales as there are lanes. A window may reach
-// beyond the last scale: what lanes find there counts nowhere.
+// The nearest of a group's neighbours in a run of trials, with a trial per lane. Lanes may reach
+// beyond the last trial: what they find there counts nowhere.
 #pragma once
-#include "nearest.hpp"
-#include "grid_scalar.hpp"
+#include "grid_runs.hpp"
 
 namespace {
 
-// A cell's neighbours, sought for a group under some trials from one on.
-struct Window {
-    uint32_t first;
-    uint16_t count;
-    uint8_t group, trial, trials;
+// Runs by the rounds of their cells, so that those in a row take the same steps.
+template <int Room>
+class Windows {
+public:
+    void clear() { counts_ = 0; }
+
+    KERNEL_INLINE void add(const Run &run, int rounds) {
+        of_[rounds][count(rounds)] = run;
+        counts_ += uint64_t{1} << bits * rounds;
+    }
+
+    int count(int rounds) const { return counts_ >> bits * rounds & ((1 << bits) - 1); }
+    const Run *of(int rounds) const { return of_[rounds]; }
+
+private:
+    static constexpr int bits = 12;
+    static_assert(Room < 1 << bits, "a count has bits for all");
+    Run of_[all_steps + 1][Room];
+    uint64_t counts_;  // a few bits each
 };
 
 constexpr int level_stride = 2 * level_step;  // floats from a level's row to the next one's
@@ -26,14 +39,14 @@ KERNEL_INLINE Floats load_level(const float *row, uint8_t step) {
 //     sum of r * (s * v - x)^2 = s * (s * sum of r * v^2 - sum of 2 * r * v * x) + sum of r * x^2
 //
 // So two sums of a neighbour tell where it is nearest. They are not added up as ggml does, so that
-// two neighbours may be too near each other to say. This pays where points have many elements.
+// two neighbours may be too near each other to say.
 template <class Shape>
 class NeighbourLines {
     static constexpr int dimensions = Shape::dimensions, groups = Shape::groups;
     static constexpr int spread = Shape::levels == 3 ? 4 : 8;  // table entries of an element
     static constexpr float highest_value = 2 * Shape::levels - 1;
 
-    // Let D be highest_value * s + |x|, the largest difference that s * v - x may make. A distance
+    // Let D be highest_value * s plus the greatest |x|: no s * v - x is larger. A distance
     // of ggml's is wrong by at most 13 parts in 2^24 of D * D times all roots, a line by 11; and
     // two neighbours are compared.
     static constexpr float rounding = 0x1p-18f;
@@ -41,69 +54,149 @@ class NeighbourLines {
 
 public:
     // For scales that fall from the first to the last.
-    NeighbourLines(const GridPart<Shape> &part, const float *scales, int count) : scales_(scales) {
+    KERNEL_INLINE void prepare(const GridPart<Shape> &part, const Neighbours &, const float *scales,
+                               int count, float greatest) {
+        scales_ = scales;
+        const float low = highest_value * scales[count - 1] + greatest;
+        const float high = highest_value * scales[0] + greatest;
+        const float worst =
+            rounding * maximum(low * low / scales[count - 1], high * high / scales[0]);
+        float doubled[Shape::size];
+        UNROLL
+        for (int i = 0; i < Shape::size; i += lanes) {
+            const Floats roots = load(part.roots + i), product = roots * load(part.x + i);
+            store(doubled + i, product * 2.0f);
+            if (Shape::levels > 3) continue;
+            store(fours_ + i, roots * 4.0f);
+            store(four_products_ + i, product * 4.0f);
+        }
         for (int group = 0; group < groups; ++group) {
-            const float *x = part.x + group * dimensions, *roots = part.roots + group * dimensions;
+            const float *roots = part.roots + group * dimensions;
             squares_[group] = LevelTables<dimensions, spread>([&](int i, Floats levels) {
                 const Floats value = levels * 2.0f + 1.0f;
-                return splat(roots[i]) * value * value;
+                return splat(roots[i]) * (value * value);
             });
             products_[group] = LevelTables<dimensions, spread>([&](int i, Floats levels) {
-                return splat(2.0f * roots[i] * x[i]) * (levels * 2.0f + 1.0f);
+                return splat(doubled[group * dimensions + i]) * (levels * 2.0f + 1.0f);
             });
-            slack_[group] = slack_of(x, roots, scales[count - 1], scales[0]);
+            float sum = 0.0f;
+            UNROLL
+            for (int i = 0; i < dimensions; ++i) sum += roots[i];
+            const bool usual = low * low * rounding * sum > least_slack;
+            slack_[group] = usual ? worst * sum : largest_float;
         }
     }
 
+    // A cell's neighbours, and the lines of the first of them; what is beyond the last neighbour is
+    // out of reach.
+    template <int Rounds>
+    struct Sketch {
+        static constexpr int sought = Rounds == 3 ? 16 : 4 * Rounds;
+        static constexpr int drawn = sought < lanes ? lanes : sought;
+        alignas(Floats) float squares[drawn + lanes], products[drawn + lanes];
+        uint32_t steps[drawn + lanes];
+        const uint32_t *codes;
+        int count;
+    };
+
+    template <int Rounds>
+    KERNEL_INLINE void draw(const uint32_t *codes, int count, int group,
+                            Sketch<Rounds> &sketch) const {
+        UNROLL
+        for (int i = 0; i < sketch.drawn; i += lanes) {
+            const Mask some = above(splat(count), lane_numbers() + i);
+            const Floats products = products_[group].sums(codes + i);
+            store(sketch.squares + i, squares_[group].sums(codes + i));
+            store(sketch.products + i, select(some, products, splat(-largest_float)));
+        }
+        sketch.codes = codes;
+        sketch.count = count;
+        // To read them one by one from memory is faster than what GCC makes of it in registers.
+        __asm__("" : "+m"(sketch));
+    }
+
+    // The same for all_steps: first a neighbour for each dimension, then the other one where there
+    // are two. Their lines are what the step t, 2 or -2, adds to that of the point itself:
+    //
+    //     s * (s * 4 * r * (1 + v * t / 2) - 2 * t * r * x)
+    KERNEL_INLINE void draw_steps(const uint32_t *codes, int group, Sketch<3> &sketch) const {
+        const uint32_t *indices = codes - dimensions;
+        const Words center = (Words)splat(static_cast<int32_t>(indices[-1])), one = (Words)splat(1);
+        int count = dimensions;
+        UNROLL
+        for (int i = 0; i < dimensions; i += lanes) {
+            const Words places = (Words)((lane_numbers() + i) * 2);
+            const Ints levels = (Ints)(center >> places) & 3;
+            const Words step = one << places, both_indices = (Words)load_ints(indices + i);
+            const Ints up = (Ints)(center + step + (both_indices & 0xFFFF0000));
+            const Ints down = (Ints)(center - step + (both_indices << 16));
+            const Floats fours = load(fours_ + group * dimensions + i);
+            const Floats product = load(four_products_ + group * dimensions + i);
+            const Floats slope = fours * to_floats(levels * 2 + 1);
+            const Mask top = above(levels, splat(1)), middle = equal(levels, splat(1));
+            const Floats lower = fours - slope;
+            const Ints first = select(top, down, up);
+            store(sketch.squares + i, select(top, lower, fours + slope));
+            store(sketch.products + i, select(top, -product, product));
+            memcpy(sketch.steps + i, &first, sizeof first);
+            const uint32_t others = lanes_in(middle) & ((1u << dimensions) - 1);
+            const Ints order = numbers_of(others), second = pick(down, order);
+            store(sketch.squares + count, pick(lower, order));
+            store(sketch.products + count, pick(-product, order));
+            memcpy(sketch.steps + count, &second, sizeof second);
+            count += __builtin_popcount(others);
+        }
+        store(sketch.products + count, splat(-largest_float));
+        sketch.codes = sketch.steps;
+        sketch.count = count;
+        __asm__("" : "+m"(sketch));
+    }
+
     // The codes of the nearest by trial; `unsure` are trials where others may be as near.
-    KERNEL_INLINE Ints nearest(const Neighbours &grid, Window window, uint32_t &unsure) const {
-        const Floats scales = load(scales_ + window.trial);
+    template <int Rounds>
+    KERNEL_INLINE Ints nearest(Sketch<Rounds> &sketch, int group, int trial,
+                               uint32_t &unsure) const {
+        const Floats scales = load(scales_ + trial);
         Floats least = splat(largest_float), second = least;
         Ints found = splat(0);
-        for (int first = 0; first < window.count; first += lanes) {
-            const uint32_t *codes = grid.codes + window.first + first;
-            float squares[lanes], products[lanes];
-            store(squares, squares_[window.group].sums(codes));
-            store(products, products_[window.group].sums(codes));
-            const int some = minimum(window.count - first, lanes);
-            for (int i = 0; i < some; ++i) {
-                const Floats now = scales * squares[i] - products[i];
-                found = select(less(now, least), splat(static_cast<int32_t>(codes[i])), found);
-                second = minimum(second, maximum(now, least));
-                least = minimum(now, least);
+        for (;;) {
+            const int some = Rounds < 3 ? 4 * Rounds : minimum(sketch.count, sketch.drawn);
+            for (int i = 0; i < some; i += 4) {
+                UNROLL
+                for (int j = i; j < i + 4; ++j) {
+                    const Floats now =
+                        multiply_less(scales, splat(sketch.squares[j]), splat(sketch.products[j]));
+                    const Ints code = splat(static_cast<int32_t>(sketch.codes[j]));
+                    found = select(less(now, least), code, found);
+                    second = minimum(second, maximum(now, least));
+                    least = minimum(now, least);
+                }
             }
+            if (Rounds < 3 || sketch.count <= sketch.drawn) break;
+            draw(sketch.codes + sketch.drawn, sketch.count - sketch.drawn, group, sketch);
         }
-        unsure = lanes_in(less(second, least + splat(slack_[window.group])));
+        unsure = lanes_in(less(second, least + splat(slack_[group])));
         return found;
     }
 
 private:
-    static KERNEL_INLINE float slack_of(const float *x, const float *roots, float least,
-                                        float most) {
-        float greatest = 0.0f, sum = 0.0f;
-        UNROLL
-        for (int i = 0; i < dimensions; ++i) {
-            sum += roots[i];
-            greatest = maximum(greatest, x[i] < 0.0f ? -x[i] : x[i]);
-        }
-        const float low = highest_value * least + greatest, high = highest_value * most + greatest;
-        const float share = rounding * sum;
-        const bool usual = low * low * share > least_slack;
-        return usual ? maximum(low * low / least, high * high / most) * share : largest_float;
-    }
-
     const float *scales_;
+    float fours_[Shape::size + lanes], four_products_[Shape::size + lanes];  // of roots, with x
     LevelTables<dimensions, spread> squares_[groups], products_[groups];
     float slack_[groups];
 };
 
-// Where points have few elements, distances are added up in ggml's order, from terms that are ggml's.
+// Where there are more levels than lanes, so that looking them up is slow: distances are added up
+// in ggml's order, from terms that are ggml's.
 template <class Shape>
 class ScaledLevels {
     static constexpr int dimensions = Shape::dimensions;
 
 public:
-    ScaledLevels(const GridPart<Shape> &part, const float *scales, int count) : part_(part) {
+    KERNEL_INLINE void prepare(const GridPart<Shape> &part, const Neighbours &grid,
+                               const float *scales, int count, float) {
+        part_ = &part;
+        grid_ = &grid;
         for (int level = 0; level < Shape::levels; ++level) {
             for (int i = 0; i < count; i += lanes) {
                 store(of_[level] + i, load(scales + i) * (2.0f * level + 1.0f));
@@ -111,14 +204,27 @@ public:
         }
     }
 
+    template <int>
+    struct Sketch {
+        const uint32_t *codes;
+        int count;
+    };
+
+    template <int Rounds>
+    KERNEL_INLINE void draw(const uint32_t *codes, int count, int, Sketch<Rounds> &sketch) const {
+        sketch = {codes, count};
+    }
+
     // The codes of the nearest by trial, and none is unsure.
-    KERNEL_INLINE Ints nearest(const Neighbours &grid, Window window, uint32_t &unsure) const {
-        const Group own(*this, window);
-        const uint32_t *code = grid.codes + window.first, *end = code + window.count;
-        Floats least = own.distances(grid.steps[*code >> 16]);
+    template <int Rounds>
+    KERNEL_INLINE Ints nearest(const Sketch<Rounds> &sketch, int group, int trial,
+                               uint32_t &unsure) const {
+        const Group own(*this, group, trial);
+        const uint32_t *code = sketch.codes, *end = code + sketch.count;
+        Floats least = own.distances(grid_->steps[*code >> 16]);
         Ints found = splat(static_cast<int32_t>(*code));
         while (++code < end) {
-            const Floats now = own.distances(grid.steps[*code >> 16]);
+            const Floats now = own.distances(grid_->steps[*code >> 16]);
             found = select(less(now, least), splat(static_cast<int32_t>(*code)), found);
             least = minimum(now, least);
         }
@@ -131,12 +237,12 @@ private:
         const float *values;
         Floats x[dimensions], roots[dimensions];
 
-        KERNEL_INLINE Group(const ScaledLevels &levels, Window window)
-            : values(levels.of_[0] + window.trial) {
+        KERNEL_INLINE Group(const ScaledLevels &levels, int group, int trial)
+            : values(levels.of_[0] + trial) {
             UNROLL
             for (int i = 0; i < dimensions; ++i) {
-                x[i] = splat(levels.part_.x[window.group * dimensions + i]);
-                roots[i] = splat(levels.part_.roots[window.group * dimensions + i]);
+                x[i] = splat(levels.part_->x[group * dimensions + i]);
+                roots[i] = splat(levels.part_->roots[group * dimensions + i]);
             }
         }
 
@@ -153,17 +259,18 @@ private:
         }
     };
 
-    const GridPart<Shape> &part_;
+    const GridPart<Shape> *part_;
+    const Neighbours *grid_;
     float of_[Shape::levels][level_stride];
 };
 
-template <class Shape, int Levels>
+template <class Shape, bool Lines>
 struct WindowSearchOf {
-    using Type = ScaledLevels<Shape>;
+    using Type = NeighbourLines<Shape>;
 };
 template <class Shape>
-struct WindowSearchOf<Shape, 3> {
-    using Type = NeighbourLines<Shape>;
+struct WindowSearchOf<Shape, false> {
+    using Type = ScaledLevels<Shape>;
 };
 
 }  // namespace

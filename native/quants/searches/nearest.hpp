@@ -12,13 +12,7 @@ KERNEL_INLINE Ints load_ints(const Word *from) {
     return ints;
 }
 
-// 0, 1, 2 and so on.
-KERNEL_INLINE Ints lane_numbers() {
-    Ints numbers;
-    UNROLL
-    for (int i = 0; i < lanes; ++i) numbers[i] = i;
-    return numbers;
-}
+KERNEL_INLINE Ints pick(Ints table, Ints index) { return bits_of(pick(float_of(table), index)); }
 
 KERNEL_INLINE float lowest_lane(Floats value) {
     UNROLL
@@ -58,17 +52,22 @@ public:
     KERNEL_INLINE Neighbour nearest(const uint32_t *codes, int count) const {
         Floats least = splat(largest_float);
         Ints found = splat(0);
-        for (int first = 0; first < count; first += lanes) {
+        for (int first = 0;; first += lanes) {
             const Ints numbers = lane_numbers() + first;
             const Floats now = sums(codes + first);
             const Mask nearer = both(less(now, least), above(splat(count), numbers));
             least = select(nearer, now, least);
+            if (count <= lanes) break;
             found = select(nearer, numbers, found);
+            if (first + lanes >= count) break;
         }
         const float lowest = lowest_lane(least);
         uint32_t where = lanes_in(equal(least, splat(lowest)));
-        int best = found[__builtin_ctz(where)];
-        while ((where &= where - 1) != 0) best = minimum(best, found[__builtin_ctz(where)]);
+        int best = __builtin_ctz(where);
+        if (count > lanes) {
+            best = found[best];
+            while ((where &= where - 1) != 0) best = minimum(best, found[__builtin_ctz(where)]);
+        }
         return {codes[best], lowest};
     }
 

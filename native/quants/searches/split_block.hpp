@@ -38,9 +38,9 @@ class SplitBlockFit {
     using Sums = typename Rule::Sums;
 
 public:
-    SplitBlockFit(const float *x, const float *importance, const Neighbours &grid,
-                  SplitBlock<size> &block)
-        : x_(x), importance_(importance), grid_(grid), block_(block) {}
+    SplitBlockFit(const float *x, const float *importance, float mean_square,
+                  const Neighbours &grid, SplitBlock<size> &block)
+        : x_(x), importance_(importance), mean_square_(mean_square), grid_(grid), block_(block) {}
 
     // Returns nothing_wrong, or an element of the part at which ggml aborts, or reads what lies
     // behind the tensor: it does where no distance to a neighbour is a finite number.
@@ -54,11 +54,10 @@ public:
 
 private:
     void weigh() {
-        const float mean_square = mean_square_of(x_, 2.0f);
         for (int i = 0; i < superblock_size; ++i) {
             const float square = x_[i] * x_[i];
             block_.weights[i] =
-                importance_ ? importance_[i] * square_root(mean_square + square) : square;
+                importance_ ? importance_[i] * square_root(mean_square_ + square) : square;
         }
     }
 
@@ -177,6 +176,7 @@ private:
     }
 
     const float *x_, *importance_;
+    const float mean_square_;
     const Neighbours &grid_;
     SplitBlock<size> &block_;
 };

@@ -35,14 +35,15 @@ struct IQ1_M {
     struct Rule {
         static constexpr int size = 16;
         using Sums = ApartSums<size>;
-        static constexpr float least = 1e-7f;
+        static constexpr float least = 1e-7f, spread = 2.0f;
+        static constexpr bool weighs_by_mean = false;
         static bool lowered(int choice, int group) { return choice >> (1 - group) & 1; }
     };
 
-    static int64_t encode_block(const float *x, const float *importance,
+    static int64_t encode_block(const float *x, const float *importance, float mean_square,
                                 const Neighbours &neighbours, uint8_t *bytes) {
         SplitBlock<Rule::size> found;
-        const int64_t wrong = SplitBlockFit<Rule>(x, importance, neighbours, found).run();
+        const int64_t wrong = SplitBlockFit<Rule>(x, importance, mean_square, neighbours, found).run();
         Block block = {};
         for (int i = 0; i < 32; ++i) {
             block.points[i] = static_cast<uint8_t>(found.points[i]);

@@ -33,7 +33,7 @@ struct IQ2_S {
         using Shape = GridShape<16, 8, 3>;
         static constexpr int candidates = 19;
         static constexpr float step = 0.1f, spread = 2.0f, least = 1e-8f;
-        static constexpr bool even_signs = false;
+        static constexpr bool even_signs = false, weighs_by_mean = true;
         static constexpr Again again = Again::where_off_grid;
 
         static float plain_weight(float x_squared, float mean_square) {
@@ -46,10 +46,10 @@ struct IQ2_S {
         }
     };
 
-    static int64_t encode_block(const float *x, const float *importance,
+    static int64_t encode_block(const float *x, const float *importance, float mean_square,
                                 const Neighbours &neighbours, uint8_t *bytes) {
         GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
         Block block = {};
         for (int i = 0; i < 32; ++i) {
             block.points[i] = static_cast<uint8_t>(found.points[i]);

@@ -32,7 +32,7 @@ struct IQ2_XXS {
         using Shape = GridShape<32, 8, 3>;
         static constexpr int candidates = 13;
         static constexpr float step = 0.1f, spread = 1.0f, least = 1e-15f;
-        static constexpr bool even_signs = true;
+        static constexpr bool even_signs = true, weighs_by_mean = false;
         static constexpr Again again = Again::all;
 
         static float plain_weight(float, float) { return 0.0f; }  // never asked for
@@ -68,10 +68,10 @@ struct IQ2_XXS {
         }
     };
 
-    static int64_t encode_block(const float *x, const float *importance,
+    static int64_t encode_block(const float *x, const float *importance, float mean_square,
                                 const Neighbours &neighbours, uint8_t *bytes) {
         GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
         Block block = {};
         if (found.highest_scale != 0.0f) {
             const float d = found.highest_scale / 31.0f;

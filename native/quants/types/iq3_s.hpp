@@ -36,7 +36,7 @@ struct IQ3_S {
         using Shape = GridShape<32, 4, 8>;
         static constexpr int candidates = 19;
         static constexpr float step = 0.2f, spread = 2.0f, least = 0x1p-149f;
-        static constexpr bool even_signs = false;
+        static constexpr bool even_signs = false, weighs_by_mean = false;
         static constexpr Again again = Again::all_if_any_off_grid;
 
         static float plain_weight(float x_squared, float) { return x_squared; }
@@ -47,10 +47,10 @@ struct IQ3_S {
         }
     };
 
-    static int64_t encode_block(const float *x, const float *importance,
+    static int64_t encode_block(const float *x, const float *importance, float mean_square,
                                 const Neighbours &neighbours, uint8_t *bytes) {
         GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
         Block block = {};
         int place = 0;
         for (int i = 0; i < 8; ++i) {

@@ -34,7 +34,7 @@ struct IQ3_XXS {
         using Shape = GridShape<32, 4, 8>;
         static constexpr int candidates = 31;
         static constexpr float step = 0.2f, spread = 2.0f, least = 1e-8f;
-        static constexpr bool even_signs = true;
+        static constexpr bool even_signs = true, weighs_by_mean = false;
         static constexpr Again again = Again::where_off_grid;
 
         static float plain_weight(float x_squared, float) { return x_squared; }
@@ -45,10 +45,10 @@ struct IQ3_XXS {
         }
     };
 
-    static int64_t encode_block(const float *x, const float *importance,
+    static int64_t encode_block(const float *x, const float *importance, float mean_square,
                                 const Neighbours &neighbours, uint8_t *bytes) {
         GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(found);
+        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
         Block block = {};
         if (found.highest_scale != 0.0f) {
             const float d = found.highest_scale / 31.0f;
