@@ -1,9 +1,12 @@
 """Codec throughput beside ggml and gguf-py, in one run: medians, one core, then two.
 
     python benchmarks/codec.py [--types Q8_0 Q4_K ...] [--isa v3 v2 ...] [--weighted]
-                               [--only encode] [--elements N] [--repeats N]
+                               [--only encode] [--elements N] [--repeats N] [--quiet]
 
 Figures are millions of elements per second, and how many times ggml's rate on one core that is.
+On a shared machine others take their part of a core's ports and caches by fits and starts, and
+most from code that would use them best. With --quiet, calls are short and many, for all alike, and
+what is told is the rate that one in ten exceeds: a core's when it is left alone.
 Each thread is measured in its own CPU time, so that what else runs counts little, and of two the
 slower counts; all take turns. At the end come geometric means over the types.
 `memory` works on buffers larger than the last-level cache, `cache` on small ones; outputs are
@@ -19,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
@@ -34,13 +37,28 @@ from ggufkit.types import TensorType, tensor_type
 
 WIDTH = 4096
 CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's second-level cache
-PATIENCE = 0.1  # seconds that one call may take: slow types get fewer rows
-SMALLEST = 16  # rows
 LEAST = 1 << 22  # elements worked on between two looks at the clock, unless that takes too long
 
 Work = Callable[[int], float]  # works on the first so many rows and tells what it took
 Maker = Callable[["Buffers"], Callable[[int], object]]
 CLOCK = time.thread_time  # what else runs on the machine does not count
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long and how often to measure, and which of the rates to tell."""
+
+    patience: float  # seconds that one call may take: slow types get fewer rows
+    smallest: int  # rows
+    warm_up: bool  # whether an untimed call goes before: another's tables are in the caches
+    repeats: int
+    tell: Callable[[list[float]], float]
+
+
+USUAL = Pace(0.1, 16, warm_up=False, repeats=5, tell=statistics.median)
+QUIET = Pace(
+    0.01, 1, warm_up=True, repeats=60, tell=lambda rates: statistics.quantiles(rates, n=10)[-1]
+)
 
 
 @dataclass(frozen=True)
@@ -133,29 +151,35 @@ def by_peer(work: Callable[[int], object]) -> Work:
     return timed
 
 
-def calls(work: Work, rows: int) -> Callable[[], float]:
-    """Return what works for about PATIENCE and tells its rate, in millions of elements a second."""
-    least = min(rows, SMALLEST)
-    rows = max(least, min(rows, int(PATIENCE / work(least) * least)))
-    loops = max(1, CACHED // (rows * WIDTH))
+def calls(work: Work, rows: int, pace: Pace) -> Callable[[], float]:
+    """Return what works as long as the pace says, and tells its rate in millions of elements."""
+    least = min(rows, pace.smallest)
+    rows = max(least, min(rows, int(pace.patience / work(least) * least)))
+    loops = max(1, CACHED // (rows * WIDTH)) if pace.smallest > 1 else 1
     if rows * WIDTH == CACHED:  # short calls, of which the first finds a cold cache
-        loops = max(1, min(LEAST // CACHED, int(PATIENCE / work(rows))))
-    return lambda: loops * rows * WIDTH / sum(work(rows) for _ in range(loops)) / 1e6
+        loops = max(1, min(LEAST // CACHED, int(pace.patience / work(rows))))
+
+    def rate() -> float:
+        if pace.warm_up:
+            work(rows)
+        return loops * rows * WIDTH / sum(work(rows) for _ in range(loops)) / 1e6
+
+    return rate
 
 
-def peer(make: Maker, b: Buffers) -> Callable[[], float] | None:
+def peer(make: Maker, b: Buffers, pace: Pace) -> Callable[[], float] | None:
     """Return the calls of a peer, None where it lacks the type."""
     try:
-        return calls(by_peer(make(b)), len(b.floats))
+        return calls(by_peer(make(b)), len(b.floats), pace)
     except (NotImplementedError, AttributeError, ValueError):
         return None
 
 
-def rates(works: list[Callable[[], float] | None], repeats: int) -> list[float | None]:
-    """Return median rates, the works taking turns, so that all meet the same disturbances."""
-    rounds = [[work and work() for work in works] for _ in range(repeats)]
+def rates(works: list[Callable[[], float] | None], pace: Pace) -> list[float | None]:
+    """Return rates, the works taking turns, so that all meet the same disturbances."""
+    rounds = [[work and work() for work in works] for _ in range(pace.repeats)]
     columns = zip(*rounds, strict=True)
-    return [None if None in column else statistics.median(column) for column in columns]
+    return [None if None in column else pace.tell(list(column)) for column in columns]
 
 
 def line(
@@ -165,16 +189,17 @@ def line(
     in_memory = place == "memory"
     rows = max(1, (arguments.elements if in_memory else CACHED) // WIDTH)
     b = buffers(kind, rows, weighted=encodes and use > 0 and (arguments.weighted or use > 1))
-    works = [peer(ggml_encoder if encodes else ggml_decoder, b)]
-    works += [peer(gguf_py_encoder if encodes else gguf_py_decoder, b)]
+    pace = arguments.pace
+    works = [peer(ggml_encoder if encodes else ggml_decoder, b, pace)]
+    works += [peer(gguf_py_encoder if encodes else gguf_py_decoder, b, pace)]
     with ThreadPoolExecutor(2) as pool:
         for isa in arguments.isa:
             part = own_encoder(b, isa) if encodes else own_decoder(b, isa, streaming=in_memory)
-            works.append(calls(in_threads(part, None), rows))
+            works.append(calls(in_threads(part, None), rows, pace))
             if two_cores():
-                both = calls(in_threads(part, pool), rows) if in_memory else None
+                both = calls(in_threads(part, pool), rows, pace) if in_memory else None
                 works.append(both)
-        ggml, python, *own = rates(works, arguments.repeats)
+        ggml, python, *own = rates(works, pace)
     cells = " ".join([cell(ggml, None), cell(python, ggml), *(cell(value, ggml) for value in own)])
     alone = own[:: 1 + two_cores()]
     name = kind.name + " weighted" * (b.weights is not None)
@@ -203,8 +228,12 @@ def main() -> None:
     parser.add_argument("--weighted", action="store_true", help="encode with importance weights")
     parser.add_argument("--only", choices=["encode", "decode"], help="leave the other out")
     parser.add_argument("--elements", type=int, default=1 << 24)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--quiet", action="store_true", help="tell what a core does left alone")
     arguments = parser.parse_args()
+    arguments.pace = QUIET if arguments.quiet else USUAL
+    if arguments.repeats:
+        arguments.pace = replace(arguments.pace, repeats=arguments.repeats)
     codecs = {row[0]: row for row in _native.codecs("portable")}
     plain = {"F32", "F64", "I8", "I16", "I32", "I64"}
     names = arguments.types or [row[1] for row in codecs.values() if row[1] not in plain]
