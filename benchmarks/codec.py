@@ -1,9 +1,10 @@
-"""Codec throughput beside ggml and gguf-py, in one run: medians, one core, then two.
+"""Codec throughput beside ggml and gguf-py, in one run: one core, then two.
 
     python benchmarks/codec.py [--types Q8_0 Q4_K ...] [--isa v3 v2 ...] [--weighted]
                                [--only encode] [--elements N] [--repeats N] [--quiet]
 
-Figures are millions of elements per second, and how many times ggml's rate on one core that is.
+Figures are millions of elements per second, medians, and how many times ggml's rate on one core
+that is.
 On a shared machine others take their part of a core's ports and caches by fits and starts, and
 most from code that would use them best. With --quiet, calls are short and many, for all alike, and
 what is told is the rate that one in ten exceeds: a core's when it is left alone.
@@ -57,7 +58,7 @@ class Pace:
 
 USUAL = Pace(0.1, 16, warm_up=False, repeats=5, tell=statistics.median)
 QUIET = Pace(
-    0.01, 1, warm_up=True, repeats=60, tell=lambda rates: statistics.quantiles(rates, n=10)[-1]
+    0.01, 1, warm_up=True, repeats=60, tell=lambda rates: sorted(rates)[len(rates) * 9 // 10]
 )
 
 
@@ -155,7 +156,7 @@ def calls(work: Work, rows: int, pace: Pace) -> Callable[[], float]:
     """Return what works as long as the pace says, and tells its rate in millions of elements."""
     least = min(rows, pace.smallest)
     rows = max(least, min(rows, int(pace.patience / work(least) * least)))
-    loops = max(1, CACHED // (rows * WIDTH)) if pace.smallest > 1 else 1
+    loops = max(1, CACHED // (rows * WIDTH)) if not pace.warm_up else 1
     if rows * WIDTH == CACHED:  # short calls, of which the first finds a cold cache
         loops = max(1, min(LEAST // CACHED, int(pace.patience / work(rows))))
 

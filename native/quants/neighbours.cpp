@@ -62,6 +62,7 @@ public:
         const int count = half_ * half_;
         std::vector<std::vector<int>> near;
         for (int cell = 0; cell < count; ++cell) near.push_back(nearest(cell));
+        codes.resize(most_lanes);  // what is fetched early may lie before the first
         // Those that are looked at most lie together, for the caches.
         for (int cell = 0; cell < count; ++cell) {
             const std::vector<int> some =

@@ -13,7 +13,8 @@ struct Cell {
     uint32_t code;   // that one
     uint16_t count;
     uint8_t on_grid;
-    uint8_t rounds;  // of four neighbours each, at most three: none where there is no choice
+    uint8_t rounds;  // of four neighbours each, at most three, and two at least where points have
+                     // eight dimensions: none where there is no choice
 };
 
 // What `rounds` is where points have eight dimensions of three levels, and the neighbours are all

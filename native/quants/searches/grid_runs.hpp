@@ -80,10 +80,11 @@ public:
     KERNEL_INLINE GridRises(const float *x, float range, const GridLevels<Shape> &first) {
         const float pace = 2.0f / Rule::step * range;  // trials from a level to the next, times x
         const Floats ahead = splat(middle / Rule::step - count / 2);
-        // Never is not the same for all of a group, so that its counters are not either.
-        const Floats never = to_floats(lane_numbers() & (Shape::dimensions - 1)) + (count - 0.5f);
         UNROLL
         for (int i = 0; i < size; i += lanes) {
+            // Never is not the same for all of a group, so that its counters are not either.
+            const Ints places = (lane_numbers() + i) & (Shape::dimensions - 1);
+            const Floats never = to_floats(places) + (count - 0.5f);
             // What is far below the range never rises.
             const Floats apart = splat(pace) / maximum(load(x + i), splat(range * 1e-6f));
             Floats level = to_floats(load_ints(first.of + i)), nearest = splat(0.0f);
@@ -173,6 +174,7 @@ private:
     struct Path {
         static constexpr int room = (count + Rises::most * dimensions + lanes) / lanes * lanes;
         uint64_t turns = 1;
+        static_assert(count + Rises::most * dimensions <= 64 && room >= Trials::used, "all fit");
         int32_t rises[room];
 
         KERNEL_INLINE Path() {
@@ -182,6 +184,7 @@ private:
         }
     };
 
+    // No element is at a border at a trial, which only `follow` looks at.
     static KERNEL_INLINE void rise(const Rises &rises, int group, Path &path) {
         int step = 1;
         UNROLL
@@ -250,7 +253,7 @@ private:
     }
 
     int used_ = 0;
-    Run of_[places + usual];
+    Run of_[places + 1];
 };
 
 }  // namespace

@@ -24,8 +24,8 @@ struct GridPart {
 };
 
 // Scales to try, by their inverses around the highest value over `range`, and what comes of it:
-// each group's cells and the codes of the points found there, group by group. A vector may be read
-// or written from any trial on.
+// each group's cells and the codes of the points found there, group by group. Of scales, cells and
+// codes a vector may be read or written from any trial on.
 //
 // Trials in a row that find the same points make one column, which has weighted sums of x * value
 // and value * value.

@@ -146,6 +146,7 @@ public:
             memcpy(sketch.steps + count, &second, sizeof second);
             count += __builtin_popcount(others);
         }
+        store(sketch.squares + count, splat(0.0f));
         store(sketch.products + count, splat(-largest_float));
         sketch.codes = sketch.steps;
         sketch.count = count;

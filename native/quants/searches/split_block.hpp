@@ -4,7 +4,8 @@
 // A type's Rule says
 //   size, Sums       elements of a part, and how their sums depend on what is lowered;
 //   least            what highest element makes a part more than zeros;
-//   lowered          whether a group of a part is lowered by a choice.
+//   lowered          whether a group of a part is lowered by a choice;
+//   spread, weighs_by_mean   what grid_block.hpp reads.
 #pragma once
 #include "../types/grid_codes.hpp"
 #include "grid_block.hpp"
