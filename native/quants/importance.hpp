@@ -43,7 +43,7 @@ template <class Type>
 constexpr bool weighs_by_row<Type, decltype(void(Type::weighs_by_row))> = Type::weighs_by_row;
 
 // The sum over a row is one long chain of additions whose order ggml fixes: rows share it out.
-KERNEL_INLINE Floats mean_squares(const float *src, int64_t width) {
+KERNEL_INLINE Floats sums_of_squares(const float *src, int64_t width) {
     const float *of_lane[lanes];
     for (int lane = 0; lane < lanes; ++lane) of_lane[lane] = src + lane * width;
     Floats sum = splat(0.0f);
@@ -53,13 +53,13 @@ KERNEL_INLINE Floats mean_squares(const float *src, int64_t width) {
         UNROLL
         for (int j = 0; j < lanes; ++j) sum = sum + x[j] * x[j];
     }
-    return sum / static_cast<float>(width);
+    return sum;
 }
 
-KERNEL_INLINE float mean_square(const float *row, int64_t width) {
+KERNEL_INLINE float sum_of_squares(const float *row, int64_t width) {
     float sum = 0.0f;
     for (int64_t i = 0; i < width; ++i) sum += row[i] * row[i];
-    return sum / static_cast<float>(width);
+    return sum;
 }
 
 // Hands out the importance of all blocks in order.
@@ -97,13 +97,13 @@ public:
 
 private:
     void look_ahead() {
-        const float *row = src_ + row_ * width_;
+        const float *row = src_ + row_ * width_, width = static_cast<float>(width_);
         const int64_t left = rows_ - row_;
         if (!portable && left >= lanes) {
-            store(ahead_, mean_squares(row, width_));
+            store(ahead_, sums_of_squares(row, width_) / width);
         } else {
             for (int i = 0; i < lanes && i < left; ++i) {
-                ahead_[i] = mean_square(row + i * width_, width_);
+                ahead_[i] = sum_of_squares(row + i * width_, width_) / width;
             }
         }
     }

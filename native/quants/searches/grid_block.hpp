@@ -19,23 +19,12 @@ constexpr int superblock_size = 256;
 
 // sigma2 of ggml.
 KERNEL_INLINE float mean_square_of(const float *x, float spread) {
-    float sum = 0.0f;
-    for (int i = 0; i < superblock_size; ++i) sum += x[i] * x[i];
-    return spread * sum / superblock_size;
+    return spread * sum_of_squares(x, superblock_size) / superblock_size;
 }
 
 // The same of a block per lane.
 KERNEL_INLINE Floats mean_squares_of(const float *x, float spread) {
-    const float *of_lane[lanes];
-    for (int lane = 0; lane < lanes; ++lane) of_lane[lane] = x + lane * superblock_size;
-    Floats sum = splat(0.0f);
-    for (int i = 0; i < superblock_size; i += lanes) {
-        Floats tile[lanes];
-        load_square(of_lane, i, tile);
-        UNROLL
-        for (int j = 0; j < lanes; ++j) sum = sum + tile[j] * tile[j];
-    }
-    return spread * sum / static_cast<float>(superblock_size);
+    return spread * sums_of_squares(x, superblock_size) / static_cast<float>(superblock_size);
 }
 
 // The first element that is not finite, or the first of all.
