@@ -7,7 +7,8 @@
 //   is_valid                     what ggml's row validation asks of a block;
 // and, where it takes importance weights,
 //   weights                      whether it can do without;
-//   encode_weighted_block, encode_weighted_lanes   as above, with what importance.hpp hands out.
+//   encode_weighted_block, encode_weighted_lanes   as above, with what importance.hpp hands out;
+//   tiles_abreast, encode_weighted_tiles           where it takes several tiles at once.
 // The scalar port serves the blocks that fill no tile and the whole of the portable object.
 #pragma once
 #include "importance.hpp"
@@ -49,6 +50,35 @@ void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
     }
 }
 
+// How many tiles of blocks with importance a type takes at once: where blocks are small, several
+// share the wait for each other's sums.
+template <class Type, class = void>
+constexpr int tiles_abreast = 1;
+template <class Type>
+constexpr int tiles_abreast<Type, decltype(void(Type::tiles_abreast))> = Type::tiles_abreast;
+
+// Encodes blocks from `block` on as long as they fill `Tiles` tiles; returns where it stopped.
+template <class Type, int Tiles, class Walk>
+int64_t encode_weighted_tiles(const float *src, uint8_t *dst, int64_t block, int64_t blocks,
+                              Walk &walk) {
+    constexpr int size = Type::block_size;
+    for (; block + Tiles * lanes <= blocks; block += Tiles * lanes) {
+        Floats tiles[Tiles * size];
+        LaneImportance importance[Tiles];
+        for (int i = 0; i < Tiles; ++i) {
+            load_tile<size>(src + (block + i * lanes) * size, tiles + i * size);
+            importance[i] = walk.template next_tile<size>();
+        }
+        uint8_t *to = dst + block * Type::block_bytes;
+        if constexpr (Tiles > 1) {
+            Type::encode_weighted_tiles(tiles, importance, to);
+        } else {
+            Type::encode_weighted_lanes(tiles, importance[0], to);
+        }
+    }
+    return block;
+}
+
 template <class Type>
 void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
                           const float *weights) {
@@ -57,12 +87,11 @@ void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t 
     ImportanceWalk<weighs_by_row<Type>> walk(src, rows, width, weights);
     int64_t block = 0;
     if constexpr (!portable) {
-        for (; block + lanes <= blocks; block += lanes) {
-            Floats tile[size];
-            load_tile<size>(src + block * size, tile);
-            const auto importance = walk.template next_tile<size>();
-            Type::encode_weighted_lanes(tile, importance, dst + block * Type::block_bytes);
+        constexpr int abreast = tiles_abreast<Type>;
+        if constexpr (abreast > 1) {
+            block = encode_weighted_tiles<Type, abreast>(src, dst, block, blocks, walk);
         }
+        block = encode_weighted_tiles<Type, 1>(src, dst, block, blocks, walk);
     }
     for (; block < blocks; ++block) {
         const BlockImportance own = walk.template next_block<size>();

@@ -49,6 +49,8 @@ KERNEL_INLINE bool equal(float a, float b) { return a == b; }
 KERNEL_INLINE bool equal(int32_t a, int32_t b) { return a == b; }
 KERNEL_INLINE bool any(bool mask) { return mask; }
 KERNEL_INLINE bool any(Mask mask) { return lanes_in(mask) != 0; }
+KERNEL_INLINE bool every(bool mask) { return mask; }
+KERNEL_INLINE bool every(Mask mask) { return lanes_in(mask) == all_lanes; }
 KERNEL_INLINE bool both(bool a, bool b) { return a && b; }
 KERNEL_INLINE bool either(bool a, bool b) { return a || b; }
 KERNEL_INLINE Mask both(Mask a, Mask b) { return a & b; }
@@ -145,8 +147,15 @@ struct EncodesAnyLane {
 private:
     template <class Importance>
     static void encode_tile(const Floats *x, const Importance &importance, uint8_t *blocks) {
-        uint32_t again = lanes_in(Type::encode(x, importance, blocks));
-        for (; again != 0; again &= again - 1) {
+        encode_again(Type::encode(x, importance, blocks), x, importance, blocks);
+    }
+
+protected:
+    // The scalar port's turn, where lanes cannot round as ggml does.
+    template <class Importance>
+    static void encode_again(Mask strange, const Floats *x, const Importance &importance,
+                             uint8_t *blocks) {
+        for (uint32_t again = lanes_in(strange); again != 0; again &= again - 1) {
             const int lane = __builtin_ctz(again);
             float own[Type::block_size];
             for (uint32_t i = 0; i < Type::block_size; ++i) own[i] = x[i][lane];
@@ -155,7 +164,8 @@ private:
     }
 };
 
-// Several independent Lanes on their way through the same steps.
+// Several independent Lanes on their way through the same steps. Operands go by reference: GCC
+// keeps copies of them in memory where a function is large, at half the speed.
 template <class Lane, int Count>
 struct Several {
     Lane of[Count];
@@ -167,7 +177,8 @@ struct SeveralMasks {
 
 #define SEVERAL(result, name, call)                                                    \
     template <class Lane, int Count>                                                   \
-    KERNEL_INLINE result<Lane, Count> name(Several<Lane, Count> a, Several<Lane, Count> b) { \
+    KERNEL_INLINE result<Lane, Count> name(const Several<Lane, Count> &a,              \
+                                           const Several<Lane, Count> &b) {            \
         result<Lane, Count> made;                                                      \
         UNROLL                                                                         \
         for (int i = 0; i < Count; ++i) made.of[i] = call;                             \
@@ -183,13 +194,13 @@ SEVERAL(SeveralMasks, less, less(a.of[i], b.of[i]))
 SEVERAL(SeveralMasks, equal, equal(a.of[i], b.of[i]))
 #undef SEVERAL
 
-#define SEVERAL(result, name, argument, call)                               \
-    template <class Lane, int Count>                                        \
-    KERNEL_INLINE result<Lane, Count> name(argument<Lane, Count> a) {       \
-        result<Lane, Count> made;                                           \
-        UNROLL                                                              \
-        for (int i = 0; i < Count; ++i) made.of[i] = call;                  \
-        return made;                                                        \
+#define SEVERAL(result, name, argument, call)                                \
+    template <class Lane, int Count>                                         \
+    KERNEL_INLINE result<Lane, Count> name(const argument<Lane, Count> &a) { \
+        result<Lane, Count> made;                                            \
+        UNROLL                                                               \
+        for (int i = 0; i < Count; ++i) made.of[i] = call;                   \
+        return made;                                                         \
     }
 SEVERAL(Several, nearest, Several, nearest(a.of[i]))
 SEVERAL(Several, absolute, Several, absolute(a.of[i]))
@@ -218,10 +229,17 @@ KERNEL_INLINE SeveralMasks<Lane, Count> both(SeveralMasks<Lane, Count> a,
     return a;
 }
 template <class Lane, int Count>
-KERNEL_INLINE bool any(SeveralMasks<Lane, Count> mask) {
+KERNEL_INLINE bool any(const SeveralMasks<Lane, Count> &mask) {
     bool found = false;
     UNROLL
     for (int i = 0; i < Count; ++i) found |= any(mask.of[i]);
+    return found;
+}
+template <class Lane, int Count>
+KERNEL_INLINE bool every(const SeveralMasks<Lane, Count> &mask) {
+    bool found = true;
+    UNROLL
+    for (int i = 0; i < Count; ++i) found &= every(mask.of[i]);
     return found;
 }
 

@@ -27,6 +27,8 @@ constexpr int lanes = 8;
 constexpr int lanes = 4;
 #endif
 
+constexpr uint32_t all_lanes = static_cast<uint32_t>((uint64_t{1} << lanes) - 1);
+
 typedef float Floats __attribute__((vector_size(4 * lanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * lanes)));

@@ -37,36 +37,71 @@ class AffineSearch {
     using Masks = SeveralMasks<Lane, Count>;
 
 public:
-    KERNEL_INLINE AffineSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {
-        Values lowest = at(x, 0);
-        highest_ = lowest;
+    KERNEL_INLINE void begin(const Lane *x, const Lane *weights) {
+        x_ = x;
+        weights_ = weights;
+        lowest_ = at(x, 0);
+        highest_ = lowest_;
         sum_of_weights_ = at(weights, 0);
-        sum_of_x_ = sum_of_weights_ * lowest;
+        sum_of_x_ = sum_of_weights_ * lowest_;
         for (int i = 1; i < Rule::size; ++i) {
             const Values here = at(x, i), weight = at(weights, i);
-            lowest = minimum(here, lowest);
+            lowest_ = minimum(here, lowest_);
             highest_ = maximum(here, highest_);
             sum_of_weights_ = sum_of_weights_ + weight;
             sum_of_x_ = sum_of_x_ + weight * here;
         }
-        lowest_ = lowest;
-        offset_ = select(less(zero, lowest), zero, lowest);
+        offset_ = select(less(zero, lowest_), zero, lowest_);
         flat_ = equal(highest_, offset_);
         flat_offset_ = offset_;
-    }
-
-    KERNEL_INLINE void run(const Rule &rule) {
         inverse_ = fill(Rule::top) / (highest_ - offset_);
         scale_ = fill(1.0f) / inverse_;
         winner_ = inverse_;
         winner_offset_ = offset_;
-        strange_ = beyond_nearest(end(highest_));
-        strange_ = either(strange_, beyond_nearest(end(lowest_)));
-        sum_up<true>();
+        strange_ = either(beyond_nearest(end(highest_)), beyond_nearest(end(lowest_)));
+        sum_up<true, true>();
         least_error_ = error(scale_, offset_);
-        for (int i = 0; i < Rule::candidates; ++i) {
-            attempt(rule.first + rule.step * i + Rule::top);
+    }
+
+    // Makes the levels of a candidate, and their sums.
+    KERNEL_INLINE void attempt(float span) {
+        inverse_ = fill(span) / (highest_ - offset_);
+        const Values first = end(lowest_), last = end(highest_);
+        // Most candidates reach no bound, or one; a little inside it, as 15.5 rounds to an even
+        // 16. The order of the operands tells of NaN.
+        const bool low = !every(less(fill(-0.4999f), minimum(last, first)));
+        const bool high = !every(less(maximum(first, last), fill(Rule::top + 0.4999f)));
+        if (low || high) {
+            strange_ = either(strange_, either(beyond_nearest(first), beyond_nearest(last)));
         }
+        if (is_scalar<Lane> || (low && high)) {
+            sum_up<true, true>();
+        } else if (low) {
+            sum_up<true, false>();
+        } else if (high) {
+            sum_up<false, true>();
+        } else {
+            sum_up<false, false>();
+        }
+    }
+
+    // Least squares give the candidate's scale and minimum; they stay if the error is smaller.
+    KERNEL_INLINE void settle() {
+        const Values determinant = sum_of_weights_ * level_squared_ - level_ * level_;
+        Values scale = (sum_of_weights_ * level_x_ - sum_of_x_ * level_) / determinant;
+        Values offset = (level_squared_ * sum_of_x_ - level_ * level_x_) / determinant;
+        const Masks positive = less(zero, offset);
+        if (any(positive)) {
+            offset = select(positive, zero, offset);
+            scale = select(positive, level_x_ / level_squared_, scale);
+        }
+        const Values now = error(scale, offset);
+        const Masks better = both(less(zero, determinant), less(now, least_error_));
+        winner_ = select(better, inverse_, winner_);
+        winner_offset_ = select(better, offset_, winner_offset_);
+        least_error_ = select(better, now, least_error_);
+        scale_ = select(better, scale, scale_);
+        offset_ = select(better, offset, offset_);
     }
 
     KERNEL_INLINE AffineFit<Lane> fit(int j) const {
@@ -97,25 +132,10 @@ private:
         return made;
     }
 
-    KERNEL_INLINE Values end(Values x) const { return inverse_ * (x - offset_); }
+    KERNEL_INLINE Values end(const Values &x) const { return inverse_ * (x - offset_); }
 
-    KERNEL_INLINE void attempt(float span) {
-        inverse_ = fill(span) / (highest_ - offset_);
-        const Values first = end(lowest_), last = end(highest_);
-        strange_ = either(strange_, either(beyond_nearest(first), beyond_nearest(last)));
-        // Most candidates reach no bound; a little inside it, as 15.5 rounds to an even 16.
-        const Masks below = less(minimum(first, last), fill(-0.4999f));
-        const Masks above = less(fill(Rule::top + 0.4999f), maximum(first, last));
-        if (is_scalar<Lane> || any(either(below, above))) {
-            sum_up<true>();
-        } else {
-            sum_up<false>();
-        }
-        settle();
-    }
-
-    // The sums of a candidate, and its levels.
-    template <bool Clamped>
+    // `Low` and `High` are the bounds that levels may reach.
+    template <bool Low, bool High>
     KERNEL_INLINE void sum_up() {
         Values sum = zero, sum_of_squares = zero, sum_of_products = zero;
         const Values inverse = inverse_, offset = offset_;
@@ -123,7 +143,8 @@ private:
         for (int i = 0; i < Rule::size; ++i) {
             const Values here = at(x_, i);
             Values level = nearest(inverse * (here - offset));
-            if constexpr (Clamped) level = minimum(maximum(level, zero), fill(Rule::top));
+            if constexpr (Low) level = maximum(level, zero);
+            if constexpr (High) level = minimum(level, fill(Rule::top));
             levels_[i] = level;
             const Values weighted = at(weights_, i) * level;
             sum = sum + weighted;
@@ -135,26 +156,7 @@ private:
         level_x_ = sum_of_products;
     }
 
-    // Least squares give the candidate's scale and minimum; they stay if the error is smaller.
-    KERNEL_INLINE void settle() {
-        const Values determinant = sum_of_weights_ * level_squared_ - level_ * level_;
-        Values scale = (sum_of_weights_ * level_x_ - sum_of_x_ * level_) / determinant;
-        Values offset = (level_squared_ * sum_of_x_ - level_ * level_x_) / determinant;
-        const Masks positive = less(zero, offset);
-        if (any(positive)) {
-            offset = select(positive, zero, offset);
-            scale = select(positive, level_x_ / level_squared_, scale);
-        }
-        const Values now = error(scale, offset);
-        const Masks better = both(less(zero, determinant), less(now, least_error_));
-        winner_ = select(better, inverse_, winner_);
-        winner_offset_ = select(better, offset_, winner_offset_);
-        least_error_ = select(better, now, least_error_);
-        scale_ = select(better, scale, scale_);
-        offset_ = select(better, offset, offset_);
-    }
-
-    KERNEL_INLINE Values error(Values scale, Values offset) const {
+    KERNEL_INLINE Values error(const Values &scale, const Values &offset) const {
         Values sum = zero;
 #pragma GCC unroll 4
         for (int i = 0; i < Rule::size; ++i) {
@@ -173,13 +175,25 @@ private:
     Values levels_[Rule::size];
 };
 
-template <class Rule, class Lane>
+// Fits `Groups` groups, whose elements and weights follow each other. Two share each loop; while
+// they wait for their last sums, the loop of the next two begins.
+template <int Groups, class Rule, class Lane>
 void fit_affine(const Rule &rule, const Lane *x, const Lane *weights, AffineFit<Lane> *fits) {
-    constexpr int count = Lanes<Lane>::abreast;
-    AffineSearch<Rule, Lane, count> search(x, weights);
-    search.run(rule);
-    UNROLL
-    for (int j = 0; j < count; ++j) fits[j] = search.fit(j);
+    constexpr int count = Groups == 1 ? 1 : 2, teams = Groups / count;
+    AffineSearch<Rule, Lane, count> searches[teams];
+#pragma GCC unroll 1
+    for (int i = 0; i < teams; ++i) {
+        const int first = i * count * Rule::size;
+        searches[i].begin(x + first, weights + first);
+    }
+    for (int i = 0; i < Rule::candidates; ++i) {
+        const float span = rule.first + rule.step * i + Rule::top;
+#pragma GCC unroll 1
+        for (auto &search : searches) search.attempt(span);
+#pragma GCC unroll 1
+        for (auto &search : searches) search.settle();
+    }
+    for (int i = 0; i < Groups; ++i) fits[i] = searches[i / count].fit(i % count);
 }
 
 }  // namespace

@@ -9,8 +9,6 @@
 
 namespace {
 
-constexpr uint32_t all_lanes = static_cast<uint32_t>((uint64_t{1} << lanes) - 1);
-
 constexpr float border_begins = 0.4999f;  // from a level: beyond it, rounding might tell
 
 // The levels that elements over a scale round to, and how far from them they are.

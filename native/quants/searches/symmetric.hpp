@@ -29,24 +29,21 @@ class SymmetricSearch {
 
 public:
     KERNEL_INLINE SymmetricSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {
-        Lane size{}, extreme{};
         lowest_ = x[0];
         highest_ = x[0];
         for (int i = 0; i < Size; ++i) {
-            const auto larger = less(size, absolute(x[i]));
-            extreme = select(larger, x[i], extreme);
-            size = select(larger, absolute(x[i]), size);
             lowest_ = minimum(x[i], lowest_);
             highest_ = maximum(x[i], highest_);
             products_[i] = weights[i] * x[i];
         }
-        extreme_ = extreme;
-        empty_ = less(size, all<Lane>(least_group));
+        extreme_ = select(less(highest_, -lowest_), lowest_, highest_);
+        if (is_scalar<Lane> || any(equal(highest_, -lowest_))) extreme_ = first_extreme();
+        empty_ = less(absolute(extreme_), all<Lane>(least_group));
     }
 
     KERNEL_INLINE SymmetricFit<Lane> run() {
         const Several<Lane, 1> first{all<Lane>(-Top) / extreme_};
-        const auto sums = sum_up<true>(first);
+        const auto sums = sum_up<is_scalar<Lane>, true>(first);  // the extreme gets -Top itself
         winner_ = first.of[0];
         const auto none = equal(sums.squares.of[0], Lane{});
         scale_ = select(none, Lane{}, sums.products.of[0] / sums.squares.of[0]);
@@ -61,6 +58,17 @@ private:
         Several<Lane, Count> products, squares;
     };
 
+    // Of elements as large as each other, ggml's is the first; NaN counts for nothing.
+    KERNEL_INLINE Lane first_extreme() const {
+        Lane size{}, extreme{};
+        for (int i = 0; i < Size; ++i) {
+            const auto larger = less(size, absolute(x_[i]));
+            extreme = select(larger, x_[i], extreme);
+            size = select(larger, absolute(x_[i]), size);
+        }
+        return extreme;
+    }
+
     // ggml goes from -9 to 9 tenths of a level and leaves 0 out.
     static KERNEL_INLINE float tenths(int candidate) {
         return static_cast<float>(candidate < 9 ? candidate - 9 : candidate - 8);
@@ -68,17 +76,17 @@ private:
 
     KERNEL_INLINE void attempt(int candidate) {
         Values inverse;
-        auto reaches = less(Lane{}, Lane{});
+        auto low = less(Lane{}, Lane{}), high = low;
         UNROLL
         for (int i = 0; i < abreast; ++i) {
             inverse.of[i] = all<Lane>(-(Top + 0.1f * tenths(candidate + i))) / extreme_;
             const Lane end = inverse.of[i] * lowest_, other = inverse.of[i] * highest_;
             // A little inside the bounds, as a tie goes to an even level.
-            reaches = either(reaches, less(minimum(end, other), all<Lane>(-Top - 0.4999f)));
-            reaches = either(reaches, less(all<Lane>(Top - 0.5001f), maximum(end, other)));
+            low = either(low, less(minimum(end, other), all<Lane>(-Top - 0.4999f)));
+            high = either(high, less(all<Lane>(Top - 0.5001f), maximum(end, other)));
         }
-        const bool clamp = is_scalar<Lane> || any(both(reaches, opposite(empty_)));
-        const auto sums = clamp ? sum_up<true>(inverse) : sum_up<false>(inverse);
+        const auto sums = sum_up_within(inverse, any(both(low, opposite(empty_))),
+                                        any(both(high, opposite(empty_))));
         UNROLL
         for (int i = 0; i < abreast; ++i) {
             const Lane products = sums.products.of[i], squares = sums.squares.of[i];
@@ -91,17 +99,24 @@ private:
         }
     }
 
-    template <bool Clamped, int Count>
-    KERNEL_INLINE Sums<Count> sum_up(Several<Lane, Count> inverse) const {
+    KERNEL_INLINE Sums<abreast> sum_up_within(const Values &inverse, bool low, bool high) const {
+        if (is_scalar<Lane> || (low && high)) return sum_up<true, true>(inverse);
+        if (low) return sum_up<true, false>(inverse);
+        if (high) return sum_up<false, true>(inverse);
+        return sum_up<false, false>(inverse);
+    }
+
+    // `Low` and `High` are the bounds that levels may reach.
+    template <bool Low, bool High, int Count>
+    KERNEL_INLINE Sums<Count> sum_up(const Several<Lane, Count> &inverse) const {
         Sums<Count> sums{};
 #pragma GCC unroll 1
         for (int i = 0; i < Size; ++i) {
             UNROLL
             for (int j = 0; j < Count; ++j) {
                 Lane level = nearest(inverse.of[j] * x_[i]);
-                if constexpr (Clamped) {
-                    level = maximum(minimum(level, all<Lane>(Top - 1)), all<Lane>(-Top));
-                }
+                if constexpr (High) level = minimum(level, all<Lane>(Top - 1));
+                if constexpr (Low) level = maximum(level, all<Lane>(-Top));
                 sums.products.of[j] = sums.products.of[j] + products_[i] * level;
                 sums.squares.of[j] = sums.squares.of[j] + weights_[i] * level * level;
             }

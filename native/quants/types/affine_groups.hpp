@@ -41,7 +41,8 @@ Lane sum_of_squares(const Lane *x) {
 template <class Plain, class Rule, class Lane, class Importance>
 GroupFits<Lane, 256 / Rule::size> fit_groups(const Rule &rule, const Lane *x,
                                              const Importance &importance) {
-    constexpr int size = Rule::size, count = 256 / size, abreast = Lanes<Lane>::abreast;
+    constexpr int size = Rule::size, count = 256 / size;
+    constexpr int abreast = is_scalar<Lane> ? 1 : lanes == 16 ? 4 : 8;  // as the cache allows
     GroupFits<Lane, count> fits;
     fits.strange = any_not_finite<256>(x);
     Lane block_square{};
@@ -58,7 +59,7 @@ GroupFits<Lane, 256 / Rule::size> fit_groups(const Rule &rule, const Lane *x,
                 Plain::weigh(x + first, weights + size * i);
             }
         }
-        fit_affine(rule, x + size * group, weights, fits.of + group);
+        fit_affine<abreast>(rule, x + size * group, weights, fits.of + group);
     }
     for (const auto &fit : fits.of) fits.strange = either(fits.strange, fit.strange);
     return fits;

@@ -109,6 +109,13 @@ KERNEL_INLINE void weigh_by_row(const Lane *x, const Importance &importance, Lan
     for (int i = 0; i < 32; ++i) weights[i] = weights[i] * square_root(row_square + x[i] * x[i]);
 }
 
+// Blocks of a row whose squares have no finite sum: whatever is not finite is in one of these.
+template <class Lane, class Importance>
+KERNEL_INLINE MaskOf<Lane> any_not_finite_in_row(const Importance &importance) {
+    const Lane mean = importance.row_mean_square;
+    return opposite(equal(mean - mean, all<Lane>(0.0f)));
+}
+
 // Weighted levels around `Top`, and what is written of the fit that gave them.
 template <int Top, class Lane, class Importance>
 KERNEL_INLINE Lane weighted_levels_around(const Lane *x, const Importance &importance,
@@ -120,18 +127,48 @@ KERNEL_INLINE Lane weighted_levels_around(const Lane *x, const Importance &impor
     return fit.scale;
 }
 
-// Weighted levels from 0 to `Top`.
-template <int Top, class Lane, class Importance>
-KERNEL_INLINE AffineFit<Lane> weighted_levels_above(const Lane *x, const Importance &importance,
-                                                    IntOf<Lane> *levels) {
-    constexpr AffineRule<32, Top, 37> rule{-0.9f, 0.05f};
-    Lane weights[32];
-    weigh_by_row(x, importance, weights);
-    AffineSearch<AffineRule<32, Top, 37>, Lane, 1> search(x, weights);
-    search.run(rule);
-    const AffineFit<Lane> fit = search.fit(0);
-    for (int i = 0; i < 32; ++i) levels[i] = fit.level(x[i], Top);
-    return fit;
-}
+// How Q4_1 and Q5_1 encode with importance: a fit per block, and levels from 0 to `Type::top`.
+// `Type::write_fit(fit, levels, bytes)` lays a block out.
+template <class Type>
+struct EncodesAbove : EncodesAnyLane<Type> {
+    static constexpr int tiles_abreast = 2;
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        AffineFit<Lane> fit;
+        fit_blocks<1>(x, &importance, &fit);
+        return finish(x, importance, fit, bytes);
+    }
+
+    static void encode_weighted_tiles(const Floats *x, const LaneImportance *importance,
+                                      uint8_t *blocks) {
+        AffineFit<Floats> fits[tiles_abreast];
+        fit_blocks<tiles_abreast>(x, importance, fits);
+        for (int i = 0; i < tiles_abreast; ++i) {
+            const Floats *own = x + 32 * i;
+            uint8_t *to = blocks + i * lanes * Type::block_bytes;
+            const Mask strange = finish(own, importance[i], fits[i], to);
+            EncodesAbove::encode_again(strange, own, importance[i], to);
+        }
+    }
+
+private:
+    template <int Count, class Lane, class Importance>
+    static void fit_blocks(const Lane *x, const Importance *importance, AffineFit<Lane> *fits) {
+        constexpr AffineRule<32, Type::top, 37> rule{-0.9f, 0.05f};
+        Lane weights[32 * Count];
+        for (int i = 0; i < Count; ++i) weigh_by_row(x + 32 * i, importance[i], weights + 32 * i);
+        fit_affine<Count>(rule, x, weights, fits);
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> finish(const Lane *x, const Importance &importance,
+                               const AffineFit<Lane> &fit, uint8_t *bytes) {
+        IntOf<Lane> levels[32];
+        for (int i = 0; i < 32; ++i) levels[i] = fit.level(x[i], Type::top);
+        Type::write_fit(fit, levels, bytes);
+        return either(fit.strange, any_not_finite_in_row<Lane>(importance));
+    }
+};
 
 }  // namespace

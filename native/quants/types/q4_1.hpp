@@ -5,10 +5,11 @@
 
 namespace {
 
-// Members for weighted blocks come from EncodesAnyLane; plain ones have simpler rules.
-struct Q4_1 : EncodesAnyLane<Q4_1> {
+// Members for weighted blocks come from EncodesAbove; plain ones have simpler rules.
+struct Q4_1 : EncodesAbove<Q4_1> {
     static constexpr uint32_t id = 3, block_size = 32, block_bytes = 20;
     static constexpr const char *name = "Q4_1";
+    static constexpr int top = 15;  // the highest level
     static constexpr bool weighs_by_row = true;
     static constexpr Weights weights = weights_taken;
 
@@ -53,14 +54,11 @@ struct Q4_1 : EncodesAnyLane<Q4_1> {
         store_nibbles<block_bytes>(levels, blocks + 4);
     }
 
-    template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
-        IntOf<Lane> levels[32];
-        const AffineFit<Lane> fit = weighted_levels_above<15>(x, importance, levels);
+    template <class Lane>
+    static void write_fit(const AffineFit<Lane> &fit, const IntOf<Lane> *levels, uint8_t *bytes) {
         scatter_halves<block_bytes>(half_of_float(fit.scale), bytes);
         scatter_halves<block_bytes>(half_of_float(fit.lowest), bytes + 2);
         store_nibbles<block_bytes>(levels, bytes + 4);
-        return either(fit.strange, any_not_finite<32>(x));
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
