@@ -164,8 +164,8 @@ protected:
     }
 };
 
-// Several independent Lanes on their way through the same steps. Operands go by reference: GCC
-// keeps copies of them in memory where a function is large, at half the speed.
+// Several independent Lanes on their way through the same steps. Arithmetic takes references: GCC
+// keeps copies in memory where a function is large, at half the speed.
 template <class Lane, int Count>
 struct Several {
     Lane of[Count];

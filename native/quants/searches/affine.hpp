@@ -54,6 +54,8 @@ public:
         offset_ = select(less(zero, lowest_), zero, lowest_);
         flat_ = equal(highest_, offset_);
         flat_offset_ = offset_;
+        // Levels of a flat group are zeros whatever its range is: one that asks for no clamp.
+        highest_ = select(flat_, offset_ + fill(1.0f), highest_);
         inverse_ = fill(Rule::top) / (highest_ - offset_);
         scale_ = fill(1.0f) / inverse_;
         winner_ = inverse_;
@@ -68,7 +70,7 @@ public:
         inverse_ = fill(span) / (highest_ - offset_);
         const Values first = end(lowest_), last = end(highest_);
         // Most candidates reach no bound, or one; a little inside it, as 15.5 rounds to an even
-        // 16. The order of the operands tells of NaN.
+        // 16. Where one end is NaN, the other is dropped, so that it counts as out of bounds.
         const bool low = !every(less(fill(-0.4999f), minimum(last, first)));
         const bool high = !every(less(maximum(first, last), fill(Rule::top + 0.4999f)));
         if (low || high) {
@@ -180,6 +182,7 @@ private:
 template <int Groups, class Rule, class Lane>
 void fit_affine(const Rule &rule, const Lane *x, const Lane *weights, AffineFit<Lane> *fits) {
     constexpr int count = Groups == 1 ? 1 : 2, teams = Groups / count;
+    static_assert(teams * count == Groups, "all groups are in teams");
     AffineSearch<Rule, Lane, count> searches[teams];
 #pragma GCC unroll 1
     for (int i = 0; i < teams; ++i) {

@@ -52,7 +52,8 @@ public:
         runs.each([&](const Run &run) {
             const Cell &cell = grid.cells[run.cell()];
             windows.add(run.of_member(number * groups), cell.rounds);
-            __builtin_prefetch(grid.codes + cell.first - (has_steps ? 4 : 0));
+            __builtin_prefetch(grid.codes + cell.first - (has_steps ? 8 : 0));
+            if (has_steps) __builtin_prefetch(grid.codes + cell.first + 8);
             // What is too much, what follows overwrites.
             const Ints cells = splat(run.cell());
             const Ints codes = splat(static_cast<int32_t>(cell.code));

@@ -43,7 +43,7 @@ public:
 
     KERNEL_INLINE SymmetricFit<Lane> run() {
         const Several<Lane, 1> first{all<Lane>(-Top) / extreme_};
-        const auto sums = sum_up<is_scalar<Lane>, true>(first);  // the extreme gets -Top itself
+        const auto sums = sum_up<is_scalar<Lane>, true>(first);  // nothing is below -Top
         winner_ = first.of[0];
         const auto none = equal(sums.squares.of[0], Lane{});
         scale_ = select(none, Lane{}, sums.products.of[0] / sums.squares.of[0]);

@@ -109,9 +109,9 @@ KERNEL_INLINE void weigh_by_row(const Lane *x, const Importance &importance, Lan
     for (int i = 0; i < 32; ++i) weights[i] = weights[i] * square_root(row_square + x[i] * x[i]);
 }
 
-// Blocks of a row whose squares have no finite sum: whatever is not finite is in one of these.
+// Whether the squares of a lane's row have no finite sum: so it is where an element is not finite.
 template <class Lane, class Importance>
-KERNEL_INLINE MaskOf<Lane> any_not_finite_in_row(const Importance &importance) {
+KERNEL_INLINE MaskOf<Lane> row_overflows(const Importance &importance) {
     const Lane mean = importance.row_mean_square;
     return opposite(equal(mean - mean, all<Lane>(0.0f)));
 }
@@ -167,7 +167,7 @@ private:
         IntOf<Lane> levels[32];
         for (int i = 0; i < 32; ++i) levels[i] = fit.level(x[i], Type::top);
         Type::write_fit(fit, levels, bytes);
-        return either(fit.strange, any_not_finite_in_row<Lane>(importance));
+        return either(fit.strange, row_overflows<Lane>(importance));
     }
 };
 

@@ -55,7 +55,7 @@ struct Q4_0 : EncodesAnyLane<Q4_0> {
         const Lane d = weighted_levels_around<8>(x, importance, levels);
         scatter_halves<block_bytes>(half_of_float(d), bytes);
         store_nibbles<block_bytes>(levels, bytes + 2);
-        return any_not_finite_in_row<Lane>(importance);
+        return row_overflows<Lane>(importance);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

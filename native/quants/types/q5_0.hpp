@@ -57,7 +57,7 @@ struct Q5_0 : EncodesAnyLane<Q5_0> {
         scatter_halves<block_bytes>(half_of_float(d), bytes);
         store_fifths<block_bytes>(levels, bytes + 2);
         store_nibbles<block_bytes>(levels, bytes + 6);
-        return any_not_finite_in_row<Lane>(importance);
+        return row_overflows<Lane>(importance);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {
