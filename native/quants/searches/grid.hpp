@@ -49,7 +49,6 @@ public:
 
     KERNEL_APART void choose() {
         const Trials &trials = search.trials;
-        search.sum_up();
         float best = 0.0f;
         int winner = -1;
         for (uint32_t left = search.contenders(best); left != 0; left &= left - 1) {
@@ -68,15 +67,19 @@ public:
         if (winner >= 0) take(winner);
     }
 
-    KERNEL_APART bool refine() {
+    // Tries the best scale once more, first on points and then on itself.
+    KERNEL_APART bool find_again() {
         const bool some = Rule::again == Again::where_off_grid;
         const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
-        if (!tries || !(scale_ > 0.0f)) return true;
-        if (!search.find_again(scale_, wanted, codes_)) return false;
+        refines_ = tries && scale_ > 0.0f;
+        return !refines_ || search.find_again(scale_, wanted, codes_);
+    }
+
+    KERNEL_APART void refine() {
+        if (!refines_) return;
         const GridSums<Shape> sums = search.sums(codes_);
         if (sums.square > 0.0f) scale_ = sums.product / sums.square;
-        return true;
     }
 
     bool end(GridFit<Shape> &fit) const {
@@ -105,6 +108,7 @@ private:
     float scale_;
     uint32_t codes_[Shape::groups];
     uint32_t on_grid_;
+    bool refines_;
 };
 
 // Fits those parts of a block that are wanted and that lanes search as ggml does; returns which. A
@@ -130,15 +134,24 @@ uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], cons
                 members[i].begin(parts[part], grid, ranges[part], scales[part], i, windows);
             begun |= static_cast<uint32_t>(begins) << i;
         }
+        const auto each = [&members](uint32_t left, auto step) {
+            for (; left != 0; left &= left - 1) {
+                const int i = __builtin_ctz(left);
+                step(i, members[i]);
+            }
+        };
         Search::find(team, windows);
-        for (uint32_t left = begun; left != 0; left &= left - 1) {
-            members[__builtin_ctz(left)].choose();
-        }
-        for (uint32_t left = begun; left != 0; left &= left - 1) {
-            const int i = __builtin_ctz(left);
-            const bool ends = members[i].refine() && members[i].end(fits[first + i]);
-            fitted |= static_cast<uint32_t>(ends) << (first + i);
-        }
+        each(begun, [](int, auto &member) { member.search.make_columns(); });
+        each(begun, [](int, auto &member) { member.search.sum_up(); });
+        each(begun, [](int, auto &member) { member.choose(); });
+        uint32_t refined = 0;
+        each(begun, [&](int i, auto &member) {
+            refined |= static_cast<uint32_t>(member.find_again()) << i;
+        });
+        each(refined, [](int, auto &member) { member.refine(); });
+        each(refined, [&](int i, auto &member) {
+            fitted |= static_cast<uint32_t>(member.end(fits[first + i])) << (first + i);
+        });
     }
     return fitted;
 }
@@ -155,8 +168,11 @@ int fit_to_grid(const GridPart<typename Rule::Shape> (&parts)[Parts], const Neig
         const int i = __builtin_ctz(wanted);
         GridScaleSearch<Rule, ScalarGridSearch<Rule>> search;
         if (!search.begin(parts[i], grid, ranges[i], scales[i])) return i;
+        search.search.sum_up();
         search.choose();
-        if (!search.refine() || !search.end(fits[i])) return i;
+        if (!search.find_again()) return i;
+        search.refine();
+        if (!search.end(fits[i])) return i;
     }
     return -1;
 }

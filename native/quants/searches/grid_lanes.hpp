@@ -47,7 +47,7 @@ public:
         }
         greatest_ = -lowest_lane(-greatest);
         if (strange != 0 || !suits(trials.inverses[count - 1], trials.scales[0])) return false;
-        const GridRuns<Rule> runs(part, trials, grid.count);
+        const GridRuns<Rule> runs(part, trials, grid);
         search_.prepare(part, grid, trials.scales, count, greatest_);
         runs.each([&](const Run &run) {
             const Cell &cell = grid.cells[run.cell()];
@@ -73,8 +73,39 @@ public:
         if constexpr (has_steps) find_points<all_steps>(team, windows);
     }
 
+    // Gathers trials into columns.
+    KERNEL_APART void make_columns() {
+        trials.columns = 0;
+        UNROLL
+        for (int trial = 0; trial < count; trial += lanes) {
+            Ints changes = splat(0);
+            UNROLL
+            for (int group = 0; group < groups; ++group) {
+                const uint32_t *codes = trials.codes + group * count + trial;
+                changes = changes | (load_ints(codes) ^ load_ints(codes + 1));
+            }
+            uint32_t ends = lanes_in(equal(changes, splat(0))) ^ all_lanes;
+            if (trial + lanes >= count) {
+                const uint32_t end = 1u << (count - trial - 1);
+                ends = (ends & (end - 1)) | end;
+            }
+            const Ints chosen = numbers_of(ends), numbers = chosen + trial;
+            memcpy(trials.last + trials.columns, &numbers, sizeof numbers);
+            for (int group = 0; group < groups; ++group) {
+                const Ints codes = pick(load_ints(trials.codes + group * count + trial), chosen);
+                memcpy(trials.column_codes[group] + trials.columns, &codes, sizeof codes);
+            }
+            trials.columns += __builtin_popcount(ends);
+        }
+        // What fills the last vector up is nothing new.
+        for (auto &codes : trials.column_codes) {
+            const Ints copies = splat(static_cast<int32_t>(codes[0]));
+            memcpy(codes + trials.columns, &copies, sizeof copies);
+        }
+    }
+
+    // Sums the columns up, best not at once: what was written by parts is not read fast.
     void sum_up() {
-        make_columns();
         for (int first = 0; first < trials.columns; first += lanes) {
             Floats product = splat(0.0f), square = product;
             UNROLL
@@ -221,36 +252,6 @@ private:
             return splat(part_->roots[at]) * apart * apart;
         });
         return tables.nearest(neighbours, count).code;
-    }
-
-    KERNEL_APART void make_columns() {
-        trials.columns = 0;
-        UNROLL
-        for (int trial = 0; trial < count; trial += lanes) {
-            Ints changes = splat(0);
-            UNROLL
-            for (int group = 0; group < groups; ++group) {
-                const uint32_t *codes = trials.codes + group * count + trial;
-                changes = changes | (load_ints(codes) ^ load_ints(codes + 1));
-            }
-            uint32_t ends = lanes_in(equal(changes, splat(0))) ^ all_lanes;
-            if (trial + lanes >= count) {
-                const uint32_t end = 1u << (count - trial - 1);
-                ends = (ends & (end - 1)) | end;
-            }
-            const Ints chosen = numbers_of(ends), numbers = chosen + trial;
-            memcpy(trials.last + trials.columns, &numbers, sizeof numbers);
-            for (int group = 0; group < groups; ++group) {
-                const Ints codes = pick(load_ints(trials.codes + group * count + trial), chosen);
-                memcpy(trials.column_codes[group] + trials.columns, &codes, sizeof codes);
-            }
-            trials.columns += __builtin_popcount(ends);
-        }
-        // What fills the last vector up is nothing new.
-        for (auto &codes : trials.column_codes) {
-            const Ints copies = splat(static_cast<int32_t>(codes[0]));
-            memcpy(codes + trials.columns, &copies, sizeof copies);
-        }
     }
 
     const GridPart<Shape> *part_;

@@ -144,13 +144,15 @@ class GridRuns {
     static constexpr int usual = count < 20 ? 5 : 7;  // runs of a group, mostly
 
 public:
-    KERNEL_INLINE GridRuns(const GridPart<Shape> &part, const Trials &trials, int border_cells) {
+    KERNEL_INLINE GridRuns(const GridPart<Shape> &part, const Trials &trials,
+                           const Neighbours &grid)
+        : cells_(grid.cells) {
         const GridLevels<Shape> first(part.x, trials.inverses[0]);
         const Rises rises(part.x, trials.range, first);
         for (int group = 0; group < groups; ++group) {
             Path path;
             if (any_of_group<Shape>(rises.unsure, group)) {
-                follow(part, trials, group, border_cells, path);
+                follow(part, trials, group, grid.count, path);
             } else {
                 path.rises[0] = first.cell(group);
                 rise(rises, group, path);
@@ -242,14 +244,16 @@ private:
         while (turns != 0) add(group, path, turns, number, end++);
     }
 
-    static KERNEL_INLINE void add(int group, const Path &path, uint32_t &turns, int &number,
-                                  Run *run) {
+    KERNEL_INLINE void add(int group, const Path &path, uint32_t &turns, int &number,
+                           Run *run) const {
         const int trial = __builtin_ctz(turns | 1u << count);
         number += path.rises[trial];
         *run = Run(number, group * count + trial, group);
+        __builtin_prefetch(cells_ + number);
         turns &= turns - 1;
     }
 
+    const Cell *cells_;
     int used_ = 0;
     Run of_[places + 1];
 };
