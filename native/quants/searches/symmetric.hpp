@@ -1,7 +1,7 @@
 // The search for a scale alone, of levels around zero: make_qx_quants of ggml, with rmse_type 1.
 // Where ggml passes no weights it takes the squares of the elements: pass those.
 #pragma once
-#include "../lane.hpp"
+#include "../extremes.hpp"
 
 namespace {
 
@@ -37,7 +37,9 @@ public:
             products_[i] = weights[i] * x[i];
         }
         extreme_ = select(less(highest_, -lowest_), lowest_, highest_);
-        if (is_scalar<Lane> || any(equal(highest_, -lowest_))) extreme_ = first_extreme();
+        // Of elements as large as each other, ggml's is the first.
+        const bool tied = any(equal(highest_, -lowest_));
+        if (is_scalar<Lane> || tied) extreme_ = extreme_of<Size, Lane>(x);
         empty_ = less(absolute(extreme_), all<Lane>(least_group));
     }
 
@@ -57,17 +59,6 @@ private:
     struct Sums {
         Several<Lane, Count> products, squares;
     };
-
-    // Of elements as large as each other, ggml's is the first; NaN counts for nothing.
-    KERNEL_INLINE Lane first_extreme() const {
-        Lane size{}, extreme{};
-        for (int i = 0; i < Size; ++i) {
-            const auto larger = less(size, absolute(x_[i]));
-            extreme = select(larger, x_[i], extreme);
-            size = select(larger, absolute(x_[i]), size);
-        }
-        return extreme;
-    }
 
     // ggml goes from -9 to 9 tenths of a level and leaves 0 out.
     static KERNEL_INLINE float tenths(int candidate) {
