@@ -156,3 +156,5 @@ KERNEL_INLINE void stream(float *to, Floats value) { _mm256_stream_ps(to, value)
 KERNEL_INLINE void finish_streaming() { _mm_sfence(); }
 
 }  // namespace
+
+#include "lane_lists.hpp"

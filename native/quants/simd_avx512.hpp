@@ -124,6 +124,11 @@ KERNEL_INLINE Floats pick(Floats table, Ints index) {
 }
 KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) { return pick(table, index); }
 
+KERNEL_INLINE Ints numbers_of(uint32_t mask) {
+    const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (Ints)_mm512_maskz_compress_epi32(static_cast<Mask>(mask), (__m512i)numbers);
+}
+
 // Pairs, quads and then quarters of rows change places.
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m512 pairs[16], quads[16];

@@ -179,3 +179,5 @@ KERNEL_INLINE void stream(float *to, Floats value) { store(to, value); }
 KERNEL_INLINE void finish_streaming() {}
 
 }  // namespace
+
+#include "lane_lists.hpp"

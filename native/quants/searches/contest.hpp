@@ -1,7 +1,7 @@
 // Which of many candidates may have the best score, a squared sum of products over a sum of
 // squares, so that only those are compared one by one as ggml does.
 #pragma once
-#include "../lane.hpp"
+#include "nearest.hpp"
 
 namespace {
 
@@ -12,9 +12,12 @@ struct Contest {
     Floats products = splat(0.0f), squares = splat(1.0f);
 
     KERNEL_INLINE void offer(Floats product, Floats square) {
-        const Mask better = less(products * square, product * squares);
-        products = select(better, product, products);
-        squares = select(better, square, squares);
+        choose(less(products * square, product * squares), product, square);
+    }
+
+    // The same of some lanes.
+    KERNEL_INLINE void offer(Floats product, Floats square, Mask some) {
+        choose(both(some, less(products * square, product * squares)), product, square);
     }
 
     // A score that some candidate reaches, less what rounding may add to others: what stays below
@@ -22,11 +25,15 @@ struct Contest {
     KERNEL_INLINE float reachable(float unknown) const {
         // Sums so small that their products lose digits cannot tell what stays below.
         const Mask exact = both(less(splat(least_sum), products), less(splat(least_sum), squares));
-        float scores[lanes], highest = 0.0f;
-        store(scores, select(exact, products / squares, splat(0.0f)));
-        for (float score : scores) highest = maximum(highest, score);
+        const float highest = highest_lane(select(exact, products / squares, splat(0.0f)));
         const bool usual = highest > least_sum && highest < 1.0f / least_sum;
         return usual ? highest * (1.0f - 1e-5f) : unknown;
+    }
+
+private:
+    KERNEL_INLINE void choose(Mask better, Floats product, Floats square) {
+        products = select(better, product, products);
+        squares = select(better, square, squares);
     }
 };
 

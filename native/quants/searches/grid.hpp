@@ -64,7 +64,8 @@ public:
                 }
             }
         }
-        if (winner >= 0) take(winner);
+        won_ = winner >= 0;
+        if (won_) take(winner);
     }
 
     // Tries the best scale once more, first on points and then on itself.
@@ -73,7 +74,13 @@ public:
         const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
         refines_ = tries && scale_ > 0.0f;
-        return !refines_ || search.find_again(scale_, wanted, codes_);
+        if (!refines_) return true;
+        uint32_t before[Shape::groups];
+        memcpy(before, codes_, sizeof before);
+        const bool finds = search.find_again(scale_, wanted, codes_);
+        // The scale is already that of the points which won.
+        refines_ = !won_ || memcmp(before, codes_, sizeof before) != 0;
+        return finds;
     }
 
     KERNEL_APART void refine() {
@@ -108,7 +115,7 @@ private:
     float scale_;
     uint32_t codes_[Shape::groups];
     uint32_t on_grid_;
-    bool refines_;
+    bool won_, refines_;
 };
 
 // Fits those parts of a block that are wanted and that lanes search as ggml does; returns which. A

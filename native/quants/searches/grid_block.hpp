@@ -158,7 +158,7 @@ private:
             highest = maximum(highest, load(x + j));
             strange = either(strange, is_nan(load(x + j)));
         }
-        return any(strange) ? highest_in_order(x) : -lowest_lane(-highest);
+        return any(strange) ? highest_in_order(x) : highest_lane(highest);
     }
 
     // ggml's order decides what a NaN does.

@@ -34,6 +34,7 @@ public:
                Windows<Room> &windows) {
         part_ = &part;
         grid_ = &grid;
+        unsure_ = 0;
         const Floats bound = splat(1e10f), zero = splat(0.0f);
         Floats greatest = zero;
         uint32_t strange = 0;
@@ -45,7 +46,7 @@ public:
             greatest = maximum(greatest, absolute(x));
             store(weighted_ + i, weights * x);
         }
-        greatest_ = -lowest_lane(-greatest);
+        greatest_ = highest_lane(greatest);
         if (strange != 0 || !suits(trials.inverses[count - 1], trials.scales[0])) return false;
         const GridRuns<Rule> runs(part, trials, grid);
         search_.prepare(part, grid, trials.scales, count, greatest_);
@@ -141,6 +142,8 @@ public:
     bool find_again(float scale, uint32_t wanted, uint32_t (&codes)[groups]) const {
         const float inverse = 1.0f / scale;
         if (!suits(inverse, scale)) return false;
+        wanted = find_between_trials(scale, inverse, wanted, codes);
+        if (wanted == 0) return true;
         const GridLevels<Shape> levels(part_->x, inverse);
         for (; wanted != 0; wanted &= wanted - 1) {
             const int group = __builtin_ctz(wanted);
@@ -182,6 +185,31 @@ private:
     // Whether rounding is exact with the highest inverse, and distances finite with its scale.
     bool suits(float inverse, float scale) const {
         return inverse * greatest_ < 2 * nearest_bound && scale < 1e10f;
+    }
+
+    // A scale between two trials' leaves a group in a cell that both have, and there, as distances
+    // are lines, nearest to the point that both surely have. Returns the groups that need a search.
+    KERNEL_INLINE uint32_t find_between_trials(float scale, float inverse, uint32_t wanted,
+                                               uint32_t (&codes)[groups]) const {
+        if (!WindowSearch::has_lines) return wanted;
+        const float steps = (inverse * trials.range - (2 * Shape::levels - 1)) / Rule::step;
+        const float at = steps + count / 2;
+        if (!(at >= 0.0f && at < count - 1)) return wanted;
+        const int trial = static_cast<int>(at);
+        const float *inverses = trials.inverses + trial, *scales = trials.scales + trial;
+        const bool between = inverses[0] <= inverse && inverse <= inverses[1] &&
+                             scales[0] >= scale && scale >= scales[1];
+        if (!between || (unsure_ >> trial & 3) != 0) return wanted;
+        uint32_t left = 0;
+        UNROLL
+        for (int group = 0; group < groups; ++group) {
+            const uint32_t *found = trials.codes + group * count + trial;
+            const int32_t *cells = trials.cells + group * count + trial;
+            const uint32_t other = (found[0] ^ found[1]) | static_cast<uint32_t>(cells[0] ^ cells[1]);
+            codes[group] = wanted >> group & 1 ? found[0] : codes[group];
+            left |= static_cast<uint32_t>(other != 0) << group;
+        }
+        return wanted & left;
     }
 
     static KERNEL_INLINE Floats values_in(Ints codes, int place) {
@@ -237,6 +265,7 @@ private:
         memcpy(codes, &mixed, sizeof mixed);
         for (unsure &= lanes_in(own); unsure != 0; unsure &= unsure - 1) {
             const int i = __builtin_ctz(unsure);
+            unsure_ |= 1u << (trial + i);
             const Cell &cell = grid_->cells[run.cell()];
             codes[i] = nearest(trials.scales[trial + i], group, grid_->codes + cell.first,
                                cell.count);
@@ -258,6 +287,7 @@ private:
     const Neighbours *grid_;
     WindowSearch search_;
     float greatest_, weighted_[Shape::size];  // by the weights
+    uint32_t unsure_;  // trials at which lines could not tell
 };
 
 }  // namespace

@@ -53,6 +53,8 @@ class NeighbourLines {
     static constexpr float least_slack = 1e-30f;  // below it, numbers may be too small for floats
 
 public:
+    static constexpr bool has_lines = true;
+
     // For scales that fall from the first to the last.
     KERNEL_INLINE void prepare(const GridPart<Shape> &part, const Neighbours &, const float *scales,
                                int count, float greatest) {
@@ -194,6 +196,8 @@ class ScaledLevels {
     static constexpr int dimensions = Shape::dimensions;
 
 public:
+    static constexpr bool has_lines = false;
+
     KERNEL_INLINE void prepare(const GridPart<Shape> &part, const Neighbours &grid,
                                const float *scales, int count, float) {
         part_ = &part;

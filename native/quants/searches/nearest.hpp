@@ -23,6 +23,8 @@ KERNEL_INLINE float lowest_lane(Floats value) {
     return minimum(value, pick_of_four(value, lane_numbers() ^ 1))[0];
 }
 
+KERNEL_INLINE float highest_lane(Floats value) { return -lowest_lane(-value); }
+
 struct Neighbour {
     uint32_t code;
     float distance;

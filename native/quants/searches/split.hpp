@@ -200,13 +200,21 @@ Split best_split(const Sums &sums, float scale) {
 
 template <int Size, class Sums>
 float reachable_score(const Sums &sums) {
+    // Whole vectors will do where there are some.
+    constexpr int least = Size > lanes ? lanes : 1;
     Contest contest;
     for (int first = Size / 8; first <= Size * 5 / 8; first += Size / 8) {
-        for (int second = first; second + lanes <= Size + 1; second += lanes) {
+        for (int second = first; second + least <= Size + 1; second += lanes) {
             const auto here = sums.template at<Floats>(first, second);
+            const Mask some = above(splat(Size + 1 - second), lane_numbers());
             UNROLL
             for (int k = 0; k < Sums::choices; ++k) {
-                contest.offer(here.products[k] * here.products[k], here.squares[k]);
+                const Floats product = here.products[k] * here.products[k];
+                if constexpr (least == lanes) {
+                    contest.offer(product, here.squares[k]);
+                } else {
+                    contest.offer(product, here.squares[k], some);
+                }
             }
         }
     }
