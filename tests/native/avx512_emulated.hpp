@@ -219,6 +219,16 @@ inline __m512 permutexvar_ps(__m512i index, __m512 value) {
     return floats([&](int k) { return from.f[at.i[k] & 15]; });
 }
 
+// The chosen lanes in order; zeros fill up.
+inline __m512i maskz_compress_epi32(__mmask16 choose, __m512i a) {
+    const Lanes x = lanes_of(a);
+    Lanes out = {};
+    for (int k = 0, count = 0; k < 16; ++k) {
+        if (choose >> k & 1) out.i[count++] = x.i[k];
+    }
+    return as<__m512i>(out);
+}
+
 inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value); }
 
 }  // namespace emulated
@@ -237,6 +247,7 @@ inline void stream_ps(float *to, __m512 value) { memcpy(to, &value, sizeof value
 #define _mm512_cvttps_epi32 emulated::cvttps_epi32
 #define _mm512_mask_blend_epi32 emulated::mask_blend_epi32
 #define _mm512_mask_blend_ps emulated::mask_blend_ps
+#define _mm512_maskz_compress_epi32 emulated::maskz_compress_epi32
 #define _mm512_max_epi32 emulated::max_epi32
 #define _mm512_max_ps emulated::max_ps
 #define _mm512_min_epi32 emulated::min_epi32
