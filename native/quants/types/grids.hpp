@@ -36,29 +36,64 @@ constexpr auto iq2_s_grid = grid_of<uint64_t, 2>(iq2_s_codes, iq2_levels);
 constexpr auto iq3_xxs_grid = grid_of<uint32_t, 3>(iq3_xxs_codes, iq3_xxs_levels);
 constexpr auto iq3_s_grid = grid_of<uint32_t, 3>(iq3_s_codes, iq3_s_levels);
 
-// Eight signs of which seven are stored: their number is even.
-KERNEL_INLINE uint32_t even_signs(uint32_t bits) {
-    const uint32_t seven = bits & 127, folded = seven ^ seven >> 4;
-    return seven | (0x6996u >> (folded & 15) & 1) << 7;
-}
+// Eight signs as eight bytes, all ones where an element is negative, by the signs that are stored:
+// all of them, or seven, of which the eighth makes an even number.
+template <int Stored>
+struct SignBytes {
+    uint64_t of[1 << Stored] = {};
+    constexpr SignBytes() {
+        for (int signs = 0; signs < 1 << Stored; ++signs) {
+            int all = signs;
+            if (Stored == 7) all |= __builtin_parity(static_cast<unsigned>(signs)) << 7;
+            for (int i = 0; i < 8; ++i) of[signs] |= uint64_t{all >> i & 1 ? 255u : 0u} << 8 * i;
+        }
+    }
+};
+
+constexpr SignBytes<8> all_signs;
+constexpr SignBytes<7> even_signs;
 
 KERNEL_INLINE int grid_level(uint64_t point, int place) {
     return static_cast<int8_t>(point >> 8 * place);
 }
 
 // Eight elements of a grid point, the scalar port's way.
-KERNEL_INLINE void put_point(float *x, uint64_t point, uint32_t signs, float scale) {
+KERNEL_INLINE void put_point(float *x, uint64_t point, uint64_t signs, float scale) {
     for (int i = 0; i < 8; ++i) {
-        x[i] = scale * grid_level(point, i) * (signs >> i & 1 ? -1.0f : 1.0f);
+        x[i] = scale * grid_level(point, i) * (signs >> 8 * i & 1 ? -1.0f : 1.0f);
     }
 }
 
+// Sixteen numbers of nine bits, the ninth of each apart.
+KERNEL_INLINE void add_ninths(const uint8_t *lower, const uint8_t *ninths, uint16_t *numbers) {
+    const Octets low = load_octets(lower), high = spread_bits(read<uint16_t>(ninths)) & 1;
+    const Octets both[] = {
+        __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+        __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                31)};
+    memcpy(numbers, both, sizeof both);
+}
+
+// The scales of IQ2_XS and IQ2_S, a nibble each, in low nibbles first.
+struct NibbleScales {
+    float of[16];
+
+    KERNEL_INLINE NibbleScales(const uint8_t *bytes, float d) {
+        const Bytes levels = (Bytes)spread_nibbles(bytes);
+        UNROLL
+        for (int part = 0; part < 16 / lanes; ++part) {
+            const Floats level = to_floats(widen(levels, part));
+            store(of + part * lanes, splat(d) * (0.5f + level) * 0.25f);
+        }
+    }
+
+    KERNEL_INLINE float of_pair(int i) const { return of[i / 2 + i % 2 * 8]; }
+};
+
 // Sixteen elements of two grid points. Negating a level negates its product, zeros included.
 template <class Store>
-KERNEL_INLINE void put_points(float *x, uint64_t first, uint64_t second, uint32_t signs,
-                              float scale) {
-    const Bytes negative = (Bytes)spread_bits(signs);
-    put_levels<Store>(x, ((Bytes)Pair{first, second} ^ negative) - negative, scale);
+KERNEL_INLINE void put_points(float *x, Pair points, Pair signs, float scale) {
+    put_levels<Store>(x, ((Bytes)points ^ (Bytes)signs) - (Bytes)signs, scale);
 }
 
 }  // namespace

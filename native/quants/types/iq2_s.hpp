@@ -18,8 +18,9 @@ struct IQ2_S {
         uint8_t scales[8];
 
         uint64_t point(int i) const {
-            return iq2_s_grid.points[points[i] | (uppers[i / 4] >> i % 4 * 2 & 3) << 8];
+            return iq2_s_grid.points[points[i] | (uppers[i / 4] << (8 - i % 4 * 2) & 0x300)];
         }
+        uint64_t sign_bytes(int i) const { return all_signs.of[signs[i]]; }
         float scale(int i, float d) const {
             return d * (0.5f + (scales[i / 4] >> i / 2 % 2 * 4 & 15)) * 0.25f;
         }
@@ -69,18 +70,19 @@ struct IQ2_S {
         const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d);
         for (int i = 0; i < 32; ++i) {
-            put_point(x + 8 * i, block.point(i), block.signs[i], block.scale(i, d));
+            put_point(x + 8 * i, block.point(i), block.sign_bytes(i), block.scale(i, d));
         }
     }
 
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
-        const float d = scalar_of_half(block.d);
+        const NibbleScales scales(block.scales, scalar_of_half(block.d));
         UNROLL
         for (int i = 0; i < 32; i += 2) {
-            put_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
-                              read<uint16_t>(block.signs + i), block.scale(i, d));
+            put_points<Store>(x + 8 * i, Pair{block.point(i), block.point(i + 1)},
+                              Pair{block.sign_bytes(i), block.sign_bytes(i + 1)},
+                              scales.of_pair(i / 2));
         }
     }
 

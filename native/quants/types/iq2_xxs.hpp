@@ -16,7 +16,9 @@ struct IQ2_XXS {
         uint32_t signs_and_scale;
 
         uint64_t point(int i) const { return iq2_xxs_grid.points[points[i]]; }
-        uint32_t signs(int i) const { return even_signs(signs_and_scale >> 7 * i); }
+        uint64_t sign_bytes(int i) const {
+            return even_signs.of[signs_and_scale >> 7 * i & 127];
+        }
         float scale(float d) const { return d * (0.5f + (signs_and_scale >> 28)) * 0.25f; }
     };
     struct BLOCK Block {
@@ -93,7 +95,7 @@ struct IQ2_XXS {
         const float d = float_of_half(block.d);
         for (int i = 0; i < 32; ++i) {
             const Group &group = block.groups[i / 4];
-            put_point(x + 8 * i, group.point(i % 4), group.signs(i % 4), group.scale(d));
+            put_point(x + 8 * i, group.point(i % 4), group.sign_bytes(i % 4), group.scale(d));
         }
     }
 
@@ -105,8 +107,8 @@ struct IQ2_XXS {
         for (int i = 0; i < 32; i += 2) {
             const Group &group = block.groups[i / 4];
             const int a = i % 4, b = a + 1;
-            put_points<Store>(x + 8 * i, group.point(a), group.point(b),
-                              group.signs(a) | group.signs(b) << 8, group.scale(d));
+            put_points<Store>(x + 8 * i, Pair{group.point(a), group.point(b)},
+                              Pair{group.sign_bytes(a), group.sign_bytes(b)}, group.scale(d));
         }
     }
 

@@ -17,12 +17,12 @@ struct IQ3_S {
         uint8_t signs[32];
         uint8_t scales[4];
 
-        // Two points make eight elements, as in IQ2.
-        uint64_t point(int i) const {
-            const uint32_t ninth = ninths[i / 4] >> i % 4 * 2;
-            const uint64_t second = iq3_s_grid.points[points[2 * i + 1] | (ninth & 2) << 7];
-            return iq3_s_grid.points[points[2 * i] | (ninth & 1) << 8] | second << 32;
+        uint32_t point(int i) const {
+            return iq3_s_grid.points[points[i] | (ninths[i / 8] << (8 - i % 8) & 0x100)];
         }
+        // Two points make eight elements, as in IQ2.
+        uint64_t two_points(int i) const { return point(i) | uint64_t{point(i + 1)} << 32; }
+        uint64_t sign_bytes(int i) const { return all_signs.of[signs[i]]; }
         float scale(int i, float d) const {
             return d * (1 + 2 * (scales[i / 8] >> i / 4 % 2 * 4 & 15));
         }
@@ -75,7 +75,7 @@ struct IQ3_S {
         const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d);
         for (int i = 0; i < 32; ++i) {
-            put_point(x + 8 * i, block.point(i), block.signs[i], block.scale(i, d));
+            put_point(x + 8 * i, block.two_points(2 * i), block.sign_bytes(i), block.scale(i, d));
         }
     }
 
@@ -83,10 +83,19 @@ struct IQ3_S {
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scalar_of_half(block.d);
+        uint16_t numbers[64];
+        UNROLL
+        for (int i = 0; i < 64; i += 16) {
+            add_ninths(block.points + i, block.ninths + i / 8, numbers + i);
+        }
+        const auto point = [&numbers](int i) { return iq3_s_grid.points[numbers[i]]; };
         UNROLL
         for (int i = 0; i < 32; i += 2) {
-            put_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
-                              read<uint16_t>(block.signs + i), block.scale(i, d));
+            const int j = 2 * i;
+            const Quad four = {point(j), point(j + 1), point(j + 2), point(j + 3)};
+            put_points<Store>(x + 8 * i, (Pair)four,
+                              Pair{block.sign_bytes(i), block.sign_bytes(i + 1)},
+                              block.scale(i, d));
         }
     }
 

@@ -15,12 +15,12 @@ struct IQ3_XXS {
         uint8_t points[64];
         uint32_t signs_and_scales[8];
 
+        uint32_t point(int i) const { return iq3_xxs_grid.points[points[i]]; }
         // Two points make eight elements, as in IQ2.
-        uint64_t point(int i) const {
-            const uint64_t second = iq3_xxs_grid.points[points[2 * i + 1]];
-            return iq3_xxs_grid.points[points[2 * i]] | second << 32;
+        uint64_t two_points(int i) const { return point(i) | uint64_t{point(i + 1)} << 32; }
+        uint64_t sign_bytes(int i) const {
+            return even_signs.of[signs_and_scales[i / 4] >> 7 * (i % 4) & 127];
         }
-        uint32_t signs(int i) const { return even_signs(signs_and_scales[i / 4] >> 7 * (i % 4)); }
         float scale(int i, float d) const {
             return d * (0.5f + (signs_and_scales[i / 4] >> 28)) * 0.5f;
         }
@@ -66,7 +66,7 @@ struct IQ3_XXS {
         const Block &block = view<Block>(bytes);
         const float d = float_of_half(block.d);
         for (int i = 0; i < 32; ++i) {
-            put_point(x + 8 * i, block.point(i), block.signs(i), block.scale(i, d));
+            put_point(x + 8 * i, block.two_points(2 * i), block.sign_bytes(i), block.scale(i, d));
         }
     }
 
@@ -76,8 +76,12 @@ struct IQ3_XXS {
         const float d = scalar_of_half(block.d);
         UNROLL
         for (int i = 0; i < 32; i += 2) {
-            put_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
-                              block.signs(i) | block.signs(i + 1) << 8, block.scale(i, d));
+            const int j = 2 * i;
+            const Quad four = {block.point(j), block.point(j + 1), block.point(j + 2),
+                               block.point(j + 3)};
+            put_points<Store>(x + 8 * i, (Pair)four,
+                              Pair{block.sign_bytes(i), block.sign_bytes(i + 1)},
+                              block.scale(i, d));
         }
     }
 
