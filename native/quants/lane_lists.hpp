@@ -1,4 +1,4 @@
-// numbers_of where no instruction has it.
+// numbers_of, for those simd_*.hpp whose machines have no instruction for it.
 #pragma once
 
 namespace {

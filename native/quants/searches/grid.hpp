@@ -78,7 +78,7 @@ public:
         uint32_t before[Shape::groups];
         memcpy(before, codes_, sizeof before);
         const bool finds = search.find_again(scale_, wanted, codes_);
-        // The scale is already that of the points which won.
+        // Where no point has changed, the scale is already theirs.
         refines_ = !won_ || memcmp(before, codes_, sizeof before) != 0;
         return finds;
     }

@@ -187,11 +187,12 @@ private:
         return inverse * greatest_ < 2 * nearest_bound && scale < 1e10f;
     }
 
-    // A scale between two trials' leaves a group in a cell that both have, and there, as distances
-    // are lines, nearest to the point that both surely have. Returns the groups that need a search.
+    // A scale between those of two trials leaves a group in a cell that both have, and there, as
+    // distances are lines, nearest to the point that both surely have. What both trials' lists or
+    // that of the scale leave out is nearest nowhere. Returns the groups that need a search.
     KERNEL_INLINE uint32_t find_between_trials(float scale, float inverse, uint32_t wanted,
                                                uint32_t (&codes)[groups]) const {
-        if (!WindowSearch::has_lines) return wanted;
+        if constexpr (!WindowSearch::has_lines) return wanted;
         const float steps = (inverse * trials.range - (2 * Shape::levels - 1)) / Rule::step;
         const float at = steps + count / 2;
         if (!(at >= 0.0f && at < count - 1)) return wanted;
@@ -205,9 +206,9 @@ private:
         for (int group = 0; group < groups; ++group) {
             const uint32_t *found = trials.codes + group * count + trial;
             const int32_t *cells = trials.cells + group * count + trial;
-            const uint32_t other = (found[0] ^ found[1]) | static_cast<uint32_t>(cells[0] ^ cells[1]);
+            const bool differs = (found[0] != found[1]) | (cells[0] != cells[1]);
             codes[group] = wanted >> group & 1 ? found[0] : codes[group];
-            left |= static_cast<uint32_t>(other != 0) << group;
+            left |= static_cast<uint32_t>(differs) << group;
         }
         return wanted & left;
     }

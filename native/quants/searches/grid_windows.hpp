@@ -48,12 +48,13 @@ class NeighbourLines {
 
     // Let D be highest_value * s plus the greatest |x|: no s * v - x is larger. A distance
     // of ggml's is wrong by at most 13 parts in 2^24 of D * D times all roots, a line by 11; and
-    // two neighbours are compared.
+    // two neighbours are compared. So one that is nearer by this much at two scales, by lines, is
+    // so between them too, as ggml adds distances up.
     static constexpr float rounding = 0x1p-18f;
     static constexpr float least_slack = 1e-30f;  // below it, numbers may be too small for floats
 
 public:
-    static constexpr bool has_lines = true;
+    static constexpr bool has_lines = true;  // what is sure of two scales is so between them
 
     // For scales that fall from the first to the last.
     KERNEL_INLINE void prepare(const GridPart<Shape> &part, const Neighbours &, const float *scales,

@@ -200,19 +200,19 @@ Split best_split(const Sums &sums, float scale) {
 
 template <int Size, class Sums>
 float reachable_score(const Sums &sums) {
-    // Whole vectors will do where there are some.
-    constexpr int least = Size > lanes ? lanes : 1;
+    // A vector that reaches beyond the last border is left out, unless there is no other.
+    constexpr int fewest = Size > lanes ? lanes : 1;
     Contest contest;
     for (int first = Size / 8; first <= Size * 5 / 8; first += Size / 8) {
-        for (int second = first; second + least <= Size + 1; second += lanes) {
+        for (int second = first; second + fewest <= Size + 1; second += lanes) {
             const auto here = sums.template at<Floats>(first, second);
-            const Mask some = above(splat(Size + 1 - second), lane_numbers());
             UNROLL
             for (int k = 0; k < Sums::choices; ++k) {
                 const Floats product = here.products[k] * here.products[k];
-                if constexpr (least == lanes) {
+                if constexpr (fewest == lanes) {
                     contest.offer(product, here.squares[k]);
                 } else {
+                    const Mask some = above(splat(Size + 1 - second), lane_numbers());
                     contest.offer(product, here.squares[k], some);
                 }
             }

@@ -50,8 +50,8 @@ struct SignBytes {
     }
 };
 
-constexpr SignBytes<8> all_signs;
-constexpr SignBytes<7> even_signs;
+constexpr SignBytes<8> all_sign_bytes;
+constexpr SignBytes<7> even_sign_bytes;
 
 KERNEL_INLINE int grid_level(uint64_t point, int place) {
     return static_cast<int8_t>(point >> 8 * place);

@@ -20,7 +20,7 @@ struct IQ2_S {
         uint64_t point(int i) const {
             return iq2_s_grid.points[points[i] | (uppers[i / 4] << (8 - i % 4 * 2) & 0x300)];
         }
-        uint64_t sign_bytes(int i) const { return all_signs.of[signs[i]]; }
+        uint64_t sign_bytes(int i) const { return all_sign_bytes.of[signs[i]]; }
         float scale(int i, float d) const {
             return d * (0.5f + (scales[i / 4] >> i / 2 % 2 * 4 & 15)) * 0.25f;
         }

@@ -16,7 +16,7 @@ struct IQ2_XS {
         uint8_t scales[8];
 
         uint64_t point(int i) const { return iq2_xs_grid.points[points_and_signs[i] & 511]; }
-        uint64_t sign_bytes(int i) const { return even_signs.of[points_and_signs[i] >> 9]; }
+        uint64_t sign_bytes(int i) const { return even_sign_bytes.of[points_and_signs[i] >> 9]; }
         float scale(int i, float d) const {
             return d * (0.5f + (scales[i / 4] >> i / 2 % 2 * 4 & 15)) * 0.25f;
         }

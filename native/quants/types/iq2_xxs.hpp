@@ -17,7 +17,7 @@ struct IQ2_XXS {
 
         uint64_t point(int i) const { return iq2_xxs_grid.points[points[i]]; }
         uint64_t sign_bytes(int i) const {
-            return even_signs.of[signs_and_scale >> 7 * i & 127];
+            return even_sign_bytes.of[signs_and_scale >> 7 * i & 127];
         }
         float scale(float d) const { return d * (0.5f + (signs_and_scale >> 28)) * 0.25f; }
     };

@@ -22,7 +22,7 @@ struct IQ3_S {
         }
         // Two points make eight elements, as in IQ2.
         uint64_t two_points(int i) const { return point(i) | uint64_t{point(i + 1)} << 32; }
-        uint64_t sign_bytes(int i) const { return all_signs.of[signs[i]]; }
+        uint64_t sign_bytes(int i) const { return all_sign_bytes.of[signs[i]]; }
         float scale(int i, float d) const {
             return d * (1 + 2 * (scales[i / 8] >> i / 4 % 2 * 4 & 15));
         }

@@ -19,7 +19,7 @@ struct IQ3_XXS {
         // Two points make eight elements, as in IQ2.
         uint64_t two_points(int i) const { return point(i) | uint64_t{point(i + 1)} << 32; }
         uint64_t sign_bytes(int i) const {
-            return even_signs.of[signs_and_scales[i / 4] >> 7 * (i % 4) & 127];
+            return even_sign_bytes.of[signs_and_scales[i / 4] >> 7 * (i % 4) & 127];
         }
         float scale(int i, float d) const {
             return d * (0.5f + (signs_and_scales[i / 4] >> 28)) * 0.5f;
