@@ -77,10 +77,11 @@ private:
             const Mask better =
                 less(sum_x_ * sum_x_ * sum_squares, sum_x * sum_x * sum_squares_);
             const Mask moves = both(both(usable, better), opposite(equal(wanted, levels[i])));
+            if (!any(moves)) continue;  // as mostly: then the next one need not wait for this
             levels[i] = select(moves, wanted & 255, levels[i]);
             sum_x_ = select(moves, sum_x, sum_x_);
             sum_squares_ = select(moves, sum_squares, sum_squares_);
-            moved |= any(moves);
+            moved = true;
         }
         return moved;
     }
