@@ -18,7 +18,10 @@ from safetensors.torch import save_file
 
 KINDS = ("nf4", "fp4")
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-SHAPES = ((48, 80), (5, 51))
+# Blocks of 64 follow each other in the flat weight. Where a row is even and no whole number of
+# them, bitsandbytes 0.50 with AVX-512 takes wrong scales, and its error is thrice what it is
+# elsewhere; odd rows it decodes as it should.
+SHAPES = ((48, 128), (5, 51))
 
 
 def main(folder: str) -> None:
