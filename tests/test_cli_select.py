@@ -112,8 +112,11 @@ def test_graft_from_a_name_with_colons(model):
     folder = model.with_name("a:b")
     folder.mkdir()
     model.rename(folder / "c.gguf")
-    done("select", "a:b/c.gguf", "out.gguf", "--graft", "a:b/c.gguf:re:^(?:v|mm)")
-    done("select", "out.gguf", "again.gguf", "--graft", ".:v.*")
+    done("select", "a:b/c.gguf", "a:b/text.gguf", "--drop", "v.*", "--drop", "mm.*")
+    done("select", "a:b/text.gguf", "out.gguf", "--graft", "a:b/c.gguf:re:^(?:v|mm)")
+    done("select", "a:b/text.gguf", "again.gguf", "--graft", ".:v.*")
+    assert content("out.gguf") == content("a:b/c.gguf")
+    assert list(api.open("again.gguf").tensors) == list(NAMES[:-1])
 
 
 @pytest.mark.parametrize(

@@ -173,13 +173,13 @@ int fit_to_grid(const GridPart<typename Rule::Shape> (&parts)[Parts], const Neig
     }
     for (; wanted != 0; wanted &= wanted - 1) {
         const int i = __builtin_ctz(wanted);
-        GridScaleSearch<Rule, ScalarGridSearch<Rule>> search;
-        if (!search.begin(parts[i], grid, ranges[i], scales[i])) return i;
-        search.search.sum_up();
-        search.choose();
-        if (!search.find_again()) return i;
-        search.refine();
-        if (!search.end(fits[i])) return i;
+        GridScaleSearch<Rule, ScalarGridSearch<Rule>> part;
+        if (!part.begin(parts[i], grid, ranges[i], scales[i])) return i;
+        part.search.sum_up();
+        part.choose();
+        if (!part.find_again()) return i;
+        part.refine();
+        if (!part.end(fits[i])) return i;
     }
     return -1;
 }
