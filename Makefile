@@ -45,7 +45,7 @@ test-neon: $(VECTORS)  ## compile the kernels for 64-bit Arm and test those in a
 	$(BIN)/cmake --build build/neon
 	qemu-aarch64 build/neon/check_vectors $(VECTORS)
 
-$(VECTORS): $(VENV)/installed tests/native/write_vectors.py tests/oracle.py
+$(VECTORS): $(VENV)/installed tests/native/write_vectors.py tests/support/oracle.py
 	@mkdir -p $(@D)
 	$(BIN)/python tests/native/write_vectors.py $@
 
@@ -58,10 +58,10 @@ $(ORACLE)/made: tests/oracle/tiny.py tests/oracle/reference.py tests/oracle/voca
 		$(ORACLE)/computed $(ORACLE)/libraries
 	$(ORACLE)/venv/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
 	$(ORACLE)/venv/bin/python tests/oracle/reference.py \
-		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/checkpoints $(ORACLE)/references
+		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/checkpoints $(ORACLE)/references
 	$(ORACLE)/venv/bin/python tests/oracle/computing.py $(ORACLE)/checkpoints $(ORACLE)/computed
 	$(ORACLE)/venv/bin/python tests/oracle/vocabularies.py \
-		"$$($(BIN)/python tests/real.py llama.cpp)" $(ORACLE)/tokenizers
+		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/tokenizers
 	$(ORACLE)/venv/bin/python tests/oracle/libraries.py $(ORACLE)/libraries
 	@touch $@
 
@@ -78,7 +78,7 @@ FIXED = $$(setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m)
 
 test-sanitizers: $(VECTORS)  ## run scanner, guard, hash and kernels under ASan, UBSan and TSan
 	rm -rf build/sanitizers/forged
-	$(BIN)/python tests/forge.py build/sanitizers/forged
+	$(BIN)/python tests/support/forge.py build/sanitizers/forged
 	for kind in address,undefined thread; do \
 		echo 'int main() {}' | $(CXX) -x c++ - -fsanitize=$$kind -o build/sanitizers/probe || { \
 			echo "needs the libraries of -fsanitize=$$kind: on Debian, apt install g++" >&2; exit 1; }; \
@@ -98,7 +98,7 @@ fuzz: $(FUZZ_TOOLS)/installed  ## read changed files, guided by coverage: SECOND
 	$(CONFIGURE) -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DGGUFKIT_FUZZ=ON \
 		-DGGUFKIT_SANITIZE=address,undefined || { echo $(NEEDS_CLANG) >&2; exit 1; }
 	$(BIN)/cmake --build build/fuzz || { echo $(NEEDS_CLANG) >&2; exit 1; }
-	$(BIN)/python tests/fuzz.py --jobs $(JOBS) $(SECONDS) $(TARGETS)
+	$(BIN)/python tests/support/fuzz.py --jobs $(JOBS) $(SECONDS) $(TARGETS)
 
 NEEDS_CLANG := "make fuzz needs Clang with its runtime: on Debian, apt install clang libclang-rt-dev"
 
@@ -124,7 +124,7 @@ bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/quantize.py
 
 fetch: $(VENV)/installed  ## download the real models of the tests, once
-	@$(BIN)/python tests/real.py >/dev/null
+	@$(BIN)/python tests/support/real.py >/dev/null
 
 clean:  ## remove what was built; .cache keeps the downloads
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

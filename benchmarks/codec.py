@@ -30,11 +30,13 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
+import ggufkit._native as _native
 import oracle
-from ggufkit import _native, pieces, quants
-from ggufkit.types import TensorType, tensor_type
+from ggufkit import quants
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.quants import parallel
 
 WIDTH = 4096
 CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's second-level cache
@@ -75,7 +77,7 @@ class Buffers:
 def buffers(kind: TensorType, rows: int, *, weighted: bool) -> Buffers:
     """Return touched buffers that begin on a cache line; packed holds valid blocks."""
     random = np.random.default_rng(0)
-    floats = pieces.aligned((rows, WIDTH), np.dtype(np.float32))
+    floats = parallel.aligned((rows, WIDTH), np.dtype(np.float32))
     floats[:] = random.standard_normal((rows, WIDTH), dtype=np.float32)
     packed = np.zeros((rows, kind.row_bytes(WIDTH)), np.uint8)
     packed[:] = random.integers(0, 120, packed.shape, np.uint8)  # half scales stay finite

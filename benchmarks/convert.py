@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 import real  # noqa: E402 (of the tests)
 
 ORACLE = Path(os.environ.get("GGUFKIT_ORACLE") or ROOT / ".cache" / "oracle")

@@ -22,15 +22,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import numpy as np
 
 import ggufkit
 import real
-from ggufkit.layout import layout
-from ggufkit.model import Tensor
-from ggufkit.types import tensor_type
+from ggufkit.format.types import tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.output.layout import layout
 
 TENSOR_BYTES = 1 << 28
 ROW_BYTES = 8192

@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import ggufkit
 import llama_quantize
 import real
-from ggufkit.imatrix import Entry, Imatrix
+from ggufkit.imatrix.matrix import Entry, Imatrix
 
 RECIPES = ("Q4_K_M", "Q5_K_M", "Q2_K", "Q6_K", "IQ4_XS", "IQ3_S", "IQ2_XXS", "Q8_0", "Q4_0")
 WEIGHTED = ("IQ3_S", "IQ2_XXS")  # recipes that are given importance data

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ggufkit
-from ggufkit.inspecting import summarize
-from ggufkit.layout import layout
-from ggufkit.quantizing import decide
+from ggufkit.inspection.summary import summarize
+from ggufkit.output.layout import layout
+from ggufkit.quantization.quantize import decide
 
 TENSORS, TOKENS, SHARDS, SPARSE = 1_000_000, 2_000_000, 500, 1 << 40
 F32, STRING, ARRAY = 0, 8, 9

@@ -31,17 +31,16 @@ import numpy as np
 import numpy.typing as npt
 
 import ggufkit
-from ggufkit.activations import compute_imatrix
-from ggufkit.imatrix import Imatrix
-from ggufkit.inspecting import bits_per_weight
-from ggufkit.llama import Session
-from ggufkit.machine import usable_cores
-from ggufkit.model import Model
-from ggufkit.sources import from_array
-from ggufkit.targeting import measure
-from ggufkit.types import tensor_type
+from ggufkit.format.types import tensor_type
+from ggufkit.imatrix.compute import compute_imatrix
+from ggufkit.imatrix.llama_cpp import Session
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.model.model import Model, bits_per_weight
+from ggufkit.model.sources import from_array
+from ggufkit.quantization.target import measure
+from ggufkit.system.cpu import usable_cores
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import real
 

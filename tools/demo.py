@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 def fetch() -> Path:
     """Return the model, downloaded the first time."""
-    command = [sys.executable, str(ROOT / "tests" / "real.py"), "smollm2"]
+    command = [sys.executable, str(ROOT / "tests" / "support" / "real.py"), "smollm2"]
     return Path(
         subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     )

@@ -1,122 +1,56 @@
 """ggufkit: open, check, change, split, merge and quantize GGUF model files.
 
 Names are imported when first used, so that `import ggufkit` and `ggufkit --version` stay cheap.
+Type checkers read the same names from `__init__.pyi`; a test binds the two lists.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from ggufkit._version import __version__
 
-if TYPE_CHECKING:
-    from ggufkit import errors, imatrix, quants
-    from ggufkit.activations import compute_imatrix
-    from ggufkit.caches import list  # noqa: A004 (the name of the command)
-    from ggufkit.checking import check
-    from ggufkit.coerce import typed
-    from ggufkit.comparing import diff
-    from ggufkit.converting.conversion import convert
-    from ggufkit.converting.exporting import export
-    from ggufkit.editing import edit
-    from ggufkit.errors import FormatError, GGUFError
-    from ggufkit.estimating import estimate
-    from ggufkit.findings import Finding
-    from ggufkit.hashing import hash  # noqa: A004 (the name users expect)
-    from ggufkit.imatrix import Imatrix
-    from ggufkit.journal import recover
-    from ggufkit.labelling import name
-    from ggufkit.legacy import convert_legacy
-    from ggufkit.measuring import bench
-    from ggufkit.metadata import Metadata
-    from ggufkit.model import Model, Tensor
-    from ggufkit.opening import open  # noqa: A004 (the name users expect)
-    from ggufkit.patching import edit_in_place, undo
-    from ggufkit.planning import plan
-    from ggufkit.quantizing import quantize
-    from ggufkit.selecting import select
-    from ggufkit.targeting import target
-    from ggufkit.types import TensorType, ValueType
-    from ggufkit.writing import save, write, write_many
-
-_HOMES = {
+# The module of each public name.
+_HOMES: Final = {
+    "Finding": "rules.findings",
     "FormatError": "errors",
     "GGUFError": "errors",
-    "Finding": "findings",
-    "Imatrix": "imatrix",
-    "Metadata": "metadata",
-    "Model": "model",
-    "Tensor": "model",
-    "TensorType": "types",
-    "ValueType": "types",
-    "bench": "measuring",
-    "check": "checking",
-    "convert": "converting.conversion",
-    "compute_imatrix": "activations",
-    "convert_legacy": "legacy",
-    "diff": "comparing",
-    "hash": "hashing",
-    "list": "caches",
-    "name": "labelling",
-    "edit": "editing",
-    "edit_in_place": "patching",
-    "estimate": "estimating",
-    "export": "converting.exporting",
-    "open": "opening",
-    "plan": "planning",
-    "quantize": "quantizing",
-    "recover": "journal",
-    "save": "writing",
-    "select": "selecting",
-    "target": "targeting",
-    "typed": "coerce",
-    "undo": "patching",
-    "write": "writing",
-    "write_many": "writing",
+    "Imatrix": "imatrix.matrix",
+    "Metadata": "format.metadata",
+    "Model": "model.model",
+    "Tensor": "model.model",
+    "TensorType": "format.types",
+    "ValueType": "format.types",
+    "bench": "quants.bench",
+    "check": "checks.check",
+    "compute_imatrix": "imatrix.compute",
+    "convert": "conversion.convert",
+    "convert_legacy": "conversion.legacy.convert_legacy",
+    "diff": "inspection.diff",
+    "edit": "edits.edit",
+    "edit_in_place": "edits.in_place",
+    "estimate": "inspection.estimate",
+    "export": "conversion.export",
+    "hash": "inspection.hash",
+    "list": "model.caches",
+    "name": "edits.name",
+    "open": "model.open",
+    "plan": "quantization.plan",
+    "quantize": "quantization.quantize",
+    "recover": "edits.recover",
+    "save": "output.write",
+    "select": "edits.select",
+    "target": "quantization.target",
+    "typed": "format.coerce",
+    "undo": "edits.in_place",
+    "write": "output.write",
+    "write_many": "output.write",
 }
-_MODULES = ("errors", "imatrix", "quants")
+_MODULES: Final = ("errors", "imatrix", "quants")
 
-__all__ = [
-    "Finding",
-    "FormatError",
-    "GGUFError",
-    "Imatrix",
-    "Metadata",
-    "Model",
-    "Tensor",
-    "TensorType",
-    "ValueType",
-    "__version__",
-    "bench",
-    "check",
-    "compute_imatrix",
-    "convert",
-    "convert_legacy",
-    "diff",
-    "edit",
-    "edit_in_place",
-    "errors",
-    "estimate",
-    "export",
-    "hash",
-    "imatrix",
-    "list",
-    "name",
-    "open",
-    "plan",
-    "quantize",
-    "quants",
-    "recover",
-    "save",
-    "select",
-    "target",
-    "typed",
-    "undo",
-    "write",
-    "write_many",
-]
+__all__ = ["__version__", *_MODULES, *_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+import ggufkit._native as _native
 import oracle
-from ggufkit import _native
-from ggufkit.types import TENSOR_TYPES, TensorType
+from ggufkit.format.types import TENSOR_TYPES, TensorType
 
 UNUSED, REQUIRED = 0, 2  # what weights are to a type
 ENCODE, DECODE = 1, 2

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ggufkit import llama
+from ggufkit.imatrix import llama_cpp
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from llama_memory import ModelParameters
 
 F32 = 0
@@ -40,7 +40,7 @@ def run(model: Path, out: Path, **job: Any) -> np.ndarray:
     return np.load(out)
 
 
-class Exact(llama.Session):
+class Exact(llama_cpp.Session):
     """A session that keeps F32 what it keeps, and can give embeddings."""
 
     def __init__(self, path: Path, *, pooling: str | None = None) -> None:
@@ -86,7 +86,7 @@ def logits(job: dict[str, Any]) -> np.ndarray:
 
 def tokens(job: dict[str, Any]) -> np.ndarray:
     """Return the ids of the texts in one array, -1 behind each text."""
-    library = llama.library()
+    library = llama_cpp.library()
     call = library.functions
     call.llama_model_default_params.restype = ModelParameters
     call.llama_model_load_from_file.argtypes = (ctypes.c_char_p, ModelParameters)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ggufkit import quants
-from ggufkit.converting.decoding import decoded
-from ggufkit.safetensors import open_safetensors
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 
 pytestmark = pytest.mark.oracle
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.coerce import plain
+from ggufkit.format.coerce import plain
 
 pytestmark = pytest.mark.oracle
 

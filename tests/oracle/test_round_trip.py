@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.converting.checkpoint import open_checkpoint
-from ggufkit.notation import CANONICAL
+from ggufkit.conversion.checkpoint.folder import open_checkpoint
+from ggufkit.format.encoding import CANONICAL
 
 pytestmark = pytest.mark.oracle
 

@@ -12,15 +12,15 @@ import pytest
 
 import ggufkit
 import real
-from ggufkit.coerce import plain
-from ggufkit.converting.checkpoint import Checkpoint
-from ggufkit.converting.vocabularies.encoding import encode
-from ggufkit.converting.vocabularies.exporting import tokenizer_files
-from ggufkit.converting.vocabularies.files import TokenizerFiles
-from ggufkit.converting.vocabularies.hub import hub_tokenizer
-from ggufkit.converting.vocabularies.kinds import vocabulary
-from ggufkit.model import Tensors
-from ggufkit.values import type_name
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.tokenizer.export import tokenizer_files
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
+from ggufkit.conversion.tokenizer.kinds import vocabulary
+from ggufkit.conversion.tokenizer.pre.encode import encode
+from ggufkit.format.coerce import plain
+from ggufkit.format.values import type_name
+from ggufkit.model.model import Tensors
 
 pytestmark = pytest.mark.oracle
 

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from ggufkit._version import __version__
-from ggufkit.cli.failing import FAILED, report
+from ggufkit.cli.errors import FAILED, report
 from ggufkit.errors import GGUFError
 
 COMMANDS: Final = (
@@ -73,7 +73,7 @@ class Commands(click.Group):
 
 
 def _module_of(name: str) -> str:
-    return f"ggufkit.cli.{name.replace('-', '_')}"
+    return f"ggufkit.cli.commands.{name.replace('-', '_')}"
 
 
 @click.group(

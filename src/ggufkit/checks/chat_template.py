@@ -1,0 +1,99 @@
+"""Whether chat templates are sound: searched for code, then rendered in a process of their own.
+
+A template is a program in Jinja that a stranger wrote. It is never run in this process: `rendering`
+runs it in jinja2's sandbox, with limits on time, memory and output.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ggufkit.checks.subject import TOKENS, Broken, Seen, at_key
+from ggufkit.format.values import Strings
+from ggufkit.system.sandbox import StoppedError, answer_of
+
+TEMPLATE: Final = "tokenizer.chat_template"
+MAX_TEMPLATES: Final = 8  # that are rendered: real files have three at most
+MAX_CHARACTERS: Final = 1 << 20  # of one template: real ones have thousands
+# What reaches from a template into Python, in the ways of published attacks.
+_CODE: Final = re.compile(
+    r"__\w+__"  # dunder attributes, as in __class__ or __globals__
+    r"|(?:\\x5f|\\137|\\u005f){2}"  # the same, escaped
+    r"|\battr\s*\(\s*['\"]_"  # attributes by name
+    r"|['\"]__\w|['\"]_{1,2}['\"]\s*[~*+]"  # underscores put together
+    r"|\b(?:lipsum|cycler|joiner)\s*(?:\.|\[|\|)"  # objects of Jinja that lead to its globals
+    r"|\b(?:subprocess|importlib|builtins|popen)\b"
+    r"|\b(?:eval|exec|compile|getattr|globals|os\.system)\s*\("
+    r"|\{%-?\s*(?:include|extends|import|from)\b",
+    re.IGNORECASE,
+)
+_OPEN: Final = re.compile(r"\{[{%]")
+_CLOSE: Final = {"{{": "}}", "{%": "%}"}
+
+
+def template_faults(seen: Seen) -> Iterator[Broken]:
+    """Yield every rule that the chat templates of a model break."""
+    count = 0
+    for key in filter(_is_template, seen.metadata):
+        text = seen.metadata[key]
+        if not isinstance(text, str) or not text:
+            continue
+        count += 1
+        if count > MAX_TEMPLATES:
+            yield at_key("template-limit", key, reason=f"it comes after {MAX_TEMPLATES} others")
+            return
+        if len(text) > MAX_CHARACTERS:
+            yield at_key("template-limit", key, reason=f"it has {len(text)} characters")
+            continue
+        yield from _about_code(key, text)
+        yield from _about_rendering(seen, key, text)
+
+
+def _is_template(key: str) -> bool:
+    return key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
+
+
+def _about_code(key: str, text: str) -> Iterator[Broken]:
+    """Search what Jinja runs, not the text around it."""
+    for tag in _tags(text):
+        found = _CODE.search(tag)
+        if found:
+            yield at_key("template-code", key, found=found[0])
+
+
+def _tags(text: str) -> Iterator[str]:
+    """Yield what stands in tags, each looked at once."""
+    opened = _OPEN.search(text)
+    while opened:
+        end = text.find(_CLOSE[opened[0]], opened.end())
+        yield text[opened.start() : end if end >= 0 else len(text)]
+        opened = _OPEN.search(text, end) if end >= 0 else None
+
+
+def _about_rendering(seen: Seen, key: str, text: str) -> Iterator[Broken]:
+    if importlib.util.find_spec("jinja2") is None:
+        yield at_key("template-unrendered", key)
+        return
+    job = {
+        "template": text,
+        "is_special": key != TEMPLATE,  # one for tools or documents, which gets both
+        "bos_token": _token(seen, "bos"),
+        "eos_token": _token(seen, "eos"),
+    }
+    try:
+        faults = answer_of("ggufkit.checks.template_sandbox", job)
+    except StoppedError as error:
+        faults = [{"rule": "template-limit", "reason": str(error)}]
+    for fault in faults:
+        yield at_key(fault.pop("rule"), key, **fault)
+
+
+def _token(seen: Seen, name: str) -> str:
+    """Return the text of a special token."""
+    number = seen.number(f"tokenizer.ggml.{name}_token_id")
+    tokens = seen.metadata.get(TOKENS)
+    is_there = number is not None and isinstance(tokens, Strings) and 0 <= number < len(tokens)
+    return tokens[number] if is_there and isinstance(tokens, Strings) and number is not None else ""

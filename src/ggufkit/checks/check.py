@@ -1,0 +1,239 @@
+"""List what is wrong or odd about files: how they are built, and what they mean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import ggufkit._native as _native
+from ggufkit.checks.chat_template import template_faults
+from ggufkit.checks.claims import false_claims
+from ggufkit.checks.consistency import inconsistencies
+from ggufkit.checks.subject import Broken, Seen
+from ggufkit.checks.tensor_data import audit
+from ggufkit.checks.vocabulary import vocabulary_faults
+from ggufkit.format.header import Header
+from ggufkit.format.tensor_infos import is_utf8
+from ggufkit.format.types import padded
+from ggufkit.format.values import Arrays, Strings, Value
+from ggufkit.model.caches import resolve
+from ggufkit.model.model import Model
+from ggufkit.model.open import (
+    Part,
+    about_set,
+    about_siblings,
+    map_part,
+    model_of,
+    shard_count,
+    siblings,
+)
+from ggufkit.model.tiles import Progress
+from ggufkit.rules.findings import Finding, Findings, finding, first_error
+from ggufkit.system.mapped_file import Data
+
+MAX_GAP: Final = 1 << 20  # bytes looked at between two tensors: padding is far shorter
+
+
+@dataclass(frozen=True)
+class Looking:
+    """How deep to look: at tensor data too if `data` is true."""
+
+    data: bool = False
+    threads: int | None = None
+    progress: Progress | None = None
+
+
+def check(
+    path: str | os.PathLike[str],
+    *,
+    data: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Return what is wrong or odd about a file, sorted by file and offset; nothing if all is well.
+
+    Any shard stands for its whole set, a folder for all GGUF files in it. Tensor data is read
+    only if `data` is true: in bounded memory, with `threads` threads (default: one for each
+    usable core), `progress(done, total)` being called with bytes. Nothing is raised for what is
+    wrong inside a file; OSError, as the builtin `open` raises it, where `path` itself cannot be
+    read.
+    """
+    path, looking = resolve(Path(path)), Looking(data, threads, progress)
+    found = _check_folder(path, looking) if path.is_dir() else _check_file(path, set(), looking)
+    return sorted(found, key=lambda each: (each.path, each.offset))
+
+
+def _check_folder(folder: Path, looking: Looking) -> Iterator[Finding]:
+    paths = sorted(folder.glob("*.gguf"))
+    if not paths:
+        yield _unreadable(folder, "there is no GGUF file in this folder")
+    checked: set[Path] = set()
+    for path in paths:
+        if path not in checked:
+            try:
+                yield from _check_file(path, checked, looking)
+            except OSError as error:
+                yield _unreadable(path, str(error))
+
+
+def _unreadable(path: Path, reason: str) -> Finding:
+    return finding("unreadable", 0, reason=reason).at(str(path))
+
+
+def _check_file(path: Path, checked: set[Path], looking: Looking) -> Iterator[Finding]:
+    """Check a file and the others of its set, adding their paths to `checked`."""
+    with contextlib.ExitStack() as opened:
+        part = _map(path, opened)
+        checked.add(path)
+        yield from _check_part(part)
+        if shard_count(part.header) > 1:
+            yield from _check_set(part, opened, checked, looking)
+        elif not _is_broken(part):
+            yield from _about_whole([part], looking)
+        else:
+            yield from _about_quantization([part])
+
+
+def _map(path: Path, opened: contextlib.ExitStack) -> Part:
+    part = map_part(path)
+    opened.callback(part.file.close)
+    return part
+
+
+def _check_set(
+    first: Part, opened: contextlib.ExitStack, checked: set[Path], looking: Looking
+) -> Iterator[Finding]:
+    yield from about_siblings(first)
+    parts = []
+    for path in siblings(first):
+        if path == first.file.path:
+            parts.append(first)
+            continue
+        checked.add(path)
+        try:
+            parts.append(_map(path, opened))
+        except FileNotFoundError:
+            continue  # named among the missing
+        except OSError as error:
+            yield _unreadable(path, str(error))
+            continue
+        yield from _check_part(parts[-1])
+    if len(parts) == shard_count(first.header) and not any(map(_is_broken, parts)):
+        yield from about_set(parts)
+        yield from _about_whole(parts, looking)
+
+
+def _is_broken(part: Part) -> bool:
+    return first_error(part.header.findings) is not None
+
+
+def _about_whole(parts: list[Part], looking: Looking) -> Iterator[Finding]:
+    """Look at what sound files mean together."""
+    yield from _about_quantization(parts)
+    yield from _about_split_keys(parts[0])
+    model = model_of(parts)
+    noted: dict[Path, Findings] = {}
+    for broken in _faults(model, looking):
+        path, offset = _place(broken, model, parts[0])
+        noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
+    for path, findings in noted.items():
+        yield from (each.at(str(path)) for each in findings.all())
+
+
+def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
+    seen = Seen.of(model)
+    if seen.is_language_model:
+        yield from inconsistencies(seen)
+        yield from vocabulary_faults(seen)
+        yield from false_claims(seen)
+    yield from template_faults(seen)
+    if looking.data:
+        yield from audit(model, threads=looking.threads, progress=looking.progress)
+
+
+def _place(broken: Broken, model: Model, first: Part) -> tuple[Path, int]:
+    """Return file and offset of what is broken."""
+    tensor = model.tensors.get(broken.tensor)
+    if tensor is not None and tensor.path is not None:
+        return tensor.path, tensor.offset or 0
+    entry = first.header.entries.get(broken.key)
+    return first.file.path, entry.value_at if entry else 0
+
+
+def _about_split_keys(first: Part) -> Iterator[Finding]:
+    """Look for the keys that llama.cpp reads of each set of more than one shard."""
+    count, key = shard_count(first.header), "split.tensors.count"
+    if count > 1 and key not in first.header.entries:
+        at = first.header.entries["split.count"].value_at
+        yield finding("split-key", at, key=key, count=count).at(str(first.file.path))
+
+
+def _about_quantization(parts: list[Part]) -> Iterator[Finding]:
+    first = parts[0]
+    types = {each for part in parts for each in part.header.places.infos.types()}
+    if "general.quantization_version" in first.header.entries:
+        return
+    if any(each.is_quantized for each in types):
+        yield finding("quantization-version", first.header.end).at(str(first.file.path))
+
+
+def _check_part(part: Part) -> Iterator[Finding]:
+    """Check one file by itself."""
+    header, findings = part.header, Findings()
+    for key, entry in header.entries.items():
+        _about_text(key, entry.decode(), entry.value_at, findings)
+    if not _is_broken(part):
+        with part.file.unchanged():
+            _about_padding(header, part.file.data, findings)
+        _about_end(header, findings)
+    for each in (*header.findings, *findings.all()):
+        yield each.at(str(part.file.path))
+
+
+# Values.
+
+
+def _about_text(key: str, value: Value, at: int, findings: Findings) -> None:
+    if isinstance(value, str) and not is_utf8(value):
+        findings.add("string-utf8", at, where="the value of", key=key)
+    elif isinstance(value, Strings):
+        index = value.first_invalid()
+        if index is not None:
+            findings.add("string-utf8", at, where=f"item {index} of", key=key)
+    elif isinstance(value, Arrays):
+        for inner in value:
+            _about_text(key, inner, at, findings)
+
+
+# Padding.
+
+
+def _about_padding(header: Header, data: Data, findings: Findings) -> None:
+    """Look for bytes other than zero between the header, the tensors, and the aligned end."""
+    at = header.end
+    for start, stop in sorted(zip(header.places.starts, header.places.stops, strict=True)):
+        _about_gap(data, at, header.data_offset + start, findings)
+        at = max(at, header.data_offset + stop)
+    _about_gap(data, at, min(_padded_end(header), header.nbytes), findings)
+
+
+def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
+    if start < stop and not _native.all_zero(data, start, min(stop, start + MAX_GAP)):
+        findings.add("padding", start)
+
+
+def _padded_end(header: Header) -> int:
+    """Return where the file should end, as ggml writes it."""
+    return padded(header.data_end, header.alignment)
+
+
+def _about_end(header: Header, findings: Findings) -> None:
+    end = _padded_end(header)
+    if header.nbytes > end:
+        findings.add("trailing-bytes", end, count=header.nbytes - end)
+    elif header.nbytes < end and header.places.starts:
+        findings.add("end-padding", header.nbytes)

@@ -1,0 +1,65 @@
+"""Whether a file is what it says of itself: its recipe, its version, its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from ggufkit.checks.subject import Broken, Seen, at_key
+from ggufkit.format.file_name import parse_name
+from ggufkit.format.file_types import FILE_TYPES, GUESSED, NUMBER_OF
+from ggufkit.quantization.eligibility import is_eligible
+from ggufkit.quantization.file_keys import FILE_TYPE_KEY, QUANTIZATION_VERSION, VERSION_KEY
+from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIPES
+
+_NAME: Final = "general.architecture"  # a name has no place in a file; this is where a model begins
+
+
+def false_claims(seen: Seen) -> Iterator[Broken]:
+    """Yield every rule that a model breaks by what it says of itself."""
+    version = seen.number(VERSION_KEY)
+    if version not in (None, QUANTIZATION_VERSION):
+        numbers = {"number": version, "now": QUANTIZATION_VERSION}
+        yield at_key("quantization-version-value", VERSION_KEY, **numbers)
+    number = seen.number(FILE_TYPE_KEY)
+    claimed = None if number is None or number & GUESSED else FILE_TYPES.get(number)
+    if number is not None and number & ~GUESSED not in FILE_TYPES:
+        yield at_key("file-type-value", FILE_TYPE_KEY, number=number)
+    if claimed is not None:
+        yield from _about_mix(seen, claimed)
+    if seen.model.files:
+        yield from _about_name(seen.model.files[0].path.name, claimed)
+
+
+def _about_mix(seen: Seen, claimed: str) -> Iterator[Broken]:
+    """Compare the recipe with the types of the tensors that a recipe decides on."""
+    base = RECIPES[claimed].base if claimed in RECIPES else None
+    tensors = seen.model.tensors.values()
+    held = Counter(t.type.name for t in tensors if is_eligible(t, seen.architecture))
+    if base is None or not held or held.keys() & _standing_for(base):
+        return
+    most = held.most_common(1)[0][0]
+    found = {"total": held.total(), "base": base, "most": most}
+    yield at_key("file-type-mix", FILE_TYPE_KEY, claimed=claimed, **found)
+
+
+def _standing_for(base: str) -> set[str]:
+    """Return the types that a recipe gives where its own cannot be: rows too short, no matrix."""
+    types, left = {base}, [base]
+    while left:
+        name = left.pop()
+        others = {FALLBACKS.get(name, LAST_RESORT), PROMOTED.get(name, name)} - types
+        types |= others
+        left += others
+    return types - ({LAST_RESORT} if base != LAST_RESORT else set())
+
+
+def _about_name(file: str, claimed: str | None) -> Iterator[Broken]:
+    """Look at names that tell something; "model.gguf" claims nothing."""
+    said = parse_name(file)
+    encoding = said.encoding.upper()
+    if claimed and encoding in NUMBER_OF and encoding != claimed:
+        yield Broken("file-encoding", {"said": encoding, "claimed": claimed}, key=FILE_TYPE_KEY)
+    if not said.conventional and encoding:
+        yield Broken("file-name", {"file": file}, key=_NAME)

@@ -1,0 +1,75 @@
+"""What llama.cpp demands of a model before it loads it: `demands.toml`, asked by architecture."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+# Demanded of every architecture.
+_OF_ALL: Final = ("context_length", "embedding_length", "block_count")
+# What llama.cpp takes as the items of an array, where it reads numbers of a type.
+_ITEMS: Final = {"uint32": {"bool", "uint32", "int32"}}
+
+
+@dataclass(frozen=True)
+class TensorDemand:
+    """A tensor that must be there: `shape` is in words, and {i} in `name` is every block.
+
+    The shape is empty where it cannot be said so. A dense one is asked for only where there are no
+    experts, and any only where there is none of the name `unless`.
+    """
+
+    name: str
+    shape: tuple[str, ...]
+    is_dense: bool
+    unless: str
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What an architecture asks for: keys below its name, the types of those read, and tensors."""
+
+    keys: tuple[str, ...]
+    types: Mapping[str, str]
+    arrays: frozenset[str]
+    tensors: tuple[TensorDemand, ...]
+
+    def wanted(self, key: str, found: str) -> str:
+        """Return the type in which a key is read: `found` where that will do, or none is known."""
+        wanted = self.types.get(key, found)
+        item = found.removeprefix("array[").removesuffix("]")
+        if item == found or key not in self.arrays or wanted == found:
+            return wanted
+        return found if item in _ITEMS.get(wanted, {wanted}) else f"array[{wanted}]"
+
+
+@functools.cache
+def demands(architecture: str) -> Demands | None:
+    """Return what llama.cpp demands of an architecture, None if it does not know it."""
+    table = _table()
+    if architecture not in table["architectures"]:
+        return None
+    own = tuple(key for key, who in table["keys"].items() if architecture in who)
+    tensors = tuple(
+        TensorDemand(
+            row["name"], tuple(row["shape"]), row.get("dense", False), row.get("unless", "")
+        )
+        for row in table["tensors"]
+        if architecture in row["of"]
+    )
+    others = (key for key, who in table["optional"].items() if architecture in who)
+    kinds = {key: name for name, keys in table["types"].items() for key in keys}
+    read = {key: kinds.get(key, "uint32") for key in (*table["common"], *own, *others)}
+    return Demands((*_OF_ALL, *own), read, frozenset(table["arrays"]), tensors)
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
+
+    text = (resources.files("ggufkit.checks") / "demands.toml").read_text("utf-8")
+    table: dict[str, Any] = _toml.loads(text)
+    return table

@@ -1,0 +1,113 @@
+"""A model as the checks look at it, and what they say is broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ggufkit.checks.demands import Demands, demands
+from ggufkit.format.metadata import Encoded, Metadata
+from ggufkit.model.model import Model, Tensor
+
+ARCHITECTURE: Final = "general.architecture"
+TOKENS: Final = "tokenizer.ggml.tokens"
+EMBEDDING: Final = "token_embd.weight"
+PROJECTOR: Final = "clip"  # an architecture that llama.cpp loads by other means
+_LAYER: Final = re.compile(r"blk\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule that a model breaks: at the value of `key`, or at the tensor `tensor`."""
+
+    rule: str
+    details: Mapping[str, object]
+    key: str = ""
+    tensor: str = ""
+
+
+def at_key(rule: str, key: str, **details: object) -> Broken:
+    """Return what is broken about a key, which the message calls so."""
+    return Broken(rule, {"key": key, **details}, key=key)
+
+
+def at_tensor(rule: str, tensor: Tensor, **details: object) -> Broken:
+    """Return what is broken about a tensor, which the message calls `name`."""
+    return Broken(rule, {"name": tensor.name, **details}, tensor=tensor.name)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A model as the rules look at it."""
+
+    metadata: Metadata
+    model: Model
+    layers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Count the blocks once."""
+        found = (_LAYER.match(name) for name in self.model.tensors)
+        layers = max((int(each[1]) + 1 for each in found if each), default=0)
+        object.__setattr__(self, "layers", layers)
+
+    @classmethod
+    def of(cls, model: Model) -> Seen:
+        """Look at a model."""
+        return cls(model.metadata, model)
+
+    def text(self, key: str) -> str:
+        """Return the text of a key, empty where it has none."""
+        value = self.metadata.get(key, "")
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> int | None:
+        """Return the whole number of a key, None where it has none."""
+        value = self.metadata.get(key, None)
+        return int(value) if isinstance(value, np.integer) else None
+
+    def count(self, key: str) -> int | None:
+        """Return the number of elements of an array, None for what is none."""
+        if key not in self.metadata or not self.metadata.type_name(key).startswith("array"):
+            return None
+        entry = self.metadata.entry(key)
+        if isinstance(entry, Encoded):
+            return entry.count
+        return len(entry) if not isinstance(entry, bool | np.generic) else None
+
+    def own(self, name: str) -> str:
+        """Return the key of a hyperparameter."""
+        return f"{self.architecture}.{name}"
+
+    @property
+    def embedding(self) -> tuple[int, ...]:
+        """The shape of the embedding, of no axes where there is none."""
+        tensors = self.model.tensors
+        return tensors[EMBEDDING].shape if EMBEDDING in tensors else ()
+
+    @property
+    def architecture(self) -> str:
+        """The architecture that the file names."""
+        return self.text(ARCHITECTURE)
+
+    @property
+    def hyperparameters(self) -> list[str]:
+        """The keys of the architecture."""
+        prefix = f"{self.architecture}."
+        return [key for key in self.metadata if self.architecture and key.startswith(prefix)]
+
+    @property
+    def demands(self) -> Demands | None:
+        """What llama.cpp demands of the architecture."""
+        return demands(self.architecture)
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether this claims to be what llama.cpp loads as a model or a vocabulary."""
+        if self.text("general.type") not in ("", "model") or self.architecture == PROJECTOR:
+            return False
+        is_whole = "tokenizer.ggml.model" in self.metadata or EMBEDDING in self.model.tensors
+        return bool(self.architecture) and is_whole

@@ -1,0 +1,134 @@
+"""Read all tensor data and tell what no weight should be: NaN, infinities, broken blocks, zeros.
+
+Tiles are looked at by threads, a few at a time, so that memory is bounded whatever the model.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.checks.subject import Broken, at_tensor
+from ggufkit.format.types import TensorType
+from ggufkit.model.model import Model, Tensor
+from ggufkit.model.tiles import Progress, Tally, packed, tiles
+from ggufkit.quants import codec, packing
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.threads import in_turn
+
+TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
+PROBE_BLOCKS: Final = 16  # decoded first: hardly any tile with weights begins with so many zeros
+_FLOATS: Final = ("F16", "F32", "F64", "BF16")
+_BF16_EXPONENT: Final = 0x7F80
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen in a tile or a tensor: index of the first element or block, None for none."""
+
+    nan: int | None = None
+    infinity: int | None = None
+    block: int | None = None
+    is_zero: bool = True
+
+    def joined(self, other: _Seen, elements: int, blocks: int) -> _Seen:
+        """Return what was seen in this and in a tile that follows after so many of each."""
+        return _Seen(
+            _first(self.nan, other.nan, elements),
+            _first(self.infinity, other.infinity, elements),
+            _first(self.block, other.block, blocks),
+            self.is_zero and other.is_zero,
+        )
+
+
+def audit(
+    model: Model, *, threads: int | None = None, progress: Progress | None = None
+) -> Iterator[Broken]:
+    """Yield what is wrong with the data of a model's tensors, in their order.
+
+    Opaque types are not looked at. `progress(done, total)` counts bytes.
+    """
+    workers = worker_count(threads)
+    done = Tally(progress)
+    tensors = [each for each in model.tensors.values() if _is_readable(each) and each.nbytes]
+    done.expect(sum(tensor.nbytes for tensor in tensors))
+    with ThreadPoolExecutor(workers) as pool:
+        ahead = _looked_at(pool, tensors, 2 * workers)
+        for tensor in tensors:
+            seen = _Seen()
+            for start, stop in tiles(tensor, TILE_BYTES):
+                blocks = start // tensor.type.block_bytes
+                seen = seen.joined(next(ahead), blocks * tensor.type.block_size, blocks)
+                done.add(stop - start)
+            yield from _faults(tensor, seen)
+
+
+def _is_readable(tensor: Tensor) -> bool:
+    return tensor.type.dtype is not None or tensor.type.id in packing.codecs()
+
+
+def _looked_at(pool: ThreadPoolExecutor, tensors: list[Tensor], ahead: int) -> Iterator[_Seen]:
+    """Return what is seen in each tile in order, while the next ones are looked at."""
+    tasks = (
+        functools.partial(_look, tensor, start, stop)
+        for tensor in tensors
+        for start, stop in tiles(tensor, TILE_BYTES)
+    )
+    return in_turn(pool, tasks, ahead)
+
+
+def _look(tensor: Tensor, start: int, stop: int) -> _Seen:
+    data, kind = packed(tensor, start, stop), tensor.type
+    if kind.name in _FLOATS:
+        return _look_at_floats(data, kind)
+    if kind.dtype is not None:
+        return _Seen(is_zero=not data.any())
+    return _Seen(block=codec.validate(data, kind), is_zero=_is_zero(data, kind))
+
+
+def _look_at_floats(data: Bytes, type: TensorType) -> _Seen:
+    if type.name == "BF16":
+        bits = data.view("<u2")
+        magnitude = bits & np.uint16(0x7FFF)
+        nan, infinite = magnitude > _BF16_EXPONENT, magnitude == _BF16_EXPONENT
+        return _Seen(_index(nan), _index(infinite), is_zero=not magnitude.any())
+    values = data.view(f"<{type.dtype}")
+    is_zero = not values.any()
+    if bool(np.isfinite(values).all()):
+        return _Seen(is_zero=is_zero)
+    return _Seen(_index(np.isnan(values)), _index(np.isinf(values)), is_zero=is_zero)
+
+
+def _is_zero(data: Bytes, type: TensorType) -> bool:
+    """Whether all blocks decode to zeros, which need not be zeros themselves."""
+    probe = PROBE_BLOCKS * type.block_bytes
+    if codec.dequantize(data[:probe], type, threads=1).any():
+        return False
+    return not codec.dequantize(data, type, threads=1).any()
+
+
+def _index(wrong: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
+    return int(wrong.argmax()) if wrong.any() else None
+
+
+def _first(before: int | None, here: int | None, offset: int) -> int | None:
+    return before if here is None or before is not None else here + offset
+
+
+def _faults(tensor: Tensor, seen: _Seen) -> Iterator[Broken]:
+    if seen.nan is not None:
+        yield at_tensor("data-nan", tensor, index=seen.nan)
+    if seen.infinity is not None:
+        yield at_tensor("data-infinite", tensor, index=seen.infinity)
+    if seen.block is not None:
+        yield at_tensor("data-block", tensor, type=tensor.type.name, block=seen.block)
+    if seen.is_zero and tensor.rows > 1:
+        yield at_tensor("data-zero", tensor, shape=list(tensor.shape))
+    elif seen.is_zero:
+        yield at_tensor("data-zero-vector", tensor)

@@ -1,0 +1,89 @@
+"""Whether a vocabulary is sound: tokens, their types, special ones, and merges."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ggufkit.checks.subject import TOKENS, Broken, Seen, at_key
+from ggufkit.format.values import Strings
+
+KIND: Final = "tokenizer.ggml.model"
+MERGES: Final = "tokenizer.ggml.merges"
+TYPES: Final = "tokenizer.ggml.token_type"
+TYPE_NAMES: Final = ("undefined", "normal", "unknown", "control", "user-defined", "unused", "byte")
+_NORMAL: Final = 1
+# The special tokens that end or begin a text: were they ordinary text, users could write them.
+_BOUNDS: Final = ("bos", "eos", "eot", "eom")
+_UNTOLD: Final = ("no_vocab", "none")  # kinds of tokenizer that have no tokens
+_BYTE_PAIRS: Final = "gpt2"  # the kind whose merges join two tokens into a third
+_MERGE: Final = re.compile(r"(.[^ ]*) (.+)", re.DOTALL)
+
+
+def vocabulary_faults(seen: Seen) -> Iterator[Broken]:
+    """Yield every rule that the tokens of a model break."""
+    kind = seen.text(KIND)
+    held = seen.metadata.get(TOKENS, None)
+    if not isinstance(held, Strings):
+        if kind and kind not in _UNTOLD:
+            yield Broken("tokens-missing", {"kind": kind, "key": TOKENS}, key=KIND)
+        return
+    tokens = held.tolist()
+    yield from _about_duplicates(tokens)
+    yield from _about_types(seen, tokens)
+    if kind == _BYTE_PAIRS:
+        yield from _about_merges(seen, tokens)
+
+
+def _about_duplicates(tokens: list[str]) -> Iterator[Broken]:
+    """Look for tokens that stand twice; empty ones llama.cpp tells apart."""
+    places: dict[str, int] = {}
+    again: list[int] = []
+    for index, token in enumerate(tokens):
+        if token and places.setdefault(token, index) != index:
+            again.append(index)
+    if again:
+        token = tokens[again[0]]
+        found = {"first": places[token], "second": again[0], "others": len(again) - 1}
+        yield at_key("token-duplicate", TOKENS, token=token, **found)
+
+
+def _about_types(seen: Seen, tokens: list[str]) -> Iterator[Broken]:
+    types = seen.metadata.get(TYPES, None)
+    if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
+        return
+    last = len(TYPE_NAMES) - 1
+    strange = np.flatnonzero((types < 0) | (types > last))
+    if strange.size:
+        first = int(strange[0])
+        found = {"count": strange.size, "index": first, "type": int(types[first])}
+        yield at_key("token-type", TYPES, last=last, **found)
+    for name in _BOUNDS:
+        key = f"tokenizer.ggml.{name}_token_id"
+        number = seen.number(key)
+        if number is None or not 0 <= number < min(len(tokens), len(types)):
+            continue
+        if types[number] == _NORMAL:
+            token = {"token": tokens[number], "type": TYPE_NAMES[_NORMAL]}
+            yield at_key("token-id-type", key, number=number, **token)
+
+
+def _about_merges(seen: Seen, tokens: list[str]) -> Iterator[Broken]:
+    merges = seen.metadata.get(MERGES, None)
+    if not isinstance(merges, Strings):
+        return
+    known = set(tokens)
+    listed = merges.tolist()
+    wrong = [index for index, merge in enumerate(listed) if not _is_known(merge, known)]
+    if wrong:
+        found = {"index": wrong[0], "merge": listed[wrong[0]]}
+        yield at_key("merge-unknown", MERGES, count=len(wrong), total=len(listed), **found)
+
+
+def _is_known(merge: str, tokens: set[str]) -> bool:
+    """Whether the two sides of a merge are tokens, and what they become together is one."""
+    found = _MERGE.fullmatch(merge)
+    return found is not None and tokens.issuperset((found[1], found[2], found[1] + found[2]))

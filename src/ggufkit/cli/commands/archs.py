@@ -1,0 +1,51 @@
+"""`ggufkit archs`: the architectures that checkpoints can be converted from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ggufkit.cli.options import arch_path_option
+from ggufkit.cli.output import counted, emit, examples, paged, table
+from ggufkit.errors import printable
+
+
+@click.command(
+    "archs",
+    short_help="List the architectures that can be converted.",
+    epilog=examples(
+        "ggufkit archs",
+        "ggufkit archs LlamaForCausalLM",
+        "ggufkit archs --arch-path my-architectures --json",
+    ),
+)
+@click.argument("name", metavar="[CLASS]", required=False)
+@arch_path_option
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> None:
+    """List the architectures that `convert` knows, with the classes they serve.
+
+    CLASS (as in the field `architectures` of config.json) shows the one that serves it, or is
+    answered with the nearest known.
+    """
+    from ggufkit.conversion.architecture.architecture import architectures, find  # noqa: PLC0415 (dear)
+
+    known = architectures(arch_path)
+    if name:
+        found = find([name], arch_path)
+        known = {stem: each for stem, each in known.items() if each == found}
+    if as_json:
+        emit([_plain(stem, each.name, each.path, each.classes) for stem, each in known.items()])
+        return
+    texts = ((stem, each.path, ", ".join(each.classes)) for stem, each in known.items())
+    rows = [tuple(map(printable, row)) for row in texts]
+    with paged():
+        table(("NAME", "FILE", "CLASSES"), rows)
+        if not name:
+            served = sum(len(each.classes) for each in known.values())
+            click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
+
+
+def _plain(stem: str, name: str, path: str, classes: tuple[str, ...]) -> dict[str, object]:
+    return {"name": stem, "architecture": name, "file": path, "classes": list(classes)}

@@ -1,0 +1,172 @@
+"""`ggufkit check`: what is wrong with a file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.options import threads_option
+from ggufkit.cli.output import counted, emit, examples, paged
+from ggufkit.cli.pipes import require_file
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.show_changes import show
+from ggufkit.edits.in_place import apply
+from ggufkit.edits.repair import REPAIRED, plan_repair
+from ggufkit.errors import MissingKeyError, printable
+from ggufkit.rules.explain import explain, pattern
+from ggufkit.rules.findings import Finding, finding
+from ggufkit.rules.rules import RULES
+from ggufkit.rules.sarif import as_sarif
+
+_BREAKS: Final = {"GGUF": "breaks the specification", "llama.cpp": "llama.cpp refuses it", "": ""}
+_COLOURS: Final = {"error": "red", "warning": "yellow", "note": "blue"}
+_SEVERITIES: Final = tuple(_COLOURS)
+
+
+@click.command(
+    "check",
+    short_help="Find what is wrong with files.",
+    epilog=examples(
+        "ggufkit check model.gguf",
+        "ggufkit check *.gguf --data",
+        "ggufkit check model.gguf --fix --dry-run",
+        "ggufkit check --explain token-rows",
+        "ggufkit check model.gguf --json | jq '.[0].findings[].rule'",
+        "ggufkit check models/*.gguf --sarif --fail-on warning > check.sarif",
+    ),
+)
+@click.argument("files", metavar="FILE...", nargs=-1, type=MODEL)
+@click.option("--data", is_flag=True, help="Read all tensor data too, for what no weight can be.")
+@click.option("--fix", is_flag=True, help="Set right first what can be, in place.")
+@click.option("--dry-run", is_flag=True, help="With --fix: show what would change.")
+@click.option("--explain", "rule", metavar="RULE", help="Explain a rule, and check nothing.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(_SEVERITIES),
+    default="error",
+    show_default=True,
+    help="The least severity for which the exit code is 1.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--sarif", is_flag=True, help="Print the findings as SARIF 2.1.0.")
+@threads_option
+@click.pass_context
+def command(  # noqa: PLR0913 (click passes each option)
+    ctx: click.Context,
+    files: tuple[str, ...],
+    *,
+    data: bool,
+    fix: bool,
+    dry_run: bool,
+    rule: str | None,
+    fail_on: str,
+    as_json: bool,
+    sarif: bool,
+    threads: int | None,
+) -> None:
+    """Find everything that is wrong with each FILE, and say what to do about it.
+
+    A finding is one line: file, offset in bytes, severity, message, rule, and what to do. An
+    error breaks the GGUF specification; what only llama.cpp refuses is a warning and says so.
+    The exit code is 1 if any file has an error (or what --fail-on names). Tensor data is read with
+    --data only. --fix edits keys in place where nothing that llama.cpp computes can change.
+    """
+    _require_sense(files, rule, is_dry=dry_run and not fix, is_twice=as_json and sarif)
+    if rule is not None:
+        _explain(rule)
+        return
+    is_quiet = as_json or sarif
+    if fix:
+        for file in files if not dry_run else ():
+            require_file(file)
+        for file in dict.fromkeys(files):
+            _fix(file, dry_run=dry_run, is_quiet=is_quiet)
+    checked = {file: _check(file, data=data, threads=threads) for file in dict.fromkeys(files)}
+    if as_json:
+        emit([_plain(file, findings) for file, findings in checked.items()])
+    elif sarif:
+        emit(as_sarif(found for findings in checked.values() for found in findings))
+    else:
+        with paged():
+            for file, findings in checked.items():
+                _print(file, findings)
+    worst = _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
+    if any(found.severity in worst for findings in checked.values() for found in findings):
+        ctx.exit(1)
+
+
+def _require_sense(
+    files: tuple[str, ...], rule: str | None, *, is_dry: bool, is_twice: bool
+) -> None:
+    if is_twice:
+        raise click.UsageError("--json and --sarif cannot share stdout")
+    if is_dry:
+        raise click.UsageError("--dry-run goes with --fix: checking writes nothing")
+    if rule is None and not files:
+        raise click.UsageError("Missing argument 'FILE...'")
+
+
+def _explain(id: str) -> None:
+    try:
+        why = explain(id)
+    except MissingKeyError as error:
+        raise click.BadParameter(
+            f"{error.message}. {error.remedy}", param_hint="--explain"
+        ) from None
+    row = RULES[id]
+    click.echo(f"{id}: {', '.join(filter(None, (row.severity, _BREAKS[row.breaks])))}")
+    click.echo(f"\n{pattern(row)}\n\n{why}\n\n{row.remedy}.")
+    if id in REPAIRED:
+        click.echo("\n--fix sets this right.")
+
+
+def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
+    """Repair a file; one that is too broken to be opened is told of when it is checked."""
+    try:
+        planned = plan_repair(file)
+    except (ggufkit.FormatError, FileNotFoundError):
+        return
+    if not is_quiet:
+        show(planned.changes)
+    if not dry_run:
+        apply(planned)
+
+
+def _check(file: str, *, data: bool, threads: int | None) -> list[Finding]:
+    try:
+        with progress_bar("checking") as progress:
+            return ggufkit.check(file, data=data, threads=threads, progress=progress)
+    except OSError as error:  # which must not keep the other files from being checked
+        return [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]
+
+
+def verdict(findings: list[Finding]) -> str:
+    """Return in words what a file with these findings is to GGUF and to llama.cpp."""
+    errors = [found for found in findings if found.severity == "error"]
+    if any(found.breaks for found in errors):
+        return "broken: it breaks the specification"
+    if errors:
+        return "not readable"
+    if any(found.breaks == "llama.cpp" for found in findings):
+        return "valid GGUF that llama.cpp refuses"
+    return "valid GGUF"
+
+
+def _print(file: str, findings: list[Finding]) -> None:
+    for found in findings:
+        severity = click.style(found.severity, fg=_COLOURS[found.severity], bold=True)
+        place = printable(f"{found.path or file}:{found.offset}")
+        rule = ", ".join(filter(None, (found.rule, _BREAKS[found.breaks])))
+        text = printable(f"{found.message} [{rule}]. {found.remedy}.")
+        click.echo(f"{place}: {severity}: {text}")
+    held: Counter[str] = Counter(found.severity for found in findings)
+    counts = ", ".join(counted(held[severity], severity) for severity in _COLOURS)
+    click.echo(f"{printable(file)}: {verdict(findings)} ({counts})")
+
+
+def _plain(file: str, findings: list[Finding]) -> dict[str, Any]:
+    return {"file": file, "verdict": verdict(findings), "findings": [vars(f) for f in findings]}

@@ -1,0 +1,195 @@
+"""`ggufkit convert`: a Hugging Face checkpoint as GGUF."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+import ggufkit
+from ggufkit.cli.options import (
+    arch_path_option,
+    cluster_option,
+    parse_size,
+    resume_option,
+    threads_option,
+)
+from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
+from ggufkit.cli.write_model import PIPE, report, working, write_out
+from ggufkit.errors import printable
+from ggufkit.format.file_types import file_type_name
+from ggufkit.model.model import Model, bits_per_weight
+
+OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0")
+
+
+def _overrides(
+    _ctx: click.Context, _param: click.Parameter, path: Path | None
+) -> dict[str, Any] | None:
+    """Return the keys of a --metadata file."""
+    if path is None:
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{path} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{path} holds no JSON object of keys and values")
+    return found
+
+
+@click.command(
+    "convert",
+    short_help="Convert a Hugging Face checkpoint to GGUF.",
+    epilog=examples(
+        "ggufkit convert SmolLM2-135M smollm2.gguf",
+        "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
+        "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
+        "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
+    ),
+)
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT")
+@click.option(
+    "--outtype",
+    type=click.Choice(OUTTYPES),
+    default="auto",
+    show_default=True,
+    help="Type of matrices; auto is BF16 or F16, as the checkpoint has it.",
+)
+@click.option(
+    "--quantize",
+    "recipes",
+    metavar="TYPE[,TYPE...]",
+    help="Quantize in the same pass, as `ggufkit quantize` does; several make several outputs.",
+)
+@click.option("--name", help="The name of the model (general.name).")
+@click.option(
+    "--metadata",
+    "overrides",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_overrides,
+    metavar="FILE",
+    help="JSON object of general.* keys that replace what the checkpoint says.",
+)
+@click.option("--pre", metavar="NAME", help="The name of the pre-tokenizer, if the rules are new.")
+@arch_path_option
+@click.option(
+    "--shard-size", type=parse_size, metavar="SIZE", help="Bytes of tensors in a shard at most."
+)
+@threads_option
+@resume_option
+@cluster_option
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what becomes of it as JSON.")
+def command(  # noqa: PLR0913 (click passes each option)
+    source: str,
+    out: str,
+    *,
+    outtype: str,
+    recipes: str | None,
+    name: str | None,
+    overrides: dict[str, Any] | None,
+    pre: str | None,
+    arch_path: tuple[Path, ...],
+    dry_run: bool,
+    as_json: bool,
+    **work: Any,
+) -> None:
+    """Convert the checkpoint in the folder IN to OUT, exactly as llama.cpp's converter does.
+
+    IN holds config.json, safetensors files and a tokenizer. OUT is a file, or a folder in which
+    the name is made by the naming convention. OUT may be - for stdout.
+    """
+    wanted = [text.strip() for text in recipes.split(",")] if recipes is not None else []
+    if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
+        raise click.UsageError("stdout holds one model and nothing else")
+    if len(wanted) > 1 and not _is_folder(out):
+        raise click.UsageError("Several types need a folder as OUT: write it with / at its end")
+    model = ggufkit.convert(
+        source,
+        outtype=outtype,
+        name=name,
+        overrides=overrides,
+        pre=pre,
+        arch_path=arch_path,
+        say=note,
+    )
+    with model:
+        models = [ggufkit.quantize(model, recipe) for recipe in wanted] or [model]
+        outputs = [(each, _target(each, out)) for each in models]
+        paths = [] if dry_run else _written(outputs, work)
+        if as_json:
+            emit([_plain(each, target) for each, target in outputs])
+        elif dry_run:
+            with paged():
+                _print(outputs)
+        else:
+            report(paths)
+
+
+def _is_folder(out: str) -> bool:
+    return out.endswith(("/", os.sep)) or Path(out).is_dir()
+
+
+def _target(model: Model, out: str) -> str:
+    """Return the file to write: OUT, or in the folder OUT the one that the convention names."""
+    if out == PIPE or not _is_folder(out):
+        return out
+    from ggufkit.conversion.card.describe import described_file_name  # noqa: PLC0415 (dear)
+
+    return str(Path(out) / described_file_name(model.metadata, _encoding(model)))
+
+
+def _encoding(model: Model) -> str:
+    """Return the type for the file's name; some architectures write no general.file_type."""
+    number = model.metadata.get("general.file_type")
+    if isinstance(number, np.integer):
+        return file_type_name(int(number))
+    kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
+    return kinds[0] if kinds else "F32"
+
+
+def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Path]:
+    if len(outputs) == 1:
+        model, target = outputs[0]
+        return write_out(model, target, **work)
+    with working(**work) as options:
+        return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]
+
+
+def _plain(model: Model, target: str) -> dict[str, Any]:
+    tensors = list(model.tensors.values())
+    return {
+        "path": target,
+        "architecture": model.metadata["general.architecture"],
+        "nbytes": sum(tensor.nbytes for tensor in tensors),
+        "bits_per_weight": bits_per_weight(tensors),
+        "tensors": [
+            {"name": t.name, "type": t.type.name, "shape": list(t.shape), "nbytes": t.nbytes}
+            for t in tensors
+        ],
+    }
+
+
+def _print(outputs: list[tuple[Model, str]]) -> None:
+    for model, _ in outputs[:1]:
+        table(("TENSOR", "SHAPE", "TYPE", "BYTES"), _rows(model), right="lllr")
+        click.echo()
+    for model, target in outputs:
+        tensors = list(model.tensors.values())
+        bits = bits_per_weight(tensors)
+        told = "" if bits is None else f", {bits:.2f} bits per weight"
+        nbytes = size(sum(tensor.nbytes for tensor in tensors))
+        click.echo(f"{printable(target)}: {counted(len(tensors), 'tensor')}, {nbytes}{told}")
+
+
+def _rows(model: Model) -> Iterator[tuple[str, str, str, str]]:
+    for tensor in model.tensors.values():
+        shape = dims(tensor.shape)
+        yield printable(tensor.name), shape, tensor.type.name, f"{tensor.nbytes:,}"

@@ -1,0 +1,91 @@
+"""`ggufkit convert-legacy`: files from before GGUF."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.options import dry_run_option, json_option, resume_option, threads_option
+from ggufkit.cli.output import examples, note
+from ggufkit.cli.write_model import deliver
+from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_scores
+
+
+@click.command(
+    "convert-legacy",
+    short_help="Convert GGML, GGMF and GGJT files of the LLaMA family to GGUF.",
+    epilog=examples(
+        "ggufkit convert-legacy ggml-model-f16.bin llama-7b-f16.gguf",
+        "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --vocab-from vocab.gguf",
+        "ggufkit convert-legacy llama2.ggmlv3.q4_K_M.bin llama2.gguf --rms-epsilon 1e-5",
+        "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --recipe Q4_K_M",
+    ),
+)
+@click.argument("source", metavar="IN", type=MODEL)
+@click.argument("out", metavar="OUT")
+@click.option(
+    "--vocab-from", type=MODEL, metavar="FILE", help="Take the vocabulary of this GGUF file."
+)
+@click.option(
+    "--context-length",
+    type=click.IntRange(min=1, max=2**32 - 1),
+    default=CONTEXT,
+    show_default=True,
+    metavar="N",
+    help="Tokens that the model was trained with.",
+)
+@click.option(
+    "--rms-epsilon",
+    type=click.FloatRange(min=0, max=1),
+    default=EPSILON,
+    show_default=True,
+    metavar="X",
+    help="1e-6 for LLaMA 1, 1e-5 for LLaMA 2.",
+)
+@click.option("--recipe", metavar="RECIPE", help="Quantize what is not quantized, in one go.")
+@click.option(
+    "--allow-requantize", is_flag=True, help="Let --recipe quantize what is quantized already."
+)
+@threads_option
+@resume_option
+@dry_run_option
+@json_option
+def command(  # noqa: PLR0913 (click passes each option)
+    source: str,
+    out: str,
+    *,
+    vocab_from: str | None,
+    context_length: int,
+    rms_epsilon: float,
+    recipe: str | None,
+    allow_requantize: bool,
+    threads: int | None,
+    resume: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Write the GGML, GGMF or GGJT file IN as GGUF file OUT.
+
+    Blocks that no type of today holds are decoded to float32, which is exact and large: --recipe
+    makes it small again. OUT may be - for stdout.
+    """
+    with contextlib.ExitStack() as opened:
+        donor = opened.enter_context(ggufkit.open(vocab_from)) if vocab_from else None
+        model = opened.enter_context(
+            ggufkit.convert_legacy(
+                source,
+                vocab_from=donor,
+                context_length=context_length,
+                rms_epsilon=rms_epsilon,
+            )
+        )
+        if donor is None and lacks_scores(source):
+            note("the file has no scores for its tokens; --vocab-from lends those of a GGUF file")
+        made = model
+        if recipe is not None:
+            made = ggufkit.quantize(model, recipe, allow_requantize=allow_requantize)
+        told = {"dry_run": dry_run, "as_json": as_json}
+        deliver(made, out, laid={}, **told, threads=threads, resume=resume)

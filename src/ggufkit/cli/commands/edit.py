@@ -1,0 +1,155 @@
+"""`ggufkit edit`: other metadata, in place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import ggufkit
+from ggufkit.cli.edit_options import Assignments, assignments
+from ggufkit.cli.model_argument import MODEL, complete_key
+from ggufkit.cli.options import parse_size, threads_option
+from ggufkit.cli.output import emit, examples, note
+from ggufkit.cli.pipes import require_file
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.show_changes import as_json, show
+from ggufkit.cli.write_model import PIPE, report, write_out
+from ggufkit.edits.changes import Change, changes
+from ggufkit.edits.edit import Edits
+from ggufkit.edits.in_place import Edited, EditPlan, apply, first_file, plan, plan_undo
+from ggufkit.errors import printable
+
+_DONE = {
+    "nothing": "{file} is so already; nothing was written",
+    "patched": "edited {file} in place; no data moved",
+    "moved": "edited {file} in place; the data moved by {shift:+,} bytes, without being copied",
+    "cloned": "edited {file}; the data moved by {shift:+,} bytes, without being copied",
+    "copied": "edited {file}; all data was copied",
+    "laid out": "edited {file}; all tensors were laid out anew, which --undo cannot take back",
+}
+
+
+@click.command(
+    "edit",
+    short_help="Edit metadata, in place.",
+    epilog=examples(
+        "ggufkit edit model.gguf --set general.name='My model' --dry-run",
+        "ggufkit edit model.gguf --chat-template template.jinja",
+        "ggufkit edit model.gguf --special-token eos='<|im_end|>'",
+        "ggufkit edit model.gguf --set 'tokenizer.ggml.tokens[5]=<tool>'",
+        "ggufkit edit model.gguf --set-type 'my.sizes:array[uint64]=[1, 2, 3]'",
+        "ggufkit edit model.gguf --unset general.url --rename my.key=my.other_key",
+        "ggufkit edit model.gguf --undo",
+    ),
+)
+@click.argument("file", metavar="IN", type=MODEL)
+@click.option("--set", "pairs", metavar="K=V", multiple=True, help="Set a key, or item K[INDEX].")
+@click.option("--set-type", "typed", metavar="K:T=V", multiple=True, help="Set a key, of type T.")
+@click.option("--set-json", metavar="FILE", help="Set all keys of the object in a JSON file.")
+@click.option(
+    "--unset", metavar="K", multiple=True, shell_complete=complete_key, help="Remove a key."
+)
+@click.option("--rename", metavar="A=B", multiple=True, help="Give the key A the name B.")
+@click.option("--chat-template", metavar="FILE", help="Set the chat template to a file's text.")
+@click.option("--special-token", metavar="NAME=ID|TEXT", multiple=True, help="Set bos, eos, ...")
+@click.option("--add-tags", metavar="TAG,...", multiple=True, help="Add to general.tags.")
+@click.option("--reserve", type=parse_size, metavar="SIZE", help="Slack to leave in the header.")
+@click.option("--output", metavar="OUT", help="Write a copy (- for stdout); leave IN alone.")
+@click.option("--undo", is_flag=True, help="Take back the last edit; again, redo it.")
+@click.option("--force", is_flag=True, help="Edit although llama.cpp may refuse it; follow links.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+@click.option("--json", "is_json", is_flag=True, help="Print what changes as JSON.")
+@threads_option
+def command(  # noqa: PLR0913 (click passes each option)
+    file: str,
+    *,
+    reserve: int | None,
+    output: str | None,
+    undo: bool,
+    force: bool,
+    dry_run: bool,
+    is_json: bool,
+    threads: int | None,
+    **given: Any,
+) -> None:
+    """Change the metadata of IN, in a time that does not depend on the size of the model.
+
+    A value has the type that its key has; of a new key, that which it looks like. Arrays are
+    JSON. What changes is shown first. IN may be any shard: the first, which holds the keys, is
+    edited. An edit that was killed is finished or taken back when the file is opened next.
+    """
+    is_edit = any(given.values()) or reserve is not None
+    if undo and (is_edit or output is not None):
+        raise click.UsageError("--undo takes back a whole edit and goes with no other")
+    if not undo and not is_edit:
+        raise click.UsageError("There is nothing to do; say what to --set, --unset or --rename")
+    if is_json and output == PIPE and not dry_run:
+        raise click.UsageError("--json and a model cannot share stdout")
+    if output is None and not dry_run:
+        require_file(file)
+    if undo:
+        _apply(plan_undo(file, force=force), dry_run=dry_run, is_json=is_json)
+        return
+    edits = _edits(file, assignments(**given))
+    if output is None:
+        planned = plan(file, reserve=reserve, force=force, **edits)
+        _apply(planned, dry_run=dry_run, is_json=is_json)
+        return
+    with ggufkit.open(file) as model:
+        edited = ggufkit.edit(model, reserve=reserve or 0, force=force, **edits)
+        found = changes(model.metadata, edited.metadata)
+        if not is_json:
+            show(found, err=output == PIPE)
+        paths = [] if dry_run else write_out(edited, output, threads=threads)
+    _report(paths, found, is_json=is_json)
+
+
+def _report(paths: list[Path], found: list[Change], *, is_json: bool) -> None:
+    """Tell which copy was written."""
+    if is_json:
+        emit({"files": [str(path) for path in paths], "changes": as_json(found)})
+    else:
+        report(paths)
+
+
+def _edits(file: str, given: Assignments) -> Edits:
+    """Return the edits as Python has them, which needs to know the types of the keys."""
+    with ggufkit.open(first_file(file), shards=False) as model:
+        for key in given.unfamiliar(model.metadata):
+            note(key)
+        return given.edits(model.metadata)
+
+
+def _apply(planned: EditPlan, *, dry_run: bool, is_json: bool) -> None:
+    if not is_json:
+        show(planned.changes)
+    if dry_run:
+        done = None
+        if not is_json:
+            click.echo(_would(planned))
+    else:
+        with progress_bar("editing") as progress:
+            done = apply(planned, progress=progress)
+        if not is_json:
+            _tell(done)
+    if is_json:
+        way = done.way if done else None
+        document = {"file": str(planned.path), "way": way, "shift": planned.journal.shift}
+        emit(document | {"changes": as_json(planned.changes)})
+
+
+def _would(planned: EditPlan) -> str:
+    file = printable(str(planned.path))
+    if planned.is_empty:
+        return _DONE["nothing"].format(file=file)
+    if planned.metadata is not None:
+        return f"would lay out all tensors of {file} anew"
+    shift = planned.journal.shift
+    how = f"move its data by {shift:+,} bytes" if shift else "move none of its data"
+    return f"would edit {file} and {how}"
+
+
+def _tell(done: Edited) -> None:
+    click.echo(_DONE[done.way].format(file=printable(str(done.path)), shift=done.shift))

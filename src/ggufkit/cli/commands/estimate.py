@@ -1,0 +1,159 @@
+"""`ggufkit estimate`: how much memory a model takes in llama.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL, open_any
+from ggufkit.cli.options import parse_size
+from ggufkit.cli.output import emit, examples, paged, size, table
+from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context
+from ggufkit.model.model import Model
+from ggufkit.quantization.quantize import decide
+
+
+@click.command(
+    "estimate",
+    short_help="Show how much memory a model takes in llama.cpp.",
+    epilog=examples(
+        "ggufkit estimate model.gguf",
+        "ggufkit estimate model.gguf --context 32768 --cache-type q8_0",
+        "ggufkit estimate model.gguf --memory 8GiB",
+        "ggufkit estimate model-f16.gguf --recipe Q4_K_M --memory 8GiB",
+        "ggufkit estimate model.gguf --json | jq .total",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tokens, of all texts together.  [default: as many as the model was trained with]",
+)
+@click.option(
+    "--cache-type",
+    type=click.Choice(CACHE_TYPES, case_sensitive=False),
+    default="F16",
+    show_default=True,
+    help="Type of the keys in the cache, and of the values.",
+)
+@click.option(
+    "--value-cache-type",
+    type=click.Choice(CACHE_TYPES, case_sensitive=False),
+    help="Type of the values, if another.",
+)
+@click.option(
+    "--sequences", type=click.IntRange(min=1), default=1, metavar="N", help="Texts at once."
+)
+@click.option("--unified", is_flag=True, help="Keep all texts in one cache.")
+@click.option(
+    "--micro-batch",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Tokens computed at once.",
+)
+@click.option("--no-flash-attention", is_flag=True, help="Reckon without flash attention.")
+@click.option("--full-window", is_flag=True, help="Keep whole texts where a window would do.")
+@click.option("--recipe", metavar="RECIPE", help="Reckon as if FILE were quantized by this recipe.")
+@click.option(
+    "--memory",
+    type=parse_size,
+    metavar="SIZE",
+    help="Tell what fits into a device of this memory.",
+)
+@click.option("--layers", "by_layer", is_flag=True, help="Show each layer.")
+@click.option("--json", "as_json", is_flag=True, help="Print all figures in bytes, as JSON.")
+def command(  # noqa: PLR0913 (click passes each option)
+    file: str,
+    *,
+    recipe: str | None,
+    memory: int | None,
+    no_flash_attention: bool,
+    by_layer: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Show how much memory FILE takes in llama.cpp; no tensor is read.
+
+    Weights and caches are exact, the compute buffer is close. With --memory, such as 8GiB (powers
+    of 1024) or 24G (of 1000): how many layers to put on a device (llama.cpp's --n-gpu-layers), and
+    the longest context with which all of it fits.
+    """
+    options["flash_attention"] = not no_flash_attention
+    with open_any(file) as opened:
+        model = _quantized(opened, recipe)
+        estimated = ggufkit.estimate(model, **options)
+        fit = None if memory is None else estimated.fit(memory)
+        most = None if memory is None else largest_context(model, memory, **options)
+    if as_json:
+        emit(_document(file, estimated, fit, most))
+        return
+    with paged():
+        _print(estimated, by_layer=by_layer)
+        if fit:
+            _print_fit(estimated, fit, most or 0)
+
+
+def _quantized(model: Model, recipe: str | None) -> Model:
+    """Return what a recipe would make, importance data being no matter for sizes."""
+    return model if recipe is None else decide(model, recipe).model
+
+
+def _document(
+    file: str, estimated: Estimate, fit: Fit | None, most: int | None
+) -> dict[str, object]:
+    kinds = ("weights", "cache", "state", "compute", "output", "total")
+    document: dict[str, object] = {"file": file, "context": estimated.context}
+    document |= {kind: getattr(estimated, kind) for kind in kinds}
+    document["input_weights"] = estimated.input_weights
+    document["output_weights"] = estimated.output_weights
+    document["layers"] = [vars(layer) for layer in estimated.layers]
+    if fit:
+        document |= {"fit": vars(fit), "largest_context": most}
+    return document
+
+
+def _print(estimated: Estimate, *, by_layer: bool) -> None:
+    rows = [
+        ("weights", size(estimated.weights), ""),
+        ("cache", size(estimated.cache), f"keys and values of {estimated.context:,} tokens"),
+        ("state", size(estimated.state), "recurrent layers"),
+        ("compute", size(estimated.compute), "about"),
+        ("output", size(estimated.output), "logits"),
+        ("total", size(estimated.total), ""),
+    ]
+    shown = (row for row in rows if row[0] != "state" or estimated.state)
+    table(("MEMORY", "SIZE", ""), shown, right="lrl")
+    if by_layer:
+        click.echo()
+        table(
+            ("LAYER", "WEIGHTS", "CACHE", "STATE"),
+            (
+                (str(one.number), size(one.weights), size(one.cache), size(one.state))
+                for one in estimated.layers
+            ),
+            right="rrrr",
+        )
+
+
+def _print_fit(estimated: Estimate, fit: Fit, most: int) -> None:
+    click.echo()
+    layers = len(estimated.layers) + 1
+    if fit.is_whole:
+        click.echo(f"All {layers} layers fit, the output among them: {size(fit.device)}.")
+    elif fit.layers:
+        click.echo(
+            f"{fit.layers} of {layers} layers fit (--n-gpu-layers {fit.layers}): "
+            f"{size(fit.device)} on the device, {size(fit.host)} beside it."
+        )
+    else:
+        click.echo("No layer fits.")
+    if most:
+        click.echo(f"All of it fits with a context of up to {most:,} tokens.")
+    else:
+        click.echo("No context is short enough for all of it to fit.")

@@ -1,0 +1,85 @@
+"""`ggufkit export`: a GGUF model as a Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.options import arch_path_option, parse_size, threads_option
+from ggufkit.cli.output import emit, examples, note, size, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import report
+from ggufkit.conversion.export import AUTO, DTYPES, plan_export, write_export
+from ggufkit.errors import printable
+from ggufkit.output.layout import Plan
+from ggufkit.system.descriptors import as_path
+
+
+@click.command(
+    "export",
+    short_help="Export a model as a Hugging Face checkpoint.",
+    epilog=examples(
+        "ggufkit export model.gguf model/",
+        "ggufkit export model-q4_k_m.gguf model/ --dtype f16 --shard-size 5G",
+        "ggufkit export model.gguf model/ --dry-run",
+    ),
+)
+@click.argument("source", metavar="IN", type=MODEL)
+@click.argument("out", metavar="OUT")
+@click.option(
+    "--dtype",
+    type=click.Choice((AUTO, *DTYPES)),
+    default=AUTO,
+    show_default=True,
+    help="Type of matrices; auto keeps floats as they are, and BF16 stands in for quantized ones.",
+)
+@click.option(
+    "--shard-size",
+    type=parse_size,
+    metavar="SIZE",
+    help="Bytes of tensors in a safetensors file at most.",
+)
+@arch_path_option
+@threads_option
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what becomes of it as JSON.")
+def command(  # noqa: PLR0913 (click passes each option)
+    source: str,
+    out: str,
+    *,
+    dtype: str,
+    shard_size: int | None,
+    arch_path: tuple[Path, ...],
+    threads: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Export the model IN as a checkpoint that transformers loads, into the folder OUT.
+
+    OUT gets safetensors files, config.json, the tokenizer's files and a model card. It must be new
+    or empty, and appears whole or not at all.
+    """
+    with ggufkit.open(source) as model:
+        plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=note)
+        paths = [] if dry_run else _written(plan, out, threads)
+    if as_json:
+        emit(_plain(plan, out))
+    elif dry_run:
+        rows = [(printable(f.name), str(len(f.extents)), size(f.nbytes)) for f in plan.files]
+        table(("FILE", "TENSORS", "SIZE"), rows, right="lrr")
+    else:
+        report(paths)
+
+
+def _written(plan: Plan, out: str, threads: int | None) -> list[Path]:
+    with progress_bar("writing") as progress:
+        return write_export(plan, as_path(out), threads=threads, progress=progress)
+
+
+def _plain(plan: Plan, out: str) -> dict[str, Any]:
+    files = [{"name": f.name, "tensors": len(f.extents), "nbytes": f.nbytes} for f in plan.files]
+    return {"path": out, "nbytes": plan.nbytes, "files": files}

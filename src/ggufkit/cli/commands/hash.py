@@ -1,0 +1,128 @@
+"""`ggufkit hash`: digests of a model and of its tensors, and whether they are those expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+import ggufkit
+from ggufkit.cli.errors import report
+from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.options import threads_option
+from ggufkit.cli.output import emit, examples
+from ggufkit.cli.progress import progress_bar
+from ggufkit.errors import FormatError, printable
+from ggufkit.inspection.hash import ALGORITHMS, BY_TENSOR, Hashes
+from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
+
+Results = list[tuple[Line, Result]]
+
+
+@click.command(
+    "hash",
+    short_help="Hash tensors as llama-gguf-hash does, and check manifests.",
+    epilog=examples(
+        "ggufkit hash model.gguf",
+        "ggufkit hash model.gguf --all > model.gguf.manifest",
+        "ggufkit hash model.gguf --check model.gguf.manifest",
+        "ggufkit hash model-00001-of-00003.gguf --content",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.option("--xxh64", is_flag=True, help="XXH64, fast; what is printed if nothing is chosen.")
+@click.option("--sha1", is_flag=True, help="SHA-1.")
+@click.option("--sha256", is_flag=True, help="SHA-256.")
+@click.option("--all", "all_", is_flag=True, help="XXH64, SHA-1 and SHA-256.")
+@click.option("--uuid", is_flag=True, help="llama.cpp's identifier (UUIDv5) of the tensor data.")
+@click.option("--content", is_flag=True, help="A digest of all content, whatever its layout.")
+@click.option("--no-layer", is_flag=True, help="Print no digests of single tensors.")
+@click.option("--check", "-c", "manifest", metavar="MANIFEST", help="Check against a manifest.")
+@click.option("--name", metavar="NAME", help="Call the model this instead of FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print the digests as JSON.")
+@threads_option
+@click.pass_context
+def command(  # noqa: PLR0913 (click passes each option)
+    ctx: click.Context,
+    /,
+    file: str,
+    *,
+    no_layer: bool,
+    manifest: str | None,
+    name: str | None,
+    as_json: bool,
+    threads: int | None,
+    all_: bool,
+    **chosen: bool,
+) -> None:
+    """Print digests of the tensor data of FILE, line for line as llama-gguf-hash does.
+
+    FILE is a GGUF file, any shard of a set, or a folder that holds one; a set has the digests of
+    the one file that it would be. --content covers names, shapes, types and metadata as well.
+
+    With --check the lines say whether the digests are those of a manifest, and the exit code is
+    llama-gguf-hash's: 0 if they are, 1 if one differs, 3 if the manifest knows none of them, 4 if
+    it has no known hash, 5 if it cannot be read.
+    """
+    expected = _expected(ctx, manifest) if manifest is not None else None
+    algorithms = _chosen(chosen | dict.fromkeys(BY_TENSOR, True) if all_ else chosen, expected)
+    with ggufkit.open(file) as model, progress_bar("hashing") as progress:
+        hashes = ggufkit.hash(
+            model, algorithms, tensors=not no_layer, threads=threads, progress=progress
+        )
+    lines = list(_lines(hashes, name or file))
+    results = [(line, expected.result(line)) for line in lines] if expected else []
+    if as_json:
+        emit(_plain(name or file, lines, results))
+    elif expected is None or manifest is None:
+        click.echo("\n".join(map(str, lines)))
+    else:
+        _print_check(manifest, expected, results)
+    if expected:
+        ctx.exit(verdict(results).code)
+
+
+def _expected(ctx: click.Context, manifest: str) -> Manifest:
+    """Read the manifest, or exit with the code that says why it cannot be used."""
+    try:
+        return read_manifest(Path(manifest))
+    except FormatError as error:
+        report(error)
+        ctx.exit(Verdict.UNKNOWN_HASH.code)
+    except OSError as error:
+        report(error)
+        ctx.exit(Verdict.FILE_ERROR.code)
+
+
+def _chosen(options: dict[str, bool], expected: Manifest | None) -> list[str]:
+    """Return what was asked for; else the strongest hash of the manifest, else the fast one."""
+    chosen = [name for name in ALGORITHMS if options[name]]
+    return chosen or ([expected.algorithms[0]] if expected else ["xxh64"])
+
+
+def _lines(hashes: Hashes, name: str) -> Iterator[Line]:
+    for tensor, digests in hashes.tensors.items():
+        for algorithm, digest in digests.items():
+            yield Line(algorithm, digest, name, tensor)
+    for algorithm, digest in hashes.model.items():
+        yield Line(algorithm, digest, name)
+
+
+def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
+    shown = printable(manifest)
+    click.echo("  ".join(("manifest", shown, *expected.algorithms)))
+    for line, result in results:
+        click.echo(f"{line}  -  {result.value}")
+    click.echo(f"\nVerification results for {shown} - {verdict(results).words}")
+
+
+def _plain(name: str, lines: list[Line], results: Results) -> dict[str, Any]:
+    found = [{"result": result.value} for _, result in results] or [{}] * len(lines)
+    digests = [
+        {"tensor": line.tensor, "algorithm": line.algorithm, "digest": line.digest, **said}
+        for line, said in zip(lines, found, strict=True)
+    ]
+    checked = {"verdict": verdict(results).words} if results else {}
+    return {"name": name, "digests": digests} | checked

@@ -1,0 +1,267 @@
+"""`ggufkit imatrix`: show, merge, convert and compute importance matrices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ggufkit.cli.model_argument import FILE, MODEL
+from ggufkit.cli.options import threads_option
+from ggufkit.cli.output import counted, emit, examples, note, paged, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import report
+from ggufkit.errors import OutputError, printable
+from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
+from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
+
+STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
+MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
+
+format_option = click.option(
+    "--format",
+    type=click.Choice(FORMATS, case_sensitive=False),
+    help="Form of the file.  [default: dat where OUT ends in .dat, else gguf]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+context_option = click.option(
+    "--ctx",
+    "--ctx-size",
+    "context",
+    type=click.IntRange(1, MAX_CONTEXT),
+    metavar="N",
+    help="Tokens of a chunk, which legacy files do not tell.  [default: as the others say, or 512]",
+)
+
+
+@click.group(
+    "imatrix",
+    short_help="Show, merge, convert or compute importance matrices.",
+    epilog=examples(
+        "ggufkit imatrix show imatrix.gguf",
+        "ggufkit imatrix compute model-f16.gguf text.txt -o imatrix.gguf",
+    ),
+)
+def command() -> None:
+    """Work with importance matrices, in the GGUF and the legacy .dat form of llama-imatrix."""
+
+
+@command.command(
+    "show",
+    short_help="Show the statistics of an importance matrix.",
+    epilog=examples("ggufkit imatrix show imatrix.gguf", "ggufkit imatrix show imatrix.dat --json"),
+)
+@click.argument("source", metavar="IN", type=FILE)
+@json_option
+def show(source: str, *, as_json: bool) -> None:
+    """Show what the importance matrix IN tells of each tensor and of each layer.
+
+    The figures are those of llama-imatrix --show-statistics.
+    """
+    imatrix = Imatrix.open(source)
+    found = statistics(imatrix)
+    layers = by_layer(found)
+    if as_json:
+        emit(_about(imatrix) | {"tensors": _plain(found), "layers": _plain(layers)})
+        return
+    with paged():
+        _print_summary(imatrix)
+        click.echo()
+        _print_statistics(found)
+        click.echo()
+        _print_layers(layers)
+
+
+@command.command(
+    "merge",
+    short_help="Add up several importance matrices.",
+    epilog=examples("ggufkit imatrix merge english.gguf code.dat both.gguf"),
+)
+@click.argument("sources", metavar="IN...", type=FILE, nargs=-1, required=True)
+@click.argument("out", metavar="OUT")
+@format_option
+@context_option
+@json_option
+def merge_command(
+    sources: tuple[str, ...], out: str, *, format: str | None, context: int | None, as_json: bool
+) -> None:
+    """Add up the importance matrices IN of one model, and write OUT.
+
+    The file is the one that llama-imatrix writes, given each IN as --in-file.
+    """
+    merged = merge((Imatrix.open(source) for source in sources), chunk_size=context)
+    _write(merged, out, sources, format, as_json=as_json)
+
+
+@command.command(
+    "convert",
+    short_help="Turn .dat into .gguf, or back.",
+    epilog=examples("ggufkit imatrix convert imatrix.dat imatrix.gguf"),
+)
+@click.argument("source", metavar="IN", type=FILE)
+@click.argument("out", metavar="OUT")
+@format_option
+@context_option
+@json_option
+def convert(
+    source: str, out: str, *, format: str | None, context: int | None, as_json: bool
+) -> None:
+    """Write the importance matrix IN in the other form, to OUT."""
+    converted = merge([Imatrix.open(source)], chunk_size=context)
+    _write(converted, out, (source,), format, as_json=as_json)
+
+
+@command.command(
+    "compute",
+    short_help="Compute an importance matrix with llama.cpp.",
+    epilog=examples(
+        "ggufkit imatrix compute model-f16.gguf text.txt",
+        "ggufkit imatrix compute model-f16.gguf text.txt -o model.imatrix --chunks 100",
+    ),
+)
+@click.argument("model", metavar="MODEL", type=MODEL)
+@click.argument("text", metavar="TEXT", type=FILE)
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    default="imatrix.gguf",
+    show_default=True,
+    metavar="OUT",
+    help="The file to write.",
+)
+@format_option
+@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read N chunks at most.")
+@click.option(
+    "--from-chunk", type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N."
+)
+@click.option(
+    "--ctx",
+    "--ctx-size",
+    "context",
+    type=click.IntRange(16, MAX_CONTEXT),
+    default=CHUNK_SIZE,
+    show_default=True,
+    metavar="N",
+    help="Tokens of a chunk.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(16, MAX_CONTEXT),
+    default=2048,
+    show_default=True,
+    metavar="N",
+    help="Tokens computed in one pass; fewer take less memory.",
+)
+@click.option("--process-output", is_flag=True, help="Collect data for output.weight too.")
+@click.option("--parse-special", is_flag=True, help="Read names of special tokens as such.")
+@threads_option
+@json_option
+def compute(
+    model: str, text: str, out: str, *, as_json: bool, format: str | None, **options: Any
+) -> None:
+    """Let MODEL read the file TEXT and write how strongly each weight's inputs are driven.
+
+    This runs llama.cpp through its Python binding, the extra ggufkit[llama]. The result is that of
+    llama-imatrix on the same chunks.
+    """
+    from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
+
+    _refuse_input(out, (model, text))  # before what takes hours
+    with progress_bar("computing", in_bytes=False) as progress:
+        imatrix = compute_imatrix(model, text, progress=progress, **options)
+    _write(imatrix, out, (model, text), format, as_json=as_json)
+
+
+def _write(
+    imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
+) -> None:
+    _refuse_input(out, inputs)
+    _warn(imatrix)
+    path = imatrix.save(out, format)
+    if as_json:
+        emit(_about(imatrix) | {"files": [{"path": str(path), "nbytes": path.stat().st_size}]})
+    else:
+        report([path])
+
+
+def _refuse_input(out: str, inputs: tuple[str, ...]) -> None:
+    path = Path(out)
+    if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
+        raise OutputError(f"{out} is also an input", remedy="Write to another name")
+
+
+def _warn(imatrix: Imatrix) -> None:
+    """Note experts that no token reached: they weigh all their inputs alike."""
+    for name, entry in imatrix.entries.items():
+        unseen = int((entry.counts == 0).sum())
+        if unseen:
+            note(f"{name}: no token reached {unseen} of {len(entry.counts)} matrices")
+
+
+def _about(imatrix: Imatrix) -> dict[str, Any]:
+    return {
+        "format": "dat" if imatrix.is_legacy else "gguf",
+        "datasets": list(imatrix.datasets),
+        "chunk_count": imatrix.chunk_count,
+        "chunk_size": imatrix.chunk_size or None,
+        "entries": len(imatrix.entries),
+    }
+
+
+def _plain(found: list[Statistics] | list[LayerStatistics]) -> list[dict[str, Any]]:
+    return [
+        {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(one).items()
+        }
+        for one in found
+    ]
+
+
+def _print_summary(imatrix: Imatrix) -> None:
+    told = f" of {imatrix.chunk_size} tokens" if imatrix.chunk_size else ""
+    form = "legacy importance matrix" if imatrix.is_legacy else "importance matrix"
+    datasets = ", ".join(imatrix.datasets) or "unknown"
+    click.echo(f"{form}, {counted(len(imatrix.entries), 'tensor')}")
+    click.echo(f"computed on {counted(imatrix.chunk_count, 'chunk')}{told}")
+    click.echo(f"from {printable(datasets)}")
+    _warn(imatrix)
+
+
+def _print_statistics(found: list[Statistics]) -> None:
+    rows = [
+        (
+            printable(one.layer),
+            printable(one.tensor),
+            f"{one.total:.2f}",
+            f"{one.minimum:.4f}",
+            f"{one.maximum:.4f}",
+            f"{one.mean:.2f}",
+            f"{one.deviation:.2f}",
+            f"{100 * one.active:.2f}%",
+            str(one.elements),
+            f"{one.entropy:.4f}",
+            f"{100 * one.evenness:.2f}%",
+            f"{100 * one.z_density:.2f}%",
+            f"{one.similarity:.4f}",
+        )
+        for one in found
+    ]
+    table(STATISTICS.split(), rows, right="rlrrrrrrrrrrr")
+
+
+def _print_layers(layers: list[LayerStatistics]) -> None:
+    rows = [
+        (
+            str(one.layer),
+            f"{one.total:.2f}",
+            f"{100 * one.z_density:.4f}%",
+            f"{one.similarity:.4f}",
+        )
+        for one in layers
+    ]
+    table(("LAYER", "MEAN SUM ACT²", "MEAN ZD", "MEAN COSSIM"), rows, right="rrrr")

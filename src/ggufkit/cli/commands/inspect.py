@@ -1,0 +1,277 @@
+"""`ggufkit inspect`: what is in a file."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+import numpy as np
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL, complete_key
+from ggufkit.cli.output import dims, emit, examples, grouped, paged, shorten, size, table
+from ggufkit.errors import printable
+from ggufkit.format.values import Arrays, Strings, Value
+from ggufkit.inspection.header_map import Field, dissect
+from ggufkit.inspection.summary import PerLayer, Summary, describe, plain, summarize
+from ggufkit.model.model import Model
+from ggufkit.rules.findings import first_error
+
+PIPED_WIDTH: Final = 120  # columns where there is no terminal to ask
+SHOWN_ITEMS: Final = 8  # of an array
+ROW_BYTES: Final = 16  # of a hex dump
+LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 0.0
+
+
+@click.command(
+    "inspect",
+    short_help="Show what is in a file.",
+    epilog=examples(
+        "ggufkit inspect model.gguf",
+        "ggufkit inspect model.gguf --key tokenizer.chat_template",
+        "ggufkit inspect model.gguf --json | jq .summary",
+        "ggufkit inspect broken.gguf --bytes",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.option("--json", "as_json", is_flag=True, help="Print everything, exactly, as JSON.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    shell_complete=complete_key,
+    help="Print the value of one metadata key.",
+)
+@click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
+def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> None:
+    """Show what is in FILE: the model's facts, its metadata and its tensors.
+
+    FILE is a GGUF file, any shard of a set, or a folder that holds one. Long values are cut
+    short; --json and --key give them whole. --bytes works on damaged files too.
+    """
+    if key is not None and as_bytes:
+        raise click.UsageError("--key and --bytes exclude each other")
+    if as_bytes:
+        _print_map(file, as_json=as_json)
+        return
+    with ggufkit.open(file) as model:
+        if key is not None:
+            _print_value(model, key, as_json=as_json)
+        elif as_json:
+            emit(describe(model))
+        else:
+            with paged():
+                _print_model(model)
+
+
+# One value.
+
+
+def _print_value(model: Model, key: str, *, as_json: bool) -> None:
+    value = model.metadata[key]
+    if as_json:
+        emit({"type": model.metadata.type_name(key), "value": plain(value)})
+    elif not isinstance(value, str):
+        emit(plain(value))
+    elif sys.stdout.isatty():
+        click.echo("\n".join(map(printable, value.split("\n"))))
+    else:
+        click.echo(value.encode("utf-8", "surrogateescape"))
+
+
+# The model.
+
+
+def _print_model(model: Model) -> None:
+    facts = [(label, text) for label, text in _facts(model, summarize(model)) if text]
+    width = max(len(label) for label, _ in facts)
+    for label, text in facts:
+        click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
+    click.echo()
+    _print_metadata(model)
+    click.echo()
+    _print_tensors(model)
+
+
+def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
+    """Yield label and text of what a person wants to know first; empty text where not known."""
+    yield "architecture", _shown(summary.architecture)
+    yield "kind", _shown(summary.kind)
+    yield "name", _shown(summary.name)
+    yield "size label", _shown(summary.size_label)
+    yield "parameters", f"{summary.parameters:,} ({_count(summary.parameters)})"
+    yield "recipe", _shown(summary.recipe)
+    yield "types", _types(summary)
+    bits = summary.bits_per_weight
+    yield "bits per weight", f"{bits:.2f}" if bits is not None else ""
+    yield "context", _per_layer(summary.context)
+    yield "layers", _per_layer(summary.layers)
+    yield "embedding", _per_layer(summary.embedding)
+    yield "feed forward", _per_layer(summary.feed_forward)
+    yield "heads", _heads(summary)
+    yield "experts", _experts(summary)
+    yield "vocabulary", _per_layer(summary.vocabulary)
+    yield "tokenizer", _shown(summary.tokenizer)
+    yield "chat template", _template(summary)
+    yield "licence", _shown(summary.license)
+    yield "format", f"GGUF version {model.version}, {model.byte_order} endian, {_lies(model)}"
+    for file in model.files:
+        yield "file", f"{printable(str(file.path))} ({size(file.nbytes)})"
+
+
+def _lies(model: Model) -> str:
+    return f"aligned to {model.alignment} bytes"
+
+
+def _shown(text: str | None) -> str:
+    return "" if text is None else shorten(text, _columns() - 17)
+
+
+def _columns() -> int:
+    if not sys.stdout.isatty():
+        return PIPED_WIDTH
+    return max(shutil.get_terminal_size().columns, 60)
+
+
+def _count(number: int) -> str:
+    for unit, name in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if number >= unit:
+            return f"{number / unit:.1f} {name}"
+    return str(number)
+
+
+def _types(summary: Summary) -> str:
+    total = max(summary.parameters, 1)
+    return ", ".join(
+        f"{share.type} {_percent(share.elements / total)} ({share.tensors})"
+        for share in summary.types
+    )
+
+
+def _percent(part: float) -> str:
+    return f"{part:.1%}" if part >= LEAST_SHOWN else "<0.1%"
+
+
+def _per_layer(numbers: PerLayer) -> str:
+    if isinstance(numbers, list):
+        return f"{min(numbers):,} to {max(numbers):,}, by layer" if numbers else ""
+    return "" if numbers is None else f"{numbers:,}"
+
+
+def _heads(summary: Summary) -> str:
+    heads, kv_heads = _per_layer(summary.heads), _per_layer(summary.kv_heads)
+    return f"{heads} (keys and values: {kv_heads})" if heads and kv_heads else heads
+
+
+def _experts(summary: Summary) -> str:
+    experts, used = _per_layer(summary.experts), _per_layer(summary.experts_used)
+    return f"{experts} (used for a token: {used})" if experts and used else experts
+
+
+def _template(summary: Summary) -> str:
+    if summary.chat_template is None:
+        return "none" if summary.tokenizer else ""
+    return _shown(summary.chat_template.strip())
+
+
+# Metadata and tensors.
+
+
+def _print_metadata(model: Model) -> None:
+    keys = [printable(key) for key in model.metadata]
+    types = [model.metadata.type_name(key) for key in model.metadata]
+    used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
+    width = max(_columns() - used, 20)
+    rows = [
+        (key, kind, _short_value(value, width))
+        for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
+    ]
+    table(("KEY", "TYPE", "VALUE"), rows)
+
+
+def _short_value(value: Value, width: int) -> str:
+    if isinstance(value, str):
+        return shorten(value, width)
+    if isinstance(value, Strings | Arrays | np.ndarray):
+        return _short_array(value, width)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _short_array(array: Strings | Arrays | np.ndarray[Any, Any], width: int) -> str:
+    """Return as many items as fit, and how many there are."""
+    told = f" ({len(array):,})"
+    text = ""
+    for index, item in enumerate(array[:SHOWN_ITEMS]):
+        added = (", " if index else "") + _short_item(item)
+        if len(text) + len(added) + len(told) + 5 > width:
+            break
+        text += added
+    else:
+        if len(array) <= SHOWN_ITEMS:
+            return text + told
+    return text + (", ..." if text else "...") + told
+
+
+def _short_item(item: object) -> str:
+    if isinstance(item, str):
+        return printable(repr(item))
+    if isinstance(item, np.ndarray):
+        return f"[{len(item):,} of {item.dtype.name}]"
+    if isinstance(item, Strings | Arrays):
+        return f"[{len(item):,}]"
+    return str(item)
+
+
+def _print_tensors(model: Model) -> None:
+    several = len(model.files) > 1
+    rows = [
+        (
+            printable(tensor.name),
+            dims(tensor.shape),
+            tensor.type.name,
+            grouped(tensor.nbytes),
+            f"{tensor.offset:,}",
+            *((printable(tensor.path.name),) if several and tensor.path else ()),
+        )
+        for tensor in model.tensors.values()
+    ]
+    header = ("TENSOR", "SHAPE", "TYPE", "BYTES", "OFFSET", *(("FILE",) if several else ()))
+    table(header, rows, right="lllrr")
+
+
+# The bytes.
+
+
+def _print_map(file: str, *, as_json: bool) -> None:
+    fields, findings = dissect(file)
+    if as_json:
+        emit([_plain_field(field) for field in fields])
+    else:
+        with paged():
+            for field in fields:
+                _print_field(field)
+    error = first_error(findings)
+    if error is not None:
+        raise error.exception()
+
+
+def _plain_field(field: Field) -> dict[str, Any]:
+    return {
+        "offset": field.offset,
+        "nbytes": field.nbytes,
+        "bytes": field.data.hex(),
+        "meaning": field.meaning,
+    }
+
+
+def _print_field(field: Field) -> None:
+    text = printable(field.meaning)
+    for at in range(0, max(len(field.data), 1), ROW_BYTES):
+        row = field.data[at : at + ROW_BYTES].hex(" ")
+        click.echo(f"{field.offset + at:08x}  {row:47}  {text}".rstrip())
+        text = ""
+    left = field.nbytes - len(field.data)
+    if left > 0:
+        click.echo(f"{'':8}  and {left:,} bytes more")

@@ -1,0 +1,104 @@
+"""`ggufkit name`: what a file's name says, what it should be, and giving it that."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.output import emit, examples, table
+from ggufkit.cli.pipes import require_file
+from ggufkit.edits.name import FIRST_VERSION, new_paths, rename
+from ggufkit.errors import printable
+from ggufkit.format.file_name import FileName, build_name, parse_name, plain_encoding
+from ggufkit.model.caches import is_name
+
+PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
+
+
+@click.command(
+    "name",
+    short_help="Parse file names, and rename files by the convention.",
+    epilog=examples(
+        "ggufkit name Mixtral-8x7B-v0.1-Q2_K.gguf",
+        "ggufkit name model.gguf",
+        "ggufkit name model.gguf --rename",
+        "ggufkit name model.gguf --version v1.1 --finetune Chat --rename",
+        "ggufkit name model.gguf --json | jq -r .conventional_name",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.option("--rename", "is_rename", is_flag=True, help="Give FILE the conventional name.")
+@click.option("--dry-run", is_flag=True, help="With --rename: show the names; rename nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the parts and names as JSON.")
+@click.option("--basename", metavar="TEXT", help="The model's name, such as Llama-3.")
+@click.option("--size-label", metavar="TEXT", help="Its size, such as 8B or 8x7B.")
+@click.option("--finetune", metavar="TEXT", help="What it was tuned for, such as Instruct.")
+@click.option("--version", metavar="TEXT", help="Its version, such as v1.0.")
+@click.option("--encoding", metavar="TEXT", help="The recipe, such as Q4_K_M.")
+@click.option("--type", metavar="TEXT", help="LoRA or vocab.")
+@click.option("--sidecar", metavar="TEXT", help="mmproj or mtp.")
+def command(
+    file: str, *, is_rename: bool, dry_run: bool, as_json: bool, **given: str | None
+) -> None:
+    """Show what the name of FILE says, and the name that the convention gives to the model.
+
+    What the header tells comes before what the file's name says; options come before both. A name
+    of no file is only parsed. With --rename the file, or each shard of its set, gets the
+    conventional name. It never takes the place of another file, and links into caches stay as
+    they are.
+    """
+    if is_rename and not dry_run:
+        require_file(file)
+    chosen: dict[str, Any] = {part: text for part, text in given.items() if text is not None}
+    if Path(file).exists() or is_name(file) or is_rename:
+        with ggufkit.open(file) as model:
+            before = [lying.path for lying in model.files]
+            said = parse_name(before[0].name)
+            wanted = replace(ggufkit.name(model), **chosen)
+            after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
+    else:
+        before = after = []
+        said = parse_name(Path(file).name)
+        told = {
+            "version": said.version or FIRST_VERSION,
+            "encoding": plain_encoding(said.encoding),
+        }
+        wanted = replace(said, **{**told, **chosen})
+    files = list(zip(before, after, strict=True))
+    if as_json:
+        emit(_plain(said, wanted, files))
+    elif is_rename:
+        _print_renames(files)
+    else:
+        _print(said, wanted)
+
+
+def _print(said: FileName, wanted: FileName) -> None:
+    parts = [(part, getattr(said, part), getattr(wanted, part)) for part in PARTS]
+    rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
+    if said.shard:
+        rows.append(("shard", "{} of {}".format(*said.shard), "each of its own"))
+    table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
+    follows = "follows" if said.conventional else "does not follow"
+    click.echo(f"\nthe file name {follows} the convention to the letter")
+    click.echo(f"conventional name: {printable(build_name(wanted))}")
+
+
+def _print_renames(files: list[tuple[Path, Path]]) -> None:
+    for old, new in files:
+        shown = printable(str(old))
+        click.echo(f"{shown} -> {printable(new.name)}" if old != new else f"{shown} stays")
+
+
+def _plain(said: FileName, wanted: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:
+    return {
+        "file_name": asdict(said),
+        "conventional": asdict(wanted),
+        "conventional_name": build_name(wanted),
+        "files": [{"before": str(old), "after": str(new)} for old, new in files],
+    }

@@ -1,0 +1,47 @@
+"""`ggufkit plan`: the size of every recipe side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import FILE, MODEL, open_any
+from ggufkit.cli.output import emit, examples, paged, size, table
+from ggufkit.quantization.plan import PlannedSize
+
+
+@click.command(
+    "plan",
+    short_help="Show how large a model would be in every recipe.",
+    epilog=examples(
+        "ggufkit plan model-f16.gguf",
+        "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
+        "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.option("--imatrix", type=FILE, metavar="FILE", help="Reckon with this importance matrix.")
+@click.option("--json", "as_json", is_flag=True, help="Print the sizes as JSON.")
+def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
+    """Show how large FILE would be in every recipe, the largest first; no tensor is read.
+
+    A recipe may lack importance data for some tensors, or fall back to types of smaller blocks
+    where their rows do not fit.
+    """
+    with open_any(file) as model:
+        planned = sorted(ggufkit.plan(model, imatrix=imatrix), key=lambda p: -p.nbytes)
+    if as_json:
+        emit({"file": file, "recipes": [vars(one) for one in planned]})
+        return
+    header = ("RECIPE", "SIZE", "BITS PER WEIGHT", "FALLBACKS", "LACKS IMPORTANCE DATA")
+    with paged():
+        table(header, map(_row, planned), right="lrrrr")
+
+
+def _row(planned: PlannedSize) -> tuple[str, ...]:
+    bits = planned.bits_per_weight
+    counts: tuple[Any, ...] = (planned.fallbacks, planned.uncovered)
+    told = "" if bits is None else f"{bits:.2f}"
+    return (planned.recipe, size(planned.nbytes), told, *(f"{n:,}" if n else "" for n in counts))

@@ -1,0 +1,353 @@
+"""`ggufkit quantize`: a model by a recipe, as llama-quantize makes it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import FILE, MODEL, open_any
+from ggufkit.cli.options import cluster_option, resume_option, threads_option
+from ggufkit.cli.output import counted, dims, emit, examples, grouped, note, paged, size, table
+from ggufkit.cli.target_options import aimed, target_of, target_options
+from ggufkit.cli.write_model import PIPE, report, working, write_out
+from ggufkit.errors import GGUFError, printable
+from ggufkit.format.file_name import parse_shard_name
+from ggufkit.format.types import tensor_type
+from ggufkit.model.layers import parse_layers
+from ggufkit.model.model import Tensor, bits_per_weight
+from ggufkit.output.layout import layout
+from ggufkit.quantization.quantize import Decision, Quantization, decide, named, refuse
+from ggufkit.quantization.recipe_files import (
+    RECIPE_SUFFIX,
+    parse_override,
+    parse_tensor_type,
+    read_recipe,
+    read_tensor_types,
+)
+from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
+
+_FLAGS: Final = ("dry_run", "as_json", "allow_requantize")
+_WORK: Final = ("threads", "resume", "cluster")
+PLACE: Final = "{recipe}"  # in the name of an output, where the recipe's name belongs
+# The end of a file's name that tells how it is encoded.
+_ENCODING: Final = re.compile(rf"[-._]({'|'.join((*RECIPES, *ALIASES))})$", re.IGNORECASE)
+
+
+def usage(parse: Any) -> Any:  # noqa: ANN401 (any parser of a text)
+    """Return `parse` with its errors as those of wrong usage."""
+
+    def parsed(text: str) -> Any:  # noqa: ANN401
+        try:
+            return parse(text)
+        except GGUFError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parsed
+
+
+def parse_recipes(text: str) -> tuple[Recipe, ...]:
+    """Return the recipes of a list such as "Q4_K_M,Q8_0" or "mine.toml"."""
+    names = [part.strip() for part in text.split(",")]
+    found = [read_recipe(n) if n.endswith(RECIPE_SUFFIX) else find_recipe(n) for n in names]
+    return tuple({recipe.name: recipe for recipe in found}.values())
+
+
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in RECIPES if name.startswith(last.upper())]
+
+
+@click.command(
+    "quantize",
+    short_help="Quantize a model.",
+    epilog=examples(
+        "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
+        "ggufkit quantize model-f16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf",
+        "ggufkit quantize model-f16.gguf folder/ Q4_K_M,Q5_K_M,Q8_0",
+        "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --tensor-type attn_v=Q8_0 --dry-run",
+        "ggufkit quantize model-f16.gguf out.gguf mine.toml",
+        "ggufkit quantize model-f16.gguf out.gguf --like other-UD-Q4_K_XL.gguf",
+        "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
+    ),
+)
+@click.argument("source", metavar="IN", type=MODEL)
+@click.argument("out", metavar="OUT", required=False)
+@click.argument("recipe", metavar="RECIPE", required=False, shell_complete=_complete)
+@click.option(
+    "--imatrix", type=FILE, metavar="FILE", help="Weigh errors by this importance matrix."
+)
+@click.option(
+    "--include-weights",
+    multiple=True,
+    metavar="PART",
+    help="Use importance data of tensors with this in their names only.  [repeatable]",
+)
+@click.option(
+    "--exclude-weights",
+    multiple=True,
+    metavar="PART",
+    help="Use no importance data of tensors with this in their names.  [repeatable]",
+)
+@click.option(
+    "--promote-uncovered",
+    is_flag=True,
+    help="Where importance data is needed and missing, take the nearest type without need.",
+)
+@click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
+@click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
+@click.option(
+    "--output-tensor-type",
+    type=usage(lambda text: tensor_type(text).name),
+    metavar="TYPE",
+    help="The type of output.weight.",
+)
+@click.option(
+    "--token-embedding-type",
+    type=usage(lambda text: tensor_type(text).name),
+    metavar="TYPE",
+    help="The type of the token embeddings.",
+)
+@click.option(
+    "--tensor-type",
+    "tensor_types",
+    type=usage(parse_tensor_type),
+    multiple=True,
+    metavar="RE=TYPE",
+    help="The type of tensors in whose names RE is found; the first that fits counts.  "
+    "[repeatable]",
+)
+@click.option(
+    "--tensor-type-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="More of these, in a file, between spaces or newlines.",
+)
+@target_options
+@click.option(
+    "--like", type=MODEL, metavar="GGUF", help="Take the type of each tensor from this model."
+)
+@click.option(
+    "--prune-layers",
+    "layers",
+    type=usage(parse_layers),
+    metavar="LIST",
+    help="Leave these layers out, such as 3,5-7, and renumber the others.",
+)
+@click.option(
+    "--override-kv",
+    type=usage(parse_override),
+    multiple=True,
+    metavar="KEY=TYPE:VALUE",
+    help="Set a key; TYPE is int, float, bool, str, or of GGUF such as array[int32].  [repeatable]",
+)
+@click.option("--keep-split", is_flag=True, help="Write the shards that the input has.")
+@click.option("--keep-order", is_flag=True, help="Keep the input's order of tensors.")
+@click.option(
+    "--allow-requantize", is_flag=True, help="Quantize what is quantized already, at a loss."
+)
+@threads_option
+@resume_option
+@cluster_option
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would become of each tensor; write nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what becomes of each tensor as JSON.")
+def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> None:
+    """Write the model IN to OUT, quantized by RECIPE: byte for byte what llama-quantize writes.
+
+    RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
+    own, or several between commas, for which IN is read once. OUT is a file, or - for stdout; for
+    several recipes a folder, or a name with {recipe} in it. A dry run needs no OUT.
+    """
+    dry_run, as_json, requantize = (asked.pop(key) for key in _FLAGS)
+    work = {key: asked.pop(key) for key in _WORK}
+    target = target_of(asked)
+    needs_recipe = not (asked["like"] or target)
+    if recipe is None and out is not None and needs_recipe:
+        out, recipe = None, out
+    if recipe is None and needs_recipe:
+        raise click.UsageError("Name a recipe, such as Q4_K_M, or a model to be --like")
+    if recipe is not None and target:
+        raise click.UsageError(f"A target chooses the types itself: leave out {recipe}")
+    if out is None and not dry_run:
+        raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
+    if as_json and out == PIPE and not dry_run:
+        raise click.UsageError("--json and a model cannot share stdout")
+    recipes = usage(parse_recipes)(recipe) if recipe else (None,)
+    with contextlib.ExitStack() as opened:
+        model = opened.enter_context(open_any(source))
+        options = _options(asked, opened)
+        if target:
+            options = aimed(model, target, options, work["threads"])
+        made = [decide(model, one, **options) for one in recipes]
+        for done in made:
+            if not dry_run:
+                refuse(done, allow_requantize=requantize)
+            _warn(done)
+        targets = [] if dry_run else _targets(source, out or "", made)
+        paths = _write(made, targets, work)
+        _tell(made, paths, dry_run=dry_run, as_json=as_json)
+
+
+def _options(asked: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
+    """Return what was asked for as the options of `ggufkit.quantize`."""
+    if asked["include_weights"] and asked["exclude_weights"]:
+        raise click.UsageError("--include-weights and --exclude-weights exclude each other")
+    listed = asked.pop("tensor_type_file")
+    if listed:
+        asked["tensor_types"] += tuple(usage(read_tensor_types)(listed))
+    asked["layers"] = asked["layers"] or ()
+    asked["override_kv"] = dict(asked["override_kv"])
+    asked["like"] = asked["like"] and opened.enter_context(ggufkit.open(asked["like"]))
+    return asked
+
+
+# Where to.
+
+
+def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
+    """Return the output of each recipe: a name with its name in it, or in a folder."""
+    if PLACE in out:
+        return [out.replace(PLACE, done.recipe.name) for done in made]
+    if out.endswith("/") or Path(out).is_dir():
+        stem = _stem(source)
+        return [str(Path(out) / f"{stem}-{done.recipe.name}.gguf") for done in made]
+    if len(made) > 1:
+        raise click.UsageError(
+            f"Several recipes need a folder, or a name such as model-{PLACE}.gguf, not {out}"
+        )
+    return [out]
+
+
+def _stem(source: str) -> str:
+    """Return a model's name without its ending, its number as a shard and its encoding."""
+    path = Path(source)
+    name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
+    shard = parse_shard_name(name)
+    return _ENCODING.sub("", shard[0] if shard else name.removesuffix(".gguf"))
+
+
+def _write(
+    made: Sequence[Quantization], targets: Sequence[str], work: dict[str, Any]
+) -> list[list[Path]]:
+    if not targets:
+        return [[] for _ in made]
+    counts = made[0].shard_counts
+    if len(targets) == 1:
+        return [write_out(made[0].model, targets[0], shard_counts=counts, **work)]
+    for target in targets:
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+    pairs = [(done.model, target) for done, target in zip(made, targets, strict=True)]
+    with working(**work) as options:
+        return ggufkit.write_many(pairs, shard_counts=counts, **options)
+
+
+# What is said about it.
+
+
+def _tell(
+    made: Sequence[Quantization], paths: Sequence[list[Path]], *, dry_run: bool, as_json: bool
+) -> None:
+    if as_json:
+        told = [_plain(*each) for each in zip(made, paths, strict=True)]
+        emit(told[0] if len(told) == 1 else {"outputs": told})
+    elif dry_run:
+        with paged():
+            for done in made:
+                _print(done)
+    else:
+        report(list(itertools.chain.from_iterable(paths)))
+
+
+def _warn(done: Quantization) -> None:
+    if done.requantized:
+        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
+        note(
+            f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds}): quantizing "
+            "again loses quality; begin with F32, F16 or BF16 if you can"
+        )
+    fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
+    for (wanted, taken), number in fallen.items():
+        held = counted(number, "tensor")
+        note(f"{held} with rows that do not divide into blocks: {taken} instead of {wanted}")
+    promoted = Counter((d.promoted_from, d.after.type) for d in done.decisions if d.promoted_from)
+    for (wanted, taken), number in promoted.items():
+        note(f"{counted(number, 'tensor')} without importance data: {taken} instead of {wanted}")
+    if done.uncovered:
+        held = named([d.after.name for d in done.uncovered])
+        note(f"importance data is missing, and without it this is refused: {held}")
+    others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
+    if others:
+        note(f"the importance matrix holds nothing about {named(others)}")
+
+
+def _print(done: Quantization) -> None:
+    rows = [
+        (
+            printable(d.after.name),
+            dims(d.after.shape),
+            d.before.type.name,
+            d.after.type.name if d.is_changed else "",
+            grouped(d.before.nbytes),
+            grouped(d.after.nbytes),
+        )
+        for d in done.decisions
+    ]
+    table(("TENSOR", "SHAPE", "TYPE", "BECOMES", "BYTES", "WILL BE"), rows, right="llllrr")
+    click.echo()
+    for label, tensors in (("now ", _before(done)), ("then", _after(done))):
+        bits = bits_per_weight(tensors)
+        told = "" if bits is None else f", {bits:.2f} bits per weight"
+        click.echo(f"{label}  {size(_nbytes(tensors))}{told}")
+
+
+def _before(done: Quantization) -> list[Tensor]:
+    return [decision.before for decision in done.decisions]
+
+
+def _after(done: Quantization) -> list[Tensor]:
+    return [decision.after for decision in done.decisions]
+
+
+def _nbytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _plain(done: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "recipe": done.recipe.name,
+        "files": [{"path": str(path), "nbytes": path.stat().st_size} for path in paths],
+        "nbytes": _nbytes(_before(done)),
+        "new_nbytes": _nbytes(_after(done)),
+        "bits_per_weight": bits_per_weight(_before(done)),
+        "new_bits_per_weight": bits_per_weight(_after(done)),
+        "file_nbytes": layout(done.model, "model.gguf", shard_counts=done.shard_counts).nbytes,
+        "fallbacks": [d.after.name for d in done.decisions if d.fell_from],
+        "uncovered": [d.after.name for d in done.uncovered],
+        "unweighted": [d.after.name for d in done.unweighted],
+        "tensors": [_plain_decision(decision) for decision in done.decisions],
+    }
+
+
+def _plain_decision(decision: Decision) -> dict[str, Any]:
+    before, after = decision.before, decision.after
+    return {
+        "name": after.name,
+        "shape": list(after.shape),
+        "type": before.type.name,
+        "new_type": after.type.name,
+        "nbytes": before.nbytes,
+        "new_nbytes": after.nbytes,
+        "fell_from": decision.fell_from and decision.fell_from.name,
+        "promoted_from": decision.promoted_from and decision.promoted_from.name,
+        "needs_imatrix": decision.needs_imatrix,
+        "has_imatrix": decision.weights is not None,
+    }

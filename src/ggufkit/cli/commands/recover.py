@@ -1,0 +1,54 @@
+"""`ggufkit recover`: bring files whose edit was interrupted to the state before or after it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.errors import FAILED, report
+from ggufkit.cli.output import emit, examples
+from ggufkit.errors import GGUFError, printable
+from ggufkit.system.edit_journal import Outcome
+
+_TOLD: Final = {
+    "nothing": "no edit was interrupted",
+    "before": "the edit had not begun; the file is as before",
+    "after": "the edit is finished",
+    "replaced": "the file was replaced since, and its journal is removed",
+}
+
+
+@click.command(
+    "recover",
+    short_help="Finish or take back an interrupted edit.",
+    epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json"),
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
+@click.pass_context
+def command(ctx: click.Context, files: tuple[str, ...], *, as_json: bool) -> None:
+    """Bring each FILE whose edit was killed to the state before or after it, never between.
+
+    Every ggufkit command does so by itself when it opens the file; this is for the moment before
+    another program does.
+    """
+    outcomes = {file: _recovered(file) for file in dict.fromkeys(files)}
+    if as_json:
+        emit([{"file": file, "outcome": outcome} for file, outcome in outcomes.items()])
+    else:
+        for file, outcome in outcomes.items():
+            if outcome:
+                click.echo(f"{printable(file)}: {_TOLD[outcome]}")
+    if None in outcomes.values():
+        ctx.exit(FAILED)
+
+
+def _recovered(file: str) -> Outcome | None:
+    """Return the outcome; None for an error, which must not keep others from being recovered."""
+    try:
+        return ggufkit.recover(file)
+    except (GGUFError, OSError) as error:
+        report(error)
+        return None

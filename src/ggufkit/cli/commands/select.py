@@ -1,0 +1,185 @@
+"""`ggufkit select`: choose, rename, add and leave out tensors, layers and keys."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.options import threads_option
+from ggufkit.cli.output import counted, emit, examples, paged
+from ggufkit.cli.pipes import incoming
+from ggufkit.cli.write_model import PIPE, report, write_out
+from ggufkit.edits.name_patterns import pattern, rename
+from ggufkit.errors import ValueTypeError, printable
+from ggufkit.model.caches import is_name
+from ggufkit.model.layers import parse_layers
+from ggufkit.model.model import Model
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Pair = tuple[str, str]
+# A graft: the first colon ends the name of a file, unless it has more before its ".gguf:". Names of
+# cached models have colons of their own, so that there the last one counts, or the one before re:.
+_FROM_FILE: Final = re.compile(r"((?i:.*?\.gguf)|[^:]+):(.*)", re.DOTALL)
+_FROM_CACHE: Final = re.compile(r"([^:]+:(?:.+?(?=:re:)|.+)):(.*)", re.DOTALL)
+
+
+def checked(parse: Callable[[str], object], text: str) -> str:
+    """Return `text` if `parse` takes it; else it is wrong usage."""
+    try:
+        parse(text)
+    except ValueTypeError as error:
+        raise click.BadParameter(str(error)) from None
+    return text
+
+
+def parse_pattern(text: str) -> str:
+    """Return a pattern of names."""
+    return checked(pattern, text)
+
+
+def parse_rename(text: str) -> str:
+    """Return a rename, PATTERN=NAME."""
+    return checked(rename, text)
+
+
+def parse_layer_list(text: str) -> tuple[int, ...]:
+    """Return the layers of a list such as 3,5-7."""
+    return parse_layers(checked(parse_layers, text))
+
+
+def parse_graft(text: str) -> Pair:
+    """Return file and pattern of FROM.gguf:PATTERN, both of which may hold more colons."""
+    found = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is no graft; write it as FROM.gguf:PATTERN")
+    return found[1], parse_pattern(found[2])
+
+
+def _each(
+    name: str, *, type: Callable[[str], object], metavar: str, help: str
+) -> Callable[[Function], Function]:
+    """Return the decorator of an option that may be given several times."""
+    return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
+
+
+@click.command(
+    "select",
+    short_help="Keep, drop, rename and graft tensors, layers and keys.",
+    epilog=examples(
+        "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
+        "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
+        "ggufkit select base.gguf mixed.gguf --graft 'tuned.gguf:blk.1?.*'",
+        "ggufkit select model.gguf vocabulary.gguf --vocab-only",
+    ),
+)
+@click.argument("source", metavar="IN", type=MODEL)
+@click.argument("out", metavar="OUT")
+@_each("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
+@_each("--drop", type=parse_pattern, metavar="PATTERN", help="Leave out tensors that match.")
+@click.option(
+    "--prune-layers", type=parse_layer_list, metavar="LIST", help="Take layers out: 3,5-7."
+)
+@_each("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
+@_each("--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors of another model.")
+@_each("--keep-keys", type=parse_pattern, metavar="PATTERN", help="Keep only keys that match.")
+@_each("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Leave out keys that match.")
+@_each("--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys of another model.")
+@click.option("--vocab-only", is_flag=True, help="Keep what the vocabulary needs, and no tensor.")
+@click.option("--no-tensors", is_flag=True, help="Keep all keys and no tensor.")
+@threads_option
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what changes as JSON.")
+def command(  # noqa: PLR0913 (click passes each option)
+    source: str,
+    out: str,
+    *,
+    prune_layers: tuple[int, ...] | None,
+    rename: tuple[str, ...],
+    graft: tuple[Pair, ...],
+    graft_keys: tuple[Pair, ...],
+    no_tensors: bool,
+    threads: int | None,
+    dry_run: bool,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Write the model IN to OUT with a choice of its tensors, layers and keys.
+
+    PATTERN is a glob for whole names, such as 'blk.*.attn_q.weight', or re: and a regular
+    expression that is found anywhere in a name. One that matches nothing is an error. All options
+    of patterns may be given several times. First --keep, then --drop, --prune-layers, --rename and
+    --graft do their work, each of them on what the one before has left; then the options of keys.
+    In a rename, * and ? of the new name stand for what those of the old one matched.
+    """
+    if as_json and out == PIPE and not dry_run:
+        raise click.UsageError("--json and a model cannot share stdout")
+    with contextlib.ExitStack() as opened:
+        model = opened.enter_context(ggufkit.open(source))
+        selected = ggufkit.select(
+            model,
+            prune=prune_layers or (),
+            renames=rename,
+            graft=_opened(graft, opened),
+            graft_keys=_opened(graft_keys, opened),
+            tensors=not no_tensors,
+            **chosen,
+        )
+        changes = _changes(model, selected)
+        paths = [] if dry_run else write_out(selected, out, threads=threads)
+    if as_json:
+        files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
+        emit({"files": files, **changes})
+    elif dry_run:
+        with paged():
+            _print(changes)
+    else:
+        report(paths)
+
+
+def _opened(grafts: Iterable[Pair], opened: contextlib.ExitStack) -> list[tuple[Model, str]]:
+    """Return the models to take from, each with what to take."""
+    return [(opened.enter_context(ggufkit.open(incoming(file))), text) for file, text in grafts]
+
+
+def _changes(before: Model, after: Model) -> dict[str, Any]:
+    """Return names of tensors and keys: gone, added, renamed, changed; a tensor is its source."""
+    was = {id(tensor.source): tensor.name for tensor in before.tensors.values()}
+    came = {tensor.name: was.get(id(tensor.source)) for tensor in after.tensors.values()}
+    left = set(came.values())
+    return {
+        "tensors": {
+            "dropped": [tensor for tensor in before.tensors if tensor not in left],
+            "renamed": {old: new for new, old in came.items() if old not in (None, new)},
+            "grafted": [new for new, old in came.items() if old is None],
+            "kept": len(left - {None}),
+        },
+        "keys": {
+            "dropped": [key for key in before.metadata if key not in after.metadata],
+            "added": [key for key in after.metadata if key not in before.metadata],
+            "changed": [key for key in after.metadata if _is_changed(key, before, after)],
+        },
+    }
+
+
+def _is_changed(key: str, before: Model, after: Model) -> bool:
+    pair = [model.metadata.arranged([key]) for model in (before, after) if key in model.metadata]
+    return len(pair) == 2 and pair[0] != pair[1]  # noqa: PLR2004 (a pair)
+
+
+def _print(changes: dict[str, Any]) -> None:
+    tensors, keys = changes["tensors"], changes["keys"]
+    for sign, names in (("-", tensors["dropped"]), ("+", tensors["grafted"])):
+        for name in names:
+            click.echo(f"{sign} {printable(name)}")
+    for old, new in tensors["renamed"].items():
+        click.echo(f"  {printable(old)} -> {printable(new)}")
+    for sign, names in (("-", keys["dropped"]), ("+", keys["added"]), ("~", keys["changed"])):
+        for name in names:
+            click.echo(f"{sign} {printable(name)} (key)")
+    click.echo(f"{counted(tensors['kept'], 'tensor')} kept")

@@ -1,0 +1,202 @@
+"""Edits as the command line spells them, read into those of Python."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ggufkit.cli.pipes import claim_standard_input
+from ggufkit.cli.write_model import PIPE
+from ggufkit.edits.edit import ITEM, Edits
+from ggufkit.format.metadata import Metadata
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+|0[xX][0-9a-fA-F]+")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NO_DECIMAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_BOOLS: Final = {"true": True, "false": False}
+_MOST_DIGITS: Final = 100  # of an integer; more mean none, and Python reads no more than 4300
+_SURELY_MEANT: Final = 0.9  # how alike a new key is to one there is, if it may be a slip
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """What to edit, values still being text where a type must be known to read them."""
+
+    texts: dict[str, str]
+    types: dict[str, str]
+    values: dict[str, object]
+    others: Edits
+
+    def unfamiliar(self, metadata: Metadata) -> Iterator[str]:
+        """Yield a remark about each new key that is nearly one there is."""
+        for key in (*self.texts, *self.values):
+            near = difflib.get_close_matches(key, metadata, 1, _SURELY_MEANT)
+            if key not in metadata and "[" not in key and key not in self.types and near:
+                yield f"{key} is a new key; did you mean {near[0]}?"
+
+    def edits(self, metadata: Metadata) -> Edits:
+        """Return what `edit` takes."""
+        read = {key: self._read(key, text, metadata) for key, text in self.texts.items()}
+        return {**self.others, "set": {**self.values, **read}, "types": self.types}
+
+    def _read(self, key: str, text: str, metadata: Metadata) -> object:
+        item = None if key in metadata else ITEM.fullmatch(key)
+        if key in self.types:
+            name = self.types[key]
+        elif item and item["key"] in metadata:
+            name = metadata.type_name(item["key"]).removeprefix("array[").removesuffix("]")
+        else:
+            name = metadata.type_name(key) if key in metadata else ""
+        return read(key, text, name)
+
+
+def assignments(  # noqa: PLR0913 (the options that edit)
+    *,
+    pairs: Sequence[str],
+    typed: Sequence[str],
+    set_json: str | None,
+    unset: Sequence[str],
+    rename: Sequence[str],
+    chat_template: str | None,
+    special_token: Sequence[str],
+    add_tags: Sequence[str],
+) -> Assignments:
+    """Take the options apart; BadParameter for what has not their form."""
+    texts = dict(_split(pair, "--set", "K=V") for pair in pairs)
+    types: dict[str, str] = {}
+    for pair in typed:
+        left, text = _split(pair, "--set-type", "K:T=V")
+        key, colon, name = left.rpartition(":")
+        if not colon:
+            raise click.BadParameter(f"--set-type {pair!r} is not of the form K:T=V")
+        texts[key], types[key] = text, name
+    values: dict[str, object] = {}
+    for key, value in _document(set_json).items():
+        values[key] = value
+        if isinstance(value, dict):
+            types[key], values[key] = _typed_pair(key, value)
+    tokens = dict(_split(pair, "--special-token", "NAME=ID|TEXT") for pair in special_token)
+    others: Edits = {
+        "unset": unset,
+        "rename": dict(_split(pair, "--rename", "A=B") for pair in rename),
+        "special_tokens": {name: _token(text) for name, text in tokens.items()},
+        "add_tags": [tag.strip() for tags in add_tags for tag in tags.split(",") if tag.strip()],
+    }
+    if chat_template is not None:
+        others["chat_template"] = _text_of(chat_template)
+    return Assignments(texts, types, values, others)
+
+
+def _split(pair: str, option: str, form: str) -> tuple[str, str]:
+    key, equals, value = pair.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"{option} {pair!r} is not of the form {form}")
+    return key, value
+
+
+def _token(text: str) -> int | str:
+    is_id = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_id else text
+
+
+def _text_of(name: str) -> str:
+    """Return the text of a file, or of standard input."""
+    if name == PIPE:
+        claim_standard_input()
+    try:
+        raw = sys.stdin.buffer.read() if name == PIPE else Path(name).read_bytes()
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"{name} is not UTF-8: {error.reason}") from None
+
+
+def _document(name: str | None) -> dict[str, object]:
+    if name is None:
+        return {}
+    try:
+        document = json.loads(_text_of(name), parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{name} is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise click.BadParameter(f"{name} holds no JSON object of keys and values")
+    return document
+
+
+def _typed_pair(key: str, value: dict[str, object]) -> tuple[str, object]:
+    if value.keys() != {"type", "value"} or not isinstance(value["type"], str):
+        raise click.BadParameter(
+            f'the value of {key} is an object, but not {{"type": ..., "value": ...}}'
+        )
+    return value["type"], value["value"]
+
+
+def read(key: str, text: str, type: str) -> object:
+    """Return the plain value that `text` spells for a key of a type; "" is a new key's."""
+    name = type.strip().lower()
+    if name == "string":
+        return text
+    if name.startswith("array"):
+        return _json(key, text)
+    if name == "bool":
+        return _word(key, text)
+    if name.startswith("float"):
+        return _float(key, text)
+    return _number(text) if name else _guess(key, text)
+
+
+def _guess(key: str, text: str) -> object:
+    """Return what the value of a new key looks like."""
+    if text in _BOOLS:
+        return _BOOLS[text]
+    if text.startswith("["):
+        return _json(key, text)
+    return _number(text)
+
+
+def _number(text: str) -> int | float | str:
+    """Return a number, or the text itself where it is none: typing it says what is wrong."""
+    if _INTEGER.fullmatch(text):
+        if len(text) > _MOST_DIGITS:
+            raise click.BadParameter(f"a number of {len(text):,} digits fits no type")
+        return int(text, 16 if "x" in text.lower() else 10)
+    return _finite(text) if _DECIMAL.fullmatch(text) else text
+
+
+def _float(key: str, text: str) -> float:
+    if _NO_DECIMAL.fullmatch(text):
+        return float(text)
+    if not _DECIMAL.fullmatch(text):
+        raise click.BadParameter(f"{key}: {text!r} is no number")
+    return _finite(text)
+
+
+def _finite(text: str) -> float:
+    """Return the number of a decimal, which is never silently infinite."""
+    number = float(text)
+    if math.isinf(number):
+        raise click.BadParameter(f"{text[:40]} is too large for any type of numbers")
+    return number
+
+
+def _word(key: str, text: str) -> bool:
+    if text.lower() not in _BOOLS:
+        raise click.BadParameter(f"{key}: {text!r} is neither true nor false")
+    return _BOOLS[text.lower()]
+
+
+def _json(key: str, text: str) -> object:
+    try:
+        return json.loads(text, parse_float=_finite)
+    except (ValueError, RecursionError):
+        raise click.BadParameter(
+            f'{key}: {text!r} is no JSON array; write it as [1, 2] or ["a", "b"]'
+        ) from None

@@ -1,0 +1,76 @@
+"""From exceptions and signals to one clear message and an exit code."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import sys
+from typing import Any, Final, NoReturn
+
+import click
+
+from ggufkit.cli.output import with_options
+from ggufkit.errors import CheckpointError, GGUFError, printable
+
+FAILED: Final = 1
+YOUNG: Final = 100_000  # objects between looks for garbage: what a header becomes is none
+COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set where a shell asks how a word may end
+SIGNALLED: Final = 128  # plus the signal's number, as shells have it
+
+
+def run(command: click.Command) -> NoReturn:
+    """Run a command and exit: 0 for success, 1 for an error, 2 for wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack any character
+    gc.set_threshold(YOUNG)
+    # An exception instead of sudden death, so that staging files are removed on the way out.
+    signal.signal(signal.SIGTERM, _terminate)
+    if COMPLETE in os.environ:
+        from ggufkit.cli.completion import register  # noqa: PLC0415 (only shells ask)
+
+        register()
+    sys.exit(outcome(command))
+
+
+def _terminate(number: int, _frame: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(SIGNALLED + number)
+
+
+def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
+    """Run a command, on the process's own arguments if none are given; return its exit code."""
+    try:
+        code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
+    except click.Abort as abort:
+        click.echo(f"interrupted; {str(abort) or 'every output is whole, or as it was'}", err=True)
+        return SIGNALLED + signal.SIGINT
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def report(error: GGUFError | OSError) -> None:
+    """Print what went wrong, and on a line of its own what to do about it."""
+    message, remedy = _said(error)
+    remedy = with_options(remedy)
+    label = click.style("error:", fg="red", bold=True)
+    if isinstance(error, CheckpointError) and len(error.problems) > 1:
+        click.echo(f"{label} {error.headline}:", err=True)
+        for problem in error.problems:
+            click.echo(f"  - {problem}", err=True)
+    else:
+        click.echo(f"{label} {printable(message)}", err=True)
+    if remedy:
+        click.echo(f"  {printable(remedy)}", err=True)
+
+
+def _said(error: GGUFError | OSError) -> tuple[str, str]:
+    """Return message and remedy of an error."""
+    if isinstance(error, GGUFError):
+        return error.message, error.remedy
+    reason = error.strerror or str(error)
+    return (f"{error.filename}: {reason}" if error.filename else reason), ""

@@ -1,0 +1,86 @@
+"""The models that commands read: how they are named, and what kinds of them there are."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.output import note
+from ggufkit.cli.pipes import incoming
+from ggufkit.errors import GGUFError
+from ggufkit.model.caches import SOURCES
+from ggufkit.model.model import Model
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    _Name = click.ParamType[str]
+else:
+    _Name = click.ParamType
+
+
+class ModelName(_Name):
+    """The name of a model: a file, a folder, one in a cache, or - for what comes through a pipe.
+
+    With `foreign` other files may be meant, such as importance matrices.
+    """
+
+    name = "model"
+
+    def __init__(self, *, foreign: bool = False) -> None:
+        """Keep what may come."""
+        self.foreign = foreign
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
+        ctx: click.Context | None,
+    ) -> str:
+        """Return what to open, which is `value` unless it is a pipe."""
+        is_guess = ctx is not None and ctx.resilient_parsing  # of a shell that completes a line
+        return value if is_guess else incoming(value, foreign=self.foreign)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Offer files, and the names of cached models once a cache is named."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 (only shells ask)
+
+        files = CompletionItem(incomplete, type="file")
+        if incomplete.partition(":")[0] not in SOURCES:
+            return [files]
+        known = (model.name for model in ggufkit.list(incomplete))
+        fits = (name for name in known if name.startswith(incomplete) and name.isprintable())
+        return [CompletionItem(name) for name in fits]
+
+
+def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Offer the keys of the model that the command names, nothing where it cannot be opened."""
+    keys: list[str] = []
+    file = ctx.params.get("file") or next(iter(ctx.args), "")  # as click leaves it in half a line
+    with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
+        keys += (key for key in model.metadata if key.startswith(incomplete))
+    return [key for key in keys if key.isprintable()]  # shells would act on what is not
+
+
+MODEL: Final = ModelName()
+FILE: Final = ModelName(foreign=True)
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether `path` is a folder of Hugging Face's and holds no GGUF file."""
+    folder = Path(path)
+    return (folder / "config.json").is_file() and not any(folder.glob("*.gguf"))
+
+
+def open_any(path: str) -> Model:
+    """Open a GGUF model, or convert a checkpoint lazily, telling what its conversion has to say."""
+    return ggufkit.convert(path, say=note) if is_checkpoint(path) else ggufkit.open(path)

@@ -1,0 +1,130 @@
+"""Models that come through pipes: kept in a file without a name for as long as a command runs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ggufkit.cli.write_model import PIPE
+from ggufkit.errors import OutputError
+from ggufkit.format.magic import is_model
+
+STDIN: Final = "/dev/stdin"  # where a system has it, another open of what standard input is
+DESCRIPTORS: Final = "/dev/fd"
+CHUNK_BYTES: Final = 1 << 20
+_IN: Final = 0  # the descriptor of standard input
+
+
+class Piped(str):
+    """The path of what came through a pipe, or of standard input: nothing to be edited in place."""
+
+    __slots__ = ()
+
+
+def claim_standard_input() -> None:
+    """Have standard input read once: UsageError where it stands for another thing already."""
+    context = click.get_current_context()
+    if STDIN in context.meta:
+        raise click.UsageError("Standard input is one thing: - can be given only once")
+    context.meta[STDIN] = True
+
+
+def require_file(name: str) -> None:
+    """Refuse to change in place what came through a pipe."""
+    if isinstance(name, Piped):
+        raise click.UsageError(
+            "What comes through a pipe cannot be changed in place; save it first"
+        )
+
+
+def incoming(name: str, *, foreign: bool = False) -> str:
+    """Return the path to open for a file called `name`, which may be "-" or a named pipe.
+
+    What comes through a pipe is written to TMPDIR first, for a model is read in any order. That
+    file has no name, so that none is left behind however the command ends. Of what is no model
+    only so much is kept as tells what it is, unless `foreign` files are meant.
+    """
+    if name == PIPE:
+        return Piped(_standard_input(foreign=foreign))
+    return Piped(_named_pipe(name, foreign=foreign)) if _is_pipe(name) else name
+
+
+def _is_pipe(name: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return stat.S_ISFIFO(Path(name).stat().st_mode)
+    return False
+
+
+def _standard_input(*, foreign: bool) -> str:
+    if sys.stdin is None or os.isatty(_IN):
+        raise click.UsageError("A model is no text: pipe one in, or name a file")
+    claim_standard_input()
+    if not Path(STDIN).exists():  # Windows
+        return _named(foreign=foreign)
+    if not _is_file_from_its_start():
+        _replace_input(_spooled(_IN, foreign=foreign))
+    return STDIN
+
+
+def _is_file_from_its_start() -> bool:
+    """Whether standard input is a file that can be read where it lies."""
+    is_file = stat.S_ISREG(os.fstat(_IN).st_mode)
+    return is_file and os.lseek(_IN, 0, os.SEEK_CUR) == 0
+
+
+def _replace_input(descriptor: int) -> None:
+    """Have standard input be another file, until the command is done."""
+    context = click.get_current_context()
+    before = os.dup(_IN)
+    context.call_on_close(lambda: os.close(before))
+    context.call_on_close(lambda: os.dup2(before, _IN))
+    os.dup2(descriptor, _IN)
+    os.close(descriptor)
+
+
+def _named_pipe(name: str, *, foreign: bool) -> str:
+    with Path(name).open("rb", buffering=0) as pipe:
+        descriptor = _spooled(pipe.fileno(), foreign=foreign)
+    click.get_current_context().call_on_close(lambda: os.close(descriptor))
+    return f"{DESCRIPTORS}/{descriptor}"
+
+
+def _spooled(source: int, *, foreign: bool) -> int:
+    """Return a descriptor of a file without a name that holds what `source` sends."""
+    with tempfile.TemporaryFile(prefix="ggufkit-") as kept:
+        _pour(source, kept.fileno(), foreign=foreign)
+        return os.dup(kept.fileno())
+
+
+def _named(*, foreign: bool) -> str:
+    """Return the path of a file that is removed in the end, where all files have names."""
+    folder = tempfile.TemporaryDirectory(prefix="ggufkit-", ignore_cleanup_errors=True)
+    click.get_current_context().call_on_close(folder.cleanup)
+    path = Path(folder.name) / "stdin.gguf"
+    with path.open("wb", buffering=0) as kept:
+        _pour(_IN, kept.fileno(), foreign=foreign)
+    return str(path)
+
+
+def _pour(source: int, target: int, *, foreign: bool) -> None:
+    nbytes = 0
+    try:
+        with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as kept:
+            while data := pipe.read(CHUNK_BYTES):
+                kept.write(data)
+                if not (foreign or nbytes or is_model(data)):
+                    return
+                nbytes += len(data)
+    except OSError as error:
+        raise OutputError(
+            f"{error.strerror} after {nbytes:,} bytes of what comes through the pipe were kept in "
+            f"{tempfile.gettempdir()}",
+            remedy="Set TMPDIR to a folder with room for the model",
+        ) from error

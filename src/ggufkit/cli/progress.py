@@ -1,0 +1,35 @@
+"""A bar for work that takes a while."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def progress_bar(
+    doing: str, *, in_bytes: bool = True
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Show a bar with rate and time left on stderr, or nothing where that is no terminal.
+
+    What is done is counted `in_bytes`, or else in whatever it is.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich  # noqa: PLC0415 (dear, and most runs need none)
+    from rich.console import Console  # noqa: PLC0415
+
+    counts = (rich.MofNCompleteColumn(),)
+    nbytes = (rich.TaskProgressColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn())
+    bar = rich.Progress(
+        rich.BarColumn(),
+        *(nbytes if in_bytes else counts),
+        rich.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,131 @@
+"""Changes of metadata, for people and for programs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from ggufkit.cli.output import counted, shorten
+from ggufkit.edits.changes import Change
+from ggufkit.errors import printable
+from ggufkit.format.coerce import plain
+from ggufkit.format.values import Arrays, Strings, Value
+
+SHOWN_WIDTH: Final = 60  # characters of a value
+SHOWN_ITEMS: Final = 5  # of an array
+SHOWN_LINES: Final = 40  # of a changed text
+COMPARED_LINES: Final = 10_000  # comparing takes the square of their number in time
+LISTED_ITEMS: Final = 1000  # of an array, for programs
+_MARKS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">"}
+_COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", ">": "yellow"}
+
+
+def show(changes: Iterable[Change], *, err: bool = False) -> None:
+    """Print what changes, a key a line, and below it what is too long for one."""
+    for change in changes:
+        mark = _MARKS[change.kind]
+        click.echo(
+            click.style(f"{mark} {printable(change.key)}", fg=_COLOURS[mark]), nl=False, err=err
+        )
+        first, *more = _told(change)
+        click.echo(f"  {first}", err=err)
+        for line in more:
+            click.secho(f"    {line}", fg=_COLOURS.get(line[:1]), err=err)
+
+
+def _told(change: Change) -> Iterator[str]:
+    if change.kind == "renamed":
+        yield f"becomes {printable(change.name)}"
+    elif change.kind != "changed":
+        value = change.before if change.kind == "removed" else change.after
+        yield f"{change.before_type or change.after_type} {_brief(value)}"
+    elif _is_text(change.before) and _is_text(change.after):
+        yield change.after_type
+        yield from _lines(str(change.before), str(change.after))
+    elif items := change.items():
+        yield _types(change)
+        yield from (f"[{i}] {_brief(old)} -> {_brief(new)}" for i, old, new in items[:SHOWN_ITEMS])
+        if len(items) > SHOWN_ITEMS:
+            yield f"... {len(items) - SHOWN_ITEMS:,} more"
+    else:
+        yield f"{_types(change)} {_brief(change.before)} -> {_brief(change.after)}"
+
+
+def _types(change: Change) -> str:
+    before, after = change.before_type, change.after_type
+    return after if before == after else f"{before} -> {after}"
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is better shown by its lines."""
+    return isinstance(value, str) and "\n" in value
+
+
+def _lines(before: str, after: str) -> Iterator[str]:
+    texts = before.splitlines(), after.splitlines()
+    if max(map(len, texts)) > COMPARED_LINES:
+        yield f"{len(texts[0]):,} lines -> {len(texts[1]):,} lines, too many to be compared"
+        return
+    _, _, *lines = difflib.unified_diff(*texts, n=1, lineterm="")
+    yield from (shorten(line, 2 * SHOWN_WIDTH) for line in lines[:SHOWN_LINES])
+    if len(lines) > SHOWN_LINES:
+        yield f"... {len(lines) - SHOWN_LINES:,} more lines"
+
+
+def _brief(value: object) -> str:
+    """Return a value on one short line."""
+    if isinstance(value, str):
+        return f'"{shorten(value, SHOWN_WIDTH)}"'  # which escapes what needs it
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        items = ", ".join(_brief(item) for item in value[:SHOWN_ITEMS])
+        more = ", ..." if len(value) > SHOWN_ITEMS else ""
+        return f"[{items}{more}] ({counted(len(value), 'item')})"
+    return str(value)
+
+
+# For programs.
+
+
+def as_json(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Return changes as JSON has them; of long arrays the items that differ."""
+    return [_plain(change) for change in changes]
+
+
+def _plain(change: Change) -> dict[str, Any]:
+    document: dict[str, Any] = {"key": change.key, "kind": change.kind}
+    if change.kind == "renamed":
+        return document | {"name": change.name}
+    items = change.items()
+    if items:
+        listed = [_item(*item) for item in items[:LISTED_ITEMS]]
+        return document | {"type": change.after_type, "count": len(items), "items": listed}
+    if change.kind != "added":
+        document["before"] = _side(change.before_type, change.before)
+    if change.kind != "removed":
+        document["after"] = _side(change.after_type, change.after)
+    return document
+
+
+def _item(index: int, before: object, after: object) -> dict[str, Any]:
+    return {"index": index, "before": _finite(before), "after": _finite(after)}
+
+
+def _side(type: str, value: Value | None) -> dict[str, Any]:
+    if value is None:
+        return {"type": type}
+    if isinstance(value, np.ndarray | Strings | Arrays) and len(value) > LISTED_ITEMS:
+        return {"type": type, "count": len(value)}
+    return {"type": type, "value": _finite(plain(value))}
+
+
+def _finite(value: object) -> object:
+    """Return a value with numbers that JSON lacks as text."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return [_finite(item) for item in value] if isinstance(value, list) else value

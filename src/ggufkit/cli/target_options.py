@@ -1,0 +1,75 @@
+"""What `ggufkit quantize` asks for a target size: its options, and the types they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from ggufkit.cli.options import parse_size
+from ggufkit.cli.progress import progress_bar
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.model.model import Model
+
+_size = click.option(
+    "--target-size",
+    type=parse_size,
+    metavar="SIZE",
+    help="Choose types so that OUT is at most this large, as 3.2GiB or 900M, and errs least.",
+)
+_bits = click.option(
+    "--target-bpw",
+    type=click.FloatRange(0, 32, min_open=True),
+    metavar="BITS",
+    help="Choose types for this many bits per weight on average, such that OUT errs least.",
+)
+
+
+# What would have a say in the types, or change what they are for.
+_EXCLUDED: Final = (
+    *("pure", "like", "leave_output_tensor", "output_tensor_type", "token_embedding_type"),
+    *("tensor_types", "tensor_type_file", "layers", "keep_split"),
+)
+_FLAG: Final = {"tensor_types": "--tensor-type", "layers": "--prune-layers"}
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --target-size and --target-bpw to a command."""
+    return _size(_bits(command))
+
+
+def target_of(asked: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the target out of what was asked for, None if there is none; refuse what it excludes."""
+    found = {"nbytes": asked.pop("target_size"), "bpw": asked.pop("target_bpw")}
+    given = [name for name, value in found.items() if value is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise click.UsageError("--target-size and --target-bpw exclude each other")
+    others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if asked[key]]
+    if others:
+        raise click.UsageError(f"a target chooses the types itself: leave out {others[0]}")
+    return found
+
+
+def aimed(
+    model: Model, target: dict[str, Any], options: dict[str, Any], threads: int | None
+) -> dict[str, Any]:
+    """Return `options` with the types that a target leads to, progress shown on a terminal."""
+    from ggufkit.quantization.target import target as types_for  # noqa: PLC0415 (most runs have no target)
+
+    chosen = dict(options)
+    include, exclude = (tuple(chosen.pop(f"{verb}_weights")) for verb in ("include", "exclude"))
+    if chosen["imatrix"]:
+        chosen["imatrix"] = Imatrix.open(chosen["imatrix"]).selected(include, exclude)
+    with progress_bar("measuring", in_bytes=False) as progress:
+        chosen["types"] = types_for(
+            model,
+            **target,
+            imatrix=chosen["imatrix"],
+            override_kv=chosen["override_kv"],
+            threads=threads,
+            progress=progress,
+        )
+    return chosen

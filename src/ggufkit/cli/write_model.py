@@ -1,0 +1,92 @@
+"""What the commands that write a model share: where to, progress, and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.output import emit, paged, size, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.errors import printable
+from ggufkit.model.model import Model
+from ggufkit.output.layout import layout
+from ggufkit.system.cluster import executor_of
+
+PIPE: Final = "-"
+
+
+def write_out(model: Model, out: str, **options: Any) -> list[Path]:
+    """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal.
+
+    `options` are those of `ggufkit.write` and `cluster`, an address. Returns the paths of the
+    files written, none for a stream.
+    """
+    with contextlib.ExitStack() as opened:
+        target = _stream(out, opened)
+        if target and (options.get("resume") or options.get("cluster")):
+            raise click.UsageError("--resume and --cluster need a file to write to")
+        work = opened.enter_context(working(**options))
+        return ggufkit.write(model, target or out, **work)
+
+
+def deliver(
+    model: Model, out: str, *, dry_run: bool, as_json: bool, laid: dict[str, Any], **work: Any
+) -> None:
+    """Write `model` to `out`, laid out as `laid` says, and tell of its files; or tell alone."""
+    if as_json and out == PIPE and not dry_run:
+        raise click.UsageError("--json and a model cannot share stdout")
+    paths = [] if dry_run else write_out(model, out, **laid, **work)
+    if not dry_run and not as_json:
+        report(paths)
+        return
+    folder, name = (Path(), "model.gguf") if out == PIPE else (Path(out).parent, Path(out).name)
+    files = layout(model, name, **laid).files
+    told = [
+        (PIPE if out == PIPE else str(folder / f.name), len(f.extents), f.nbytes) for f in files
+    ]
+    if as_json:
+        emit(
+            {"files": [dict(zip(("path", "tensors", "nbytes"), row, strict=True)) for row in told]}
+        )
+        return
+    rows = [(printable(path), f"{tensors:,}", size(nbytes)) for path, tensors, nbytes in told]
+    with paged():
+        table(("FILE", "TENSORS", "SIZE"), rows, right="lrr")
+
+
+@contextlib.contextmanager
+def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str, Any]]:
+    """Turn options of a command into those of `ggufkit.write`: a bar, and a cluster's executor."""
+    with contextlib.ExitStack() as opened:
+        if cluster:
+            options["executor"] = opened.enter_context(executor_of(cluster))
+        try:
+            yield options | {"progress": opened.enter_context(progress_bar("writing"))}
+        except KeyboardInterrupt:
+            if not options.get("resume"):
+                raise
+            raise click.Abort("run it again to go on from here") from None
+
+
+def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
+    """Return what to write to in order: stdout, or a pipe or device that must not be replaced."""
+    if out != PIPE:
+        path = Path(out)
+        is_special = path.exists() and not path.is_file() and not path.is_dir()
+        return opened.enter_context(path.open("wb")) if is_special else None
+    if sys.stdout.isatty():
+        raise click.UsageError("A model is no text: redirect stdout, or name a file")
+    return sys.stdout.buffer
+
+
+def report(paths: list[Path]) -> None:
+    """Print one line for each file written."""
+    for path in paths:
+        nbytes = path.stat().st_size
+        click.echo(f"wrote {printable(str(path))} ({size(nbytes)})")

@@ -1,0 +1,232 @@
+"""Architectures as data: one TOML file each, found by the class names of a checkpoint.
+
+docs/architectures.md teaches the tables. `like` inherits every table of another file; an entry
+written again replaces the inherited one in its place, and `false` removes it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import ggufkit._toml as _toml
+from ggufkit.conversion.architecture import expressions
+from ggufkit.conversion.architecture.name_rules import Rule, both_suffixes, compile_rules
+from ggufkit.errors import CheckpointError, FormatError
+
+MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
+OFF: Final = "absent"  # removes an inherited entry
+ABSTRACT: Final = ("decoder",)  # files that others inherit from and that are no architecture
+_TABLES: Final = (
+    "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
+    "shapes", "export", "one_way", "rename_back",
+)  # fmt: skip
+_PATTERNED: Final = ("tensors", "one_way")
+_ENTRIES: Final = ("early", "metadata")
+_LISTS: Final = ("classes", "required", "skip", "fresh", "uneven")
+_WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if")
+
+# Metadata keeps what it replaces: llama.cpp's classes write a key, and their children write it
+# again, which keeps the place of the first one that wrote anything.
+Entries = Sequence[tuple[str, Any]]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture: which classes it serves, and where each part of a checkpoint goes."""
+
+    name: str  # general.architecture
+    path: str
+    classes: tuple[str, ...]
+    vocabulary: str
+    rows: str  # the expression for the rows of the vocabulary
+    config: str  # the object of config.json that is read before the rest
+    rules: tuple[Rule, ...]
+    defaults: Mapping[str, Any] = field(repr=False)
+    defaults_of: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    early: Entries = field(repr=False)  # metadata that stands before general.*
+    metadata: Entries = field(repr=False)
+    generated: Mapping[str, str] = field(repr=False)
+    expects: Mapping[str, list[Any] | str] = field(repr=False)
+    rename: Mapping[str, str] = field(repr=False)
+    shapes: Mapping[str, str] = field(repr=False)
+    export: Mapping[str, Any] = field(repr=False)  # fields of config.json on the way back
+    export_if: str  # the condition for being chosen among files of the same name
+    one_way: Mapping[str, Any] = field(repr=False)  # patterns with no way back, and when
+    rename_back: Mapping[str, str] = field(repr=False)
+    skip: tuple[str, ...] = field(repr=False)
+    required: tuple[str, ...] = field(repr=False)
+    uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers do without
+
+
+def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
+    """Return all architectures by the stem of their file, those in `folders` before ours.
+
+    Raises FormatError, with the place, for a file that is not as it should be.
+    """
+    texts = _texts(folders)
+    return {stem: _architecture(stem, texts) for stem in sorted(texts) if stem not in ABSTRACT}
+
+
+def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
+    """Return the architecture of the first of a checkpoint's `classes`.
+
+    Raises CheckpointError, with the nearest known class, where none serves it.
+    """
+    texts = _texts(folders)
+    homes = _homes(texts)
+    wanted = classes[0] if classes else ""
+    if wanted in homes:
+        return _architecture(homes[wanted], texts)
+    near = difflib.get_close_matches(wanted, homes, 1, 0.5)
+    hint = f"the nearest known is {near[0]} ({homes[near[0]]}); " if near else ""
+    raise CheckpointError(
+        f"the architecture {wanted or '(none in config.json)'!r} is unknown",
+        remedy=f"{hint}a file can teach it, in a folder that you name (arch_path=...): "
+        "docs/architectures.md",
+    )
+
+
+def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return which file serves each class; the files searched first come first."""
+    homes: dict[str, str] = {}
+    for stem in texts:
+        if stem not in ABSTRACT:
+            for name in _table(stem, texts).get("classes", []):
+                homes.setdefault(name, stem)
+    return homes
+
+
+def _texts(folders: Iterable[Path]) -> dict[str, tuple[str, str]]:
+    """Return path and text of each file by its stem; the first of a name wins."""
+    texts: dict[str, tuple[str, str]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise FormatError(f"{folder} is no folder", remedy="Name a folder of TOML files")
+        for path in sorted(folder.glob("*.toml")):
+            texts.setdefault(path.stem, (str(path), path.read_text(encoding="utf-8")))
+    for stem, found in _own_texts().items():
+        texts.setdefault(stem, found)
+    return texts
+
+
+@functools.cache
+def _own_texts() -> dict[str, tuple[str, str]]:
+    folder = resources.files("ggufkit.conversion.architecture") / "files"
+    found = {each.name: each for each in folder.iterdir() if each.name.endswith(".toml")}
+    return {
+        name.removesuffix(".toml"): (f"ggufkit/arch/{name}", found[name].read_text("utf-8"))
+        for name in sorted(found)
+    }
+
+
+def _table(stem: str, texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    path, text = texts[stem]
+    return _checked(path, text)
+
+
+@functools.lru_cache(maxsize=512)
+def _checked(path: str, text: str) -> dict[str, Any]:
+    """Parse one file and check that each word is known and of its kind."""
+    try:
+        table: dict[str, Any] = _toml.loads(text)
+    except _toml.TOMLDecodeError as error:
+        raise FormatError(f"no TOML: {error}", path=path) from None
+    kinds = dict.fromkeys(_TABLES, dict) | dict.fromkeys(_LISTS, list) | dict.fromkeys(_WORDS, str)
+    for word, value in table.items():
+        if word not in kinds:
+            near = difflib.get_close_matches(word, kinds, 1)
+            remedy = f"Did you mean {near[0]}?" if near else f"There are {', '.join(kinds)}"
+            raise FormatError(f"unknown word {word!r}", remedy=remedy, path=path)
+        if not isinstance(value, kinds[word]):
+            raise FormatError(f"{word} must be a {kinds[word].__name__}", path=path)
+    return table
+
+
+def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architecture:
+    path = texts[stem][0]
+    whole = _inherited(stem, texts, ())
+    try:
+        rules = compile_rules(whole.get("tensors", {}))
+        for text in _expressions(whole):
+            expressions.parse(text)
+    except ValueError as error:
+        raise FormatError(str(error), path=path) from None
+    own = texts[stem]
+    return Architecture(
+        name=whole.get("name", stem),
+        path=path,
+        classes=tuple(_checked(*own).get("classes", [])),
+        vocabulary=whole.get("vocabulary", "bpe"),
+        rows=whole.get("rows", "vocab_size"),
+        config=whole.get("config", "text_config"),
+        rules=tuple(rules),
+        export_if=_checked(*own).get("export_if", "True"),
+        skip=tuple(whole.get("skip", [])),
+        required=tuple(whole.get("required", [])),
+        uneven=tuple(whole.get("uneven", [])),
+        **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
+    )
+
+
+def _expressions(whole: Mapping[str, Any]) -> list[str]:
+    held = list(whole.get("defaults", {}).values())
+    for table in whole.get("defaults_of", {}).values():
+        held += table.values()
+    for word in ("export", "one_way"):
+        held += whole.get(word, {}).values()
+    held += [value for word in _ENTRIES for _, value in whole.get(word, ())]
+    return [text for text in held if isinstance(text, str)] + list(whole.get("required", []))
+
+
+def _inherited(
+    stem: str, texts: Mapping[str, tuple[str, str]], children: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the tables of a file laid over those of the file that it is like."""
+    own = _ready(_table(stem, texts))
+    parent = own.get("like")
+    if parent is None:
+        return own
+    if parent not in texts or len(children) > MAX_LIKES:
+        path = texts[stem][0]
+        raise FormatError(f"like = {parent!r} leads to no file", path=path)
+    base = _inherited(parent, texts, (*children, stem))
+    dropped = {"classes", "name", *own.get("fresh", [])}
+    merged = {word: value for word, value in base.items() if word not in dropped}
+    for word, value in own.items():
+        merged[word] = _laid_over(merged.get(word), value)
+    return merged
+
+
+def _ready(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a file's tables as they are laid over others."""
+    ready = dict(table)
+    for word in _PATTERNED:
+        if word in table:
+            ready[word] = both_suffixes(table[word])
+    for word in _ENTRIES:
+        if word in table:
+            ready[word] = list(table[word].items())
+    return ready
+
+
+def _laid_over(base: Any, own: Any) -> Any:  # noqa: ANN401 (as TOML is)
+    if isinstance(own, dict):
+        both = dict(base or {})
+        for key, value in own.items():
+            both[key] = _laid_over(both.get(key), value) if isinstance(value, dict) else value
+        return {key: value for key, value in both.items() if value != OFF}
+    if isinstance(own, list):
+        off = {entry[0] for entry in own if isinstance(entry, tuple) and entry[1] == OFF}
+        kept = [*(entry for entry in base or () if _key(entry) not in off), *own]
+        return [entry for entry in kept if not isinstance(entry, tuple) or entry[1] != OFF]
+    return own
+
+
+def _key(entry: Any) -> Any:  # noqa: ANN401
+    return entry[0] if isinstance(entry, tuple) else None

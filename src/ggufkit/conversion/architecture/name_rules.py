@@ -1,0 +1,137 @@
+"""Rules from the names of a checkpoint's tensors to GGUF's.
+
+A pattern's `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias. A
+target is a GGUF name and operations behind `|`; `{x}` in the pattern alone means: stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from ggufkit.conversion.architecture import expressions
+from ggufkit.conversion.tensors.operations import OPERATIONS
+
+_PART: Final = {"{i}": r"(?P<i>\d+)", "{x}": r"(?P<x>\d+)"}
+_SUFFIXES: Final = ("weight", "bias")
+_STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
+
+
+FIRST: Final = 0  # parts of a target that takes the first tensor that arrives
+
+
+class Step(NamedTuple):
+    """One operation and the expressions of its arguments."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+class Target(NamedTuple):
+    """Where a tensor goes: a template of a GGUF name, the steps on the way, its place in a join."""
+
+    name: str
+    steps: tuple[Step, ...]
+    place: int | None  # among the tensors that are joined, None where nothing is
+    parts: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern and its targets; `stacks` says that experts are stacked."""
+
+    pattern: str
+    regex: re.Pattern[str]
+    targets: tuple[Target, ...]
+    stacks: bool
+
+
+class Placed(NamedTuple):
+    """A tensor's match: the rule, and the layer and the expert that its name tells."""
+
+    rule: Rule
+    layer: int | None
+    expert: int | None
+
+
+def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with `{w}` written out as weight and as bias."""
+    spelled: dict[str, Any] = {}
+    for pattern, value in table.items():
+        for suffix in _SUFFIXES if "{w}" in pattern else ("",):
+            spelled[pattern.replace("{w}", suffix)] = _spelled(value, suffix)
+    return spelled
+
+
+def _spelled(value: Any, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
+    if isinstance(value, list):
+        return [_spelled(each, suffix) for each in value]
+    return value.replace("{w}", suffix) if isinstance(value, str) else value
+
+
+def compile_rules(table: Mapping[str, Any]) -> list[Rule]:
+    """Return the rules of a table; ValueError for what cannot be understood."""
+    return [_rule(pattern, value) for pattern, value in table.items()]
+
+
+def _rule(pattern: str, value: Any) -> Rule:  # noqa: ANN401 (as TOML is)
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"the target of {pattern!r} must be text, or a list of texts")
+    regex = "".join(_PART.get(part, re.escape(part)) for part in re.split(r"(\{.\})", pattern))
+    targets = tuple(_target(text) for text in texts)
+    stacks = "{x}" in pattern and not any("{x}" in target.name for target in targets)
+    return Rule(pattern, re.compile(regex), targets, stacks)
+
+
+def _target(text: str) -> Target:
+    name, *steps = (part.strip() for part in text.split("|"))
+    joins = re.fullmatch(r"(?P<name>.+?)\s+part\s+(?P<place>\d+)\s+of\s+(?P<parts>\d+)", name)
+    parsed = tuple(_step(step) for step in steps)
+    if name.endswith(" first"):
+        return Target(name.removesuffix(" first"), parsed, None, FIRST)
+    if not joins:
+        return Target(name, parsed, None, 1)
+    return Target(joins["name"], parsed, int(joins["place"]) - 1, int(joins["parts"]))
+
+
+def _step(text: str) -> Step:
+    found = _STEP.fullmatch(text)
+    if not found or found["name"] not in OPERATIONS:
+        known = ", ".join(sorted(OPERATIONS))
+        raise ValueError(f"{text!r} is no operation; there are {known}")
+    arguments = tuple(part.strip() for part in (found["arguments"] or "").split(",") if part)
+    for argument in arguments:
+        expressions.parse(argument)
+    return Step(found["name"], arguments)
+
+
+class Index:
+    """Rules by the outline of their pattern, so that ten thousand tensors find theirs at once."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        """Sort the rules into outlines: the pattern with `#` for each number."""
+        self._rules: dict[str, list[Rule]] = {}
+        for rule in rules:
+            numbered = re.sub(r"\{[ix]\}", "0", rule.pattern)
+            self._rules.setdefault(outline(numbered), []).append(rule)
+
+    def place(self, name: str) -> Placed | None:
+        """Return the match of a tensor's name, None where no rule has a place for it."""
+        for rule in self._rules.get(outline(name), ()):
+            found = rule.regex.fullmatch(name)
+            if found:
+                numbers = found.groupdict()
+                return Placed(rule, _number(numbers.get("i")), _number(numbers.get("x")))
+        return None
+
+
+def outline(name: str) -> str:
+    """Return a tensor's name with # in the place of each number."""
+    return ".".join("#" if part.isdecimal() else part for part in name.split("."))
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)

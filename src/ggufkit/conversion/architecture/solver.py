@@ -1,0 +1,201 @@
+"""Expressions of architecture files read backwards: from a value to the fields that it came from.
+
+A name takes the value; arithmetic with one unknown is undone; of alternatives that one is taken
+that the architecture's other tables speak of. What is known already is never changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import itertools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.conversion.architecture import expressions
+from ggufkit.errors import GGUFError
+
+_UNKNOWN_LEFT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.sub,
+    ast.Sub: operator.add,
+    ast.Mult: operator.truediv,
+    ast.Div: operator.mul,
+    ast.FloorDiv: operator.mul,
+}
+_UNKNOWN_RIGHT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.sub,
+    ast.Sub: lambda value, left: left - value,
+    ast.Mult: operator.truediv,
+    ast.Div: lambda value, left: left / value,
+    ast.FloorDiv: lambda value, left: left // value,
+}
+_GATING: Final = {1: "softmax", 2: "sigmoid", 4: "sqrtsoftplus"}
+_POOLING: Final = {1: "mean", 2: "cls", 3: "lasttoken"}
+_TRAINED: Final = {2048: (8192, 2048), 512: (2048, 2048)}
+# Functions that give their last argument, or their only one, as it is.
+_PASSING: Final = ("bool", "int", "nonzero", "only_false", "only_true", "unless", "with_")
+FULL: Final = "full_attention"
+SLIDING: Final = "sliding_attention"
+
+
+class Solver:
+    """Fields found so far; of alternatives, names of the first of the `favoured` sets win."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        defaults: Mapping[str, Any],
+        favoured: Sequence[AbstractSet[str]],
+    ) -> None:
+        """Begin with nothing known."""
+        self.fields: dict[str, Any] = {"rope": {}}
+        self._functions = functions
+        self._defaults = defaults
+        self._favoured = favoured
+
+    def value(self, text: Any) -> Any:  # noqa: ANN401 (as TOML is)
+        """Return the value of an expression, None where it cannot be computed yet."""
+        return self._evaluated(expressions.parse(text)) if isinstance(text, str) else text
+
+    def solve(self, text: Any, value: Any) -> None:  # noqa: ANN401
+        """Find fields so that the expression has the value, as far as they are open.
+
+        A value that the expression cannot have, such as a text for a product, finds nothing.
+        """
+        if isinstance(text, str):
+            with contextlib.suppress(TypeError, ValueError, ArithmeticError, AttributeError):
+                self._solve(expressions.parse(text), value)
+
+    def _evaluated(self, node: ast.expr) -> Any:  # noqa: ANN401
+        try:
+            return expressions.evaluate(ast.unparse(node), self.fields.get, self._functions)
+        except (GGUFError, ValueError):
+            return None
+
+    def _solve(self, node: ast.expr, value: Any) -> None:  # noqa: ANN401
+        if isinstance(node, ast.Name):
+            self._assign(node.id, value)
+        elif isinstance(node, ast.Attribute):
+            self._assign_inside(node, value)
+        elif isinstance(node, ast.Call):
+            self._solve_call(node, value)
+        elif _is_same(self._evaluated(node), value):
+            return
+        elif isinstance(node, ast.BoolOp):
+            self._solve(self._chosen(node), value)
+        elif isinstance(node, ast.BinOp):
+            self._solve_arithmetic(node, value)
+        elif isinstance(node, ast.List) and isinstance(value, list | tuple):
+            for item, part in zip(node.elts, value, strict=False):
+                self._solve(item, part)
+
+    def _assign(self, name: str, value: Any) -> None:  # noqa: ANN401
+        self.fields.setdefault(name, value)
+        if name in self._defaults:
+            self.solve(self._defaults[name], self.fields[name])
+
+    def _assign_inside(self, node: ast.Attribute, value: Any) -> None:  # noqa: ANN401
+        path: list[str] = []
+        at: ast.expr = node
+        while isinstance(at, ast.Attribute):
+            path.insert(0, at.attr)
+            at = at.value
+        assert isinstance(at, ast.Name)  # noqa: S101 (the language has no other)
+        inside = self.fields.setdefault(at.id, {})
+        for name in path[:-1]:
+            inside = inside.setdefault(name, {})
+        inside.setdefault(path[-1], value)
+
+    def _chosen(self, node: ast.BoolOp) -> ast.expr:
+        """Return the alternative to solve: one that is favoured, or the first that is a field."""
+        before = list(itertools.takewhile(self._is_unknown, node.values))
+        named = [each for each in before if isinstance(each, ast.Name)]
+        for group in self._favoured:
+            favoured = [each for each in named if each.id in group]
+            if favoured:
+                return favoured[0]
+        return (named or node.values)[0]
+
+    def _is_unknown(self, node: ast.expr) -> bool:
+        return not isinstance(node, ast.Name) or node.id not in self.fields
+
+    def _solve_arithmetic(self, node: ast.BinOp, value: Any) -> None:  # noqa: ANN401
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        left, right = self._evaluated(node.left), self._evaluated(node.right)
+        kind = type(node.op)
+        is_left = left is None or (right is not None and not self._is_open(node.right))
+        table, known = (_UNKNOWN_LEFT, right) if is_left else (_UNKNOWN_RIGHT, left)
+        if kind not in table or not isinstance(known, int | float):
+            return
+        try:
+            unknown = _whole(table[kind](value, known))
+        except ArithmeticError:
+            return
+        self._solve(node.left if is_left else node.right, unknown)
+
+    def _is_open(self, node: ast.expr) -> bool:
+        """Whether an expression has a value only because it has alternatives."""
+        choices = [each for each in ast.walk(node) if isinstance(each, ast.BoolOp)]
+        return any(self._evaluated(choice.values[0]) is None for choice in choices)
+
+    def _solve_call(self, node: ast.Call, value: Any) -> None:  # noqa: ANN401
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name == "float":
+            self._solve(node.args[0], shortest(value))
+        elif name in _PASSING:
+            self._solve(node.args[-1], value)
+        elif name == "equals" and value:
+            self._solve(node.args[0], self._evaluated(node.args[1]))
+        elif name in _UNDOING:
+            for argument, found in zip(node.args, _UNDOING[name](value), strict=False):
+                self._solve(argument, found)
+
+
+def _labels(names: list[str]) -> tuple[dict[str, str]]:
+    return ({str(number): name for number, name in enumerate(names)},)
+
+
+def _by_layer(numbers: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return which layers convolve (those without heads), and the number of heads of the others."""
+    if not isinstance(numbers, list):
+        return ()
+    return ["conv" if not n else FULL for n in numbers], None, None, max(numbers)
+
+
+def _sliding(pattern: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
+
+
+# What the arguments of a function were when it gave a value.
+_UNDOING: Final[dict[str, Callable[[Any], tuple[Any, ...]]]] = {
+    "alibi_bias": lambda most: (most > 0, _whole(shortest(most) or 8)),
+    "by_layer": _by_layer,
+    "gating": lambda number: (_GATING.get(number),),
+    "labels": _labels,
+    "pooling_mode": lambda number: (_POOLING.get(number),),
+    "adjusted_size": lambda size: (size, False),
+    "sliding": _sliding,
+    "trained_positions": lambda positions: _TRAINED.get(positions, ()),
+}
+
+
+def shortest(value: Any) -> Any:  # noqa: ANN401
+    """Return the shortest number that is the same float32."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return float(str(np.float32(value)))
+
+
+def _whole(number: float) -> int | float:
+    return int(number) if number == int(number) else number
+
+
+def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if isinstance(one, np.generic):
+        one = one.item()
+    return one is not None and bool(one == other)

@@ -1,0 +1,340 @@
+"""The `general.*` keys of a checkpoint: what its card, its files and its name say of it.
+
+Sources and their order are those of llama.cpp's converter: the model card, config.json, the name of
+the folder, the number of parameters, and above all of them what the user says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ggufkit.conversion.card.front_matter import front_matter
+from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
+from ggufkit.errors import CheckpointError, ValueTypeError
+from ggufkit.format.coerce import typed
+from ggufkit.format.file_name import (
+    FileName,
+    ModelId,
+    build_name,
+    parse_model_id,
+    size_label,
+    title,
+)
+from ggufkit.format.values import Value
+
+Say = Callable[[str], None]
+
+# The file's order. What stands here can be overridden by the user.
+_TEXTS: Final = (
+    *("name", "author", "version", "organization", "finetune", "basename", "description"),
+    *("quantized_by", "size_label", "license", "license.name", "license.link"),
+    *("url", "doi", "uuid", "repo_url"),
+    *("source.url", "source.doi", "source.uuid", "source.repo_url"),
+)
+# Fields of a card under their key in the file; earlier ones win.
+_CARD: Final = (
+    *(("name", key) for key in ("name", "model_name")),
+    *(("author", key) for key in ("author", "model_author", "model_creator")),
+    *(("version", key) for key in ("version", "model_version")),
+    *(("organization", key) for key in ("organization", "model_organization")),
+    *(("description", key) for key in ("description", "model_description")),
+    *(("finetune", key) for key in ("finetune", "model_finetune")),
+    *(("basename", key) for key in ("basename", "model_basename", "model_type")),
+    *(("size_label", key) for key in ("size_label", "model_size_label")),
+    *((f"source.{key}", key) for key in ("url", "doi", "uuid", "repo_url")),
+    *((f"source.{key}", f"model_{key}") for key in ("url", "doi", "uuid", "repo_url")),
+    *(("license", "license"), ("license.name", "license_name"), ("license.link", "license_link")),
+)
+_LISTS: Final = {"tags": ("tags", "pipeline_tag"), "languages": ("languages", "language")}
+# Lists of other works: their key in the file, in overrides, and in cards.
+_WORKS: Final = {
+    "base_model": ("base_models", ("base_model", "base_models", "base_model_sources")),
+    "dataset": ("datasets", ("datasets", "dataset", "dataset_sources")),
+}
+_OF_WORK: Final = (
+    *("name", "author", "version", "organization"),
+    *("description", "url", "doi", "uuid", "repo_url"),
+)
+# Of generation_config.json, in the file's order: key, type, and the field.
+_SAMPLING: Final = (
+    ("sequence", "string", ("sequence",)),
+    ("top_k", "int32", ("top_k",)),
+    ("top_p", "float32", ("top_p",)),
+    ("min_p", "float32", ("min_p",)),
+    ("xtc_probability", "float32", ("xtc_probability",)),
+    ("xtc_threshold", "float32", ("xtc_threshold",)),
+    ("temp", "float32", ("temperature",)),
+    ("penalty_last_n", "int32", ("penalty_last_n",)),
+    ("penalty_repeat", "float32", ("penalty_repeat", "repetition_penalty")),
+    ("mirostat", "int32", ("mirostat",)),
+    ("mirostat_tau", "float32", ("mirostat_tau",)),
+    ("mirostat_eta", "float32", ("mirostat_eta",)),
+)
+_HUB: Final = "https://huggingface.co/"
+_HUB_MODEL: Final = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
+_IS_URL: Final = ("http://", "https://", "ssh://")
+_SNAPSHOT: Final = re.compile(r"models--(.+?)--(.+)")
+_MATRICES: Final = 3  # dimensions from which a tensor of experts holds several
+
+
+class Sized(Protocol):
+    """A tensor's name and shape."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, outermost dimension first."""
+
+
+def describe(
+    checkpoint: Checkpoint,
+    *,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    tensors: Iterable[Sized] = (),
+    say: Say | None = None,
+) -> dict[str, Value]:
+    """Return the `general.*` keys of a checkpoint, typed and in llama.cpp's order.
+
+    `tensors` are the converted ones, whose parameters are counted. `overrides` are keys as they
+    stand in the file ("general.author"), with `general.base_models` and `general.datasets` as lists
+    of mappings; `name` is `general.name`. A card that cannot be read is left out, and said.
+    """
+    hears = say or (lambda _: None)
+    counted = list(tensors)
+    parameters = sum(math.prod(tensor.shape) for tensor in counted)
+    said = _card_fields(_card(checkpoint, hears), parameters, hears)
+    for model_id in _names(checkpoint):
+        for field, text in _id_fields(parse_model_id(model_id, parameters)).items():
+            if said.get(field) is None:
+                said[field] = text
+    said.update(_sampling(checkpoint, hears))
+    said.update(_overridden(overrides or {}))
+    if name is not None:
+        said["name"] = name
+    if said.get("size_label") is None and parameters:
+        said["size_label"] = _counted_size(counted, parameters)
+    return _typed(said)
+
+
+def described_file_name(metadata: Mapping[str, Value], encoding: str) -> str:
+    """Return the file name that the convention gives to a model with these `general.*` keys."""
+    texts = {key: str(metadata.get(f"general.{key}", "")) for key in _TEXTS}
+    return build_name(
+        FileName(
+            texts["basename"] or texts["name"],
+            texts["size_label"],
+            texts["finetune"],
+            texts["version"],
+            encoding,
+        )
+    )
+
+
+# The model card.
+
+
+def _card(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
+    try:
+        return front_matter(checkpoint.text("README.md") or "")
+    except CheckpointError as error:
+        say(f"{error.message}: the model card is left out")
+        return {}
+
+
+def _card_fields(card: Mapping[str, Any], parameters: int, say: Say) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for field, key in _CARD:
+        if said.get(field) is None and key in card:
+            said[field] = _card_text(card, key, say)
+    for field, (_, keys) in _WORKS.items():
+        if any(key in card for key in keys):
+            held = next(card[key] for key in keys if key in card)
+            said[field] = [_work(work, parameters) for work in _listed(held)]
+    for field, names in _LISTS.items():
+        items = [item for key in names for item in _listed(card.get(key))]
+        said[field] = [item for item in items if isinstance(item, str)]
+    return said
+
+
+def _card_text(card: Mapping[str, Any], key: str, say: Say) -> str | None:
+    found = card[key]
+    if key == "license" and isinstance(found, list):  # one text in the file
+        return ",".join(item for item in found if isinstance(item, str))
+    if found is None or isinstance(found, str):
+        return found
+    say(f"README.md: {key} is no text: left out")
+    return None
+
+
+def _listed(held: object) -> list[Any]:
+    if isinstance(held, str):
+        return [held]
+    return held if isinstance(held, list) else []
+
+
+def _work(work: object, parameters: int) -> dict[str, Any]:
+    """Return what is known of a base model or data set: a mapping, an address or an id."""
+    if isinstance(work, Mapping):
+        return dict(work)
+    if not isinstance(work, str):
+        return {}
+    if not work.startswith(_IS_URL):
+        said = parse_model_id(work, parameters)
+        has_page = said.organization is not None
+        page = f"{_HUB}{said.organization}/{said.name}" if has_page else None
+        return {**_work_fields(said), "repo_url": page}
+    on_hub = _HUB_MODEL.match(work)
+    said = parse_model_id(on_hub[1], parameters) if on_hub else ModelId()
+    return {"repo_url": work, **_work_fields(said)}
+
+
+def _work_fields(said: ModelId) -> dict[str, Any]:
+    return {
+        "name": None if said.name is None else title(said.name),
+        "organization": None if said.organization is None else title(said.organization),
+        "version": said.version,
+    }
+
+
+# Names.
+
+
+def _names(checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield the names that the checkpoint goes by."""
+    stored = checkpoint.config.get("_name_or_path")
+    if isinstance(stored, str) and stored.count("/") <= 1:  # else it is a path on some machine
+        yield stored
+    if checkpoint.path(KEPT) is None:  # an exported folder is not called after its model
+        yield _folder_name(checkpoint.folder)
+
+
+def _folder_name(folder: Path) -> str:
+    """Return the name of the folder; of a snapshot in the Hugging Face cache the model's id."""
+    place = folder if folder.name else folder.resolve()
+    found = _SNAPSHOT.fullmatch(place.parent.parent.name)
+    is_snapshot = found and place.parent.name == "snapshots"
+    return f"{found[1]}/{found[2]}" if found and is_snapshot else place.name
+
+
+def _id_fields(said: ModelId) -> dict[str, str | None]:
+    return {
+        "name": None if said.name is None else title(said.name),
+        "organization": None if said.organization is None else title(said.organization),
+        "basename": said.basename,
+        "finetune": said.finetune,
+        "version": said.version,
+        "size_label": said.size_label,
+    }
+
+
+def _counted_size(tensors: Iterable[Sized], parameters: int) -> str:
+    """Return the size of what is there: of one expert and all that is shared, times experts."""
+    shared = expert = 0
+    counts = []
+    for tensor in tensors:
+        size = math.prod(tensor.shape)
+        if "_exps." not in tensor.name or len(tensor.shape) < _MATRICES:
+            shared += size
+            continue
+        count = tensor.shape[-2 if ".bias" in tensor.name else -3]
+        expert += size // max(count, 1)
+        counts.append(count)
+    experts = sum(counts) // len(counts) if counts else 0
+    return size_label(parameters, shared=shared, expert=expert, experts=experts)
+
+
+# Sampling.
+
+
+def _sampling(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
+    try:
+        given = checkpoint.json("generation_config.json") or {}
+    except CheckpointError as error:
+        say(f"{error.message}: left out")
+        return {}
+    problems: list[str] = []
+    found: dict[str, Any] = {}
+    for key, kind, fields in _SAMPLING:
+        value = next((given[field] for field in fields if field in given), None)
+        if value is not None:
+            found[f"sampling.{key}"] = _tried(key, kind, value, problems)
+    for problem in problems:
+        say(f"generation_config.json: {problem}: left out")
+    return found
+
+
+# What the user says.
+
+
+def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = {f"general.{field}": field for field in (*_TEXTS, *_LISTS)}
+    kinds.update({f"general.sampling.{key}": f"sampling.{key}" for key, _, _ in _SAMPLING})
+    kinds.update({f"general.{listed}": field for field, (listed, _) in _WORKS.items()})
+    unknown = [key for key in overrides if key not in kinds]
+    if unknown:
+        problems = list(_nearest(unknown, kinds))
+        raise CheckpointError("the overriding metadata cannot be used", problems)
+    return {kinds[key]: value for key, value in overrides.items()}
+
+
+def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    for key in unknown:
+        near = difflib.get_close_matches(key, known, 1)
+        yield f"there is no key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
+
+
+# Types.
+
+
+def _typed(said: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the fields as key-values in order; what is empty or None is not written."""
+    problems: list[str] = []
+    tried = [(key, _tried(key, kind, value, problems)) for key, kind, value in _ordered(said)]
+    if problems:
+        raise CheckpointError("the description of the model cannot be written", problems)
+    return {"general.type": "model", **{key: value for key, value in tried if value is not None}}
+
+
+def _tried(key: str, kind: str, value: object, problems: list[str]) -> Value | None:
+    try:
+        return typed(kind, value)
+    except ValueTypeError as error:
+        problems.append(f"{key}: {error.message}")
+        return None
+
+
+def _ordered(said: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for key, kind, _ in _SAMPLING:
+        value = said.get(f"sampling.{key}")
+        if value is not None and value != "":
+            yield f"general.sampling.{key}", kind, value
+    for field in _TEXTS:
+        value = said.get(field)
+        if value is not None and value != "":
+            yield f"general.{field}", "string", value
+    for field in _WORKS:
+        yield from _about_works(field, said.get(field))
+    for field in _LISTS:
+        if said.get(field):
+            yield f"general.{field}", "array[string]", said[field]
+
+
+def _about_works(field: str, works: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401 (as JSON is)
+    if works is None:
+        return
+    if not isinstance(works, list) or not all(isinstance(work, Mapping) for work in works):
+        raise CheckpointError(f"general.{_WORKS[field][0]} is no list of mappings")
+    yield f"general.{field}.count", "uint32", len(works)
+    for number, work in enumerate(works):
+        for key in _OF_WORK:
+            if work.get(key):
+                yield f"general.{field}.{number}.{key}", "string", work[key]

@@ -1,0 +1,211 @@
+"""Checkpoints that are quantized already: weights and scales become tensors, decoded when read.
+
+Source: `dequant_model` of llama.cpp's converter, and the formats' own libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
+from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
+from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
+from ggufkit.conversion.tensors.operations import Floats, read_floats, reshape
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.model.rows import Made
+from ggufkit.system.mapped_file import Bytes
+
+_F32: Final = tensor_type("F32")
+_MXFP4: Final = tensor_type("MXFP4")
+_SCALES: Final = ("F32", "F16", "BF16")  # of FP8
+_GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
+# Scales of activations, which llama.cpp has no use for.
+_UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
+
+
+class Decoded(NamedTuple):
+    """The tensors of a checkpoint after its own quantization, and what was left out."""
+
+    tensors: list[Tensor]
+    skipped: list[str]
+
+
+def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Decoded:
+    """Return tensors with their scales applied, as the checkpoint's configuration says.
+
+    Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
+    """
+    said = config.get("quantization_config")
+    held = {tensor.name: tensor for tensor in tensors}
+    if not isinstance(said, Mapping) or not said.get("quant_method"):
+        return Decoded(list(held.values()), [])
+    method = str(said["quant_method"])
+    if method not in _METHODS:
+        known = ", ".join(_METHODS)
+        raise CheckpointError(
+            f"checkpoints quantized by {brief(method)} cannot be decoded",
+            remedy=f"Use the checkpoint that it was made from; what can be decoded: {known}",
+        )
+    return _METHODS[method](held, said)
+
+
+# FP8 with scales for blocks, rows or the whole tensor.
+
+
+@functools.cache
+def _numbers(kind: TensorType) -> npt.NDArray[np.float32]:
+    """Return the number that each byte of an FP8 type is."""
+    codes = np.arange(256, dtype=np.uint16)
+    if kind == F8_E5M2:  # the upper byte of a half float
+        return (codes << 8).view(np.float16).astype(np.float32)
+    exponent, fraction = (codes >> 3) & 15, (codes & 7).astype(np.float32)
+    normal = np.ldexp(1 + fraction / 8, exponent.astype(np.int32) - 7)
+    magnitude = np.where(exponent == 0, np.ldexp(fraction, -9), normal)
+    magnitude[codes & 127 == 127] = np.nan  # noqa: PLR2004 (all bits set; there is no infinity)
+    return np.where(codes & 128, -magnitude, magnitude).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Made):
+    """Rows of an FP8 tensor, each block times its scale."""
+
+    weight: Tensor
+    scale: Tensor
+    block: tuple[int, int]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Decode and scale rows."""
+        data = self.weight.source.read(start, stop)
+        numbers = _numbers(self.weight.type)[data]
+        high, wide = self.block
+        out, width = self.weight.shape[-2:]
+        places = np.arange(start, stop)
+        wanted = places // out * -(-out // high) + places % out // high
+        first = int(wanted[0]) if len(wanted) else 0
+        scales = self._scales(first, int(wanted[-1]) + 1 if len(wanted) else 0)
+        spread = np.repeat(scales[wanted - first], wide, axis=1)[:, :width]
+        with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
+            scaled: Floats = numbers * spread
+        return np.ascontiguousarray(scaled, np.float32).view(np.uint8)
+
+    def _scales(self, start: int, stop: int) -> Floats:
+        return read_floats(self.scale, _F32, start, stop)
+
+
+def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
+    """Return an FP8 weight with its scale applied; one scale may be for a block, a row, or all."""
+    if weight.type not in (F8_E4M3, F8_E5M2) or len(weight.shape) < 2:  # noqa: PLR2004
+        raise CheckpointError(f"{weight.name} is no matrix of FP8, and has scales for one")
+    *outer, high, wide = weight.shape
+    if isinstance(block, list) and len(block) == 2:  # noqa: PLR2004 (rows and columns)
+        sizes = (int(block[0]), int(block[1]))
+    else:
+        sizes = (high if scale.elements == 1 else 1, wide)
+    if min(sizes) < 1:
+        raise CheckpointError(f"weight_block_size {brief(block)} is no size")
+    if scale.type.name not in _SCALES:
+        raise CheckpointError(f"{scale.name} is {scale.type.name}: scales are {', '.join(_SCALES)}")
+    sizes = (min(sizes[0], max(high, 1)), min(sizes[1], max(wide, 1)))
+    needed = (*outer, -(-high // sizes[0]), -(-wide // sizes[1]))
+    if scale.elements != int(np.prod(needed)):
+        raise CheckpointError(f"{scale.name} has the shape {scale.shape}, and {needed} are needed")
+    flat = reshape(scale, needed)
+    return Tensor.over(weight.name, _F32, weight.shape, Scaled(weight, flat, sizes))
+
+
+def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Decoded:
+    """Apply each scale to the weight whose name goes before its suffix."""
+    kept, skipped = dict(held), []
+    for name, scale in held.items():
+        if name.endswith(_UNUSED):
+            skipped.append(name)
+            del kept[name]
+        for suffix, instead in suffixes.items():
+            if not name.endswith(suffix):
+                continue
+            weight = name.removesuffix(suffix) + instead
+            if weight not in held:
+                raise CheckpointError(f"the scale {name} belongs to {weight}, which is not there")
+            kept[weight] = _scaled(held[weight], scale, block)
+            del kept[name]
+    return Decoded(list(kept.values()), skipped)
+
+
+def _fp8(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
+    suffixes = {"_scale_inv": "", ".qscale_weight": ".weight"}
+    return _scale_all(held, suffixes, said.get("weight_block_size"))
+
+
+def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
+    groups = said.get("config_groups")
+    weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
+    form = said.get("format")
+    is_known = form in ("float-quantized", "pack-quantized")
+    if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
+        raise CheckpointError(
+            f"compressed-tensors of the format {brief(form)} cannot be decoded",
+            remedy="float-quantized and pack-quantized with one group can",
+        )
+    if form == "pack-quantized":
+        return Decoded(pack_quantized(held, weights[0]), [])
+    return _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
+
+
+# MXFP4, as gpt-oss has it.
+
+
+@dataclass(frozen=True, eq=False)
+class Repacked(Made):
+    """Rows of MXFP4 in ggml's order: a scale, then elements 0 and 16, 1 and 17, ... in a byte."""
+
+    blocks: Tensor
+    scales: Tensor
+    groups: int
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows and move their half bytes."""
+        first, last = start * self.groups, stop * self.groups
+        packed = self.blocks.source.read(first, last).reshape(-1, _GROUP_BYTES)
+        codes = np.empty((len(packed), 2 * _GROUP_BYTES), np.uint8)
+        codes[:, ::2], codes[:, 1::2] = packed & 15, packed >> 4
+        joined = codes[:, :_GROUP_BYTES] | codes[:, _GROUP_BYTES:] << 4
+        scales = self.scales.source.read(start, stop).reshape(-1, 1)
+        return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
+
+
+def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
+    """Join blocks and scales; llama.cpp's converter writes these tensors before all others."""
+    made: list[Tensor] = []
+    rest = dict(held)
+    for name, blocks in held.items():
+        if name.endswith("_blocks"):
+            stem = name.removesuffix("_blocks")
+            scales = held.get(f"{stem}_scales")
+            is_scalar = scales is not None and not scales.shape
+            if scales is None or is_scalar or blocks.shape != (*scales.shape, _GROUP_BYTES):
+                raise CheckpointError(f"{name} of shape {blocks.shape} lacks scales that fit")
+            if {blocks.type, scales.type} != {U8}:
+                raise CheckpointError(f"{name} and its scales are no bytes ({U8})")
+            shape = (*blocks.shape[:-2], 32 * blocks.shape[-2])
+            source = Repacked(blocks, scales, blocks.shape[-2])
+            made.append(Tensor.over(f"{stem}_mxfp4", _MXFP4, shape, source))
+            del rest[name], rest[scales.name]
+    return Decoded([*made, *rest.values()], [])
+
+
+_METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Decoded]]] = {
+    "awq": lambda held, said: Decoded(awq(held, said), []),
+    "bitsandbytes": lambda held, said: Decoded(bitsandbytes(held, said), []),
+    "compressed-tensors": _compressed,
+    "fp8": _fp8,
+    "gptq": lambda held, said: Decoded(gptq(held, said), []),
+    "mxfp4": _mxfp4,
+}

@@ -1,0 +1,219 @@
+"""A Hugging Face checkpoint folder: its files, its configuration and its lazy tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from ggufkit.conversion.checkpoint.pytorch import read_pytorch
+from ggufkit.conversion.checkpoint.safetensors import read_tensors
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.model.model import Tensor, Tensors
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import MappedFile
+
+INDEX: Final = "model.safetensors.index.json"
+KEPT: Final = "ggufkit.json"  # of an exported checkpoint: what the GGUF file says beyond the others
+PYTORCH: Final = (".bin", ".pth")
+# Index, beginning and end of the names of files with tensors; the first that is there counts.
+FORMS: Final = (
+    (INDEX, "model", ".safetensors"),
+    ("pytorch_model.bin.index.json", "pytorch_model", ".bin"),
+    ("pytorch_model.pth.index.json", "", ".pth"),
+)
+MAX_TEXT_BYTES: Final = 1 << 30  # a tokenizer.json has tens of MiB; a file beyond is no text
+SHOWN: Final = 5  # names in a message
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened checkpoint: `config` is config.json as it stands, `tensors` have nothing read."""
+
+    folder: Path
+    config: dict[str, Any]
+    tensors: Tensors
+    files: tuple[MappedFile, ...] = field(default=(), repr=False)
+
+    def path(self, name: str) -> Path | None:
+        """Return where a file of the checkpoint lies, None if there is none of that name.
+
+        Raises CheckpointError for a name or a link that leads out of the folder; links into the
+        Hugging Face cache that the folder belongs to are its ordinary form.
+        """
+        return locate(self.folder, name)
+
+    def content(self, name: str) -> bytes | None:
+        """Return a file's bytes, None if there is none."""
+        path = self.path(name)
+        return None if path is None else path.read_bytes()
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the names of the files in a folder of the checkpoint that end so, sorted."""
+        return sorted(path.name for path in (self.folder / folder).glob(f"*{suffix}"))
+
+    def text(self, name: str) -> str | None:
+        """Return a file's text, None if there is none; CheckpointError if it is no UTF-8."""
+        return read_text(self.folder, name)
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's JSON object, None if there is none; CheckpointError if it is none."""
+        return read_json(self.folder, name)
+
+    def close(self) -> None:
+        """Close the files of tensors."""
+        for file in self.files:
+            file.close()
+
+
+def open_checkpoint(folder: AnyPath) -> Checkpoint:
+    """Open a folder with config.json and safetensors or PyTorch files, lazily.
+
+    Tensors come in llama.cpp's order: by file, then by name, or as PyTorch's file has them. Raises
+    CheckpointError, whose `problems` list everything wrong with the files at once, and OSError as
+    `open` does.
+    """
+    place = as_path(folder)
+    if not place.is_dir():
+        raise CheckpointError(f"{place} is no folder", remedy="Name the folder of a checkpoint")
+    config = read_json(place, "config.json")
+    if config is None:
+        raise CheckpointError(
+            f"{place} has no config.json", remedy="A checkpoint holds config.json and weights"
+        )
+    with contextlib.ExitStack() as opened:
+        tensors, files, problems = _tensors(place, opened)
+        if problems:
+            raise CheckpointError(f"the checkpoint {place} is not whole", problems)
+        opened.pop_all()
+    return Checkpoint(place, config, Tensors(tensors), tuple(files))
+
+
+# Files of the folder.
+
+
+def locate(folder: Path, name: str) -> Path | None:
+    """Return the path of the file `name` in `folder`, None where there is none."""
+    parts = PurePosixPath(name)
+    if parts.is_absolute() or ".." in parts.parts or "\0" in name or "\\" in name:
+        raise CheckpointError(f"{brief(name)} leads out of the folder {folder}")
+    path = folder / parts
+    if not path.is_file():
+        return None
+    home, target = folder.resolve(), path.resolve()
+    if target.is_relative_to(home) or target.is_relative_to(home.parent.parent / "blobs"):
+        return path
+    raise CheckpointError(
+        f"{path} is a link that leads out of the folder, to {target}",
+        remedy="Put the file itself there, or a hard link",
+    )
+
+
+def read_text(folder: Path, name: str) -> str | None:
+    """Return the text of a file in `folder`, None where there is none."""
+    path = locate(folder, name)
+    if path is None:
+        return None
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        raise CheckpointError(f"{path} has more than {MAX_TEXT_BYTES:,} bytes, too many for text")
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path} is no UTF-8: {error}") from None
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any] | None:
+    """Return the JSON object of a file in `folder`, None where there is none."""
+    text = read_text(folder, name)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{folder / name} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{folder / name} holds no JSON object")
+    return found
+
+
+# Tensors.
+
+
+def _tensors(
+    folder: Path, opened: contextlib.ExitStack
+) -> tuple[list[Tensor], list[MappedFile], list[str]]:
+    """Return the tensors of all files, the files, and everything that is wrong with them."""
+    index_name, parts = _parts(folder)
+    index = read_json(folder, index_name)
+    homes, problems = _weight_map(index, index_name)
+    names = sorted(set(homes.values())) if index is not None else parts
+    if not names and not problems:
+        problems.append(
+            "there is no model*.safetensors or pytorch_model*.bin file, and no index of such files"
+        )
+    files: list[MappedFile] = []
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        held = _part(folder, name, opened, files, problems)
+        for tensor in held:
+            if tensor.name in tensors:
+                problems.append(f"tensor {tensor.name!r} stands in two files")
+            tensors[tensor.name] = tensor
+    if index is not None and not problems:
+        problems.extend(_about_index(index_name, homes, tensors))
+    return list(tensors.values()), files, problems
+
+
+def _weight_map(index: dict[str, Any] | None, name: str) -> tuple[dict[str, str], list[str]]:
+    homes = {} if index is None else index.get("weight_map")
+    if not isinstance(homes, dict) or not all(isinstance(file, str) for file in homes.values()):
+        return {}, [f"{name} has no weight_map of tensors to files"]
+    return homes, []
+
+
+def _parts(folder: Path) -> tuple[str, list[str]]:
+    """Return the name of the index and the files of tensors: of the first form that is there."""
+    names = sorted(path.name for path in folder.iterdir())
+    for index, prefix, suffix in FORMS:
+        found = [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
+        if found or index in names:
+            return index, found
+    return INDEX, []
+
+
+def _part(
+    folder: Path,
+    name: str,
+    opened: contextlib.ExitStack,
+    files: list[MappedFile],
+    problems: list[str],
+) -> list[Tensor]:
+    """Open one file and return its tensors, none where something is wrong."""
+    try:
+        path = locate(folder, name)
+    except CheckpointError as error:
+        problems.append(error.message)
+        return []
+    if path is None:
+        problems.append(f"the file {name} is missing")
+        return []
+    file = MappedFile(path)
+    opened.callback(file.close)
+    files.append(file)
+    read = read_pytorch if name.endswith(PYTORCH) else read_tensors
+    tensors, wrong = read(file)
+    problems.extend(f"{name}: {what}" for what in wrong)
+    return tensors
+
+
+def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) -> Iterator[str]:
+    for names, what in (
+        (homes.keys() - tensors.keys(), "names tensors that no file holds"),
+        (tensors.keys() - homes.keys(), "does not name tensors that the files hold"),
+    ):
+        if names:
+            shown = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+            yield f"{index} {what}: {shown} ({len(names)} in all)"

@@ -1,0 +1,300 @@
+"""Weights packed in few bits (GPTQ, AWQ, compressed-tensors), decoded when their rows are read.
+
+Source: `dequant_model` of llama.cpp's converter; for AWQ and 3 bits, the formats' own libraries.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.conversion.tensors.operations import read_floats, transpose
+from ggufkit.conversion.tensors.row_sources import Index
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.types import tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.model.rows import Made
+from ggufkit.system.mapped_file import Bytes
+
+Codes = npt.NDArray[np.int16]
+Parts = Mapping[str, Tensor]
+
+WORD_BITS: Final = 32
+_F32: Final = tensor_type("F32")
+_FLOATS: Final = ("F32", "F16", "BF16")
+_WORDS: Final = ("I32",)
+_WHOLE: Final = ("I32", "I64")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How codes lie in words: `values` of them in each `words`, value n in column `order[n]`."""
+
+    bits: int
+    values: int
+    words: int = 1
+    order: Sequence[int] | None = None
+
+    def unpack(self, words: npt.NDArray[np.uint32]) -> Codes:
+        """Return the codes along the last axis."""
+        width = words.shape[-1] // self.words * self.values
+        codes = np.empty((*words.shape[:-1], width), np.int16)
+        mask = np.uint32((1 << self.bits) - 1)
+        for value, column in enumerate(self.order or range(self.values)):
+            word, shift = divmod(value * self.bits, WORD_BITS)
+            found = words[..., word :: self.words] >> np.uint32(shift)
+            if shift + self.bits > WORD_BITS:
+                upper = words[..., word + 1 :: self.words]
+                found = found | upper << np.uint32(WORD_BITS - shift)
+            codes[..., column :: self.values] = found & mask
+        return codes
+
+    def length(self, count: int) -> int:
+        """Return how many words hold `count` values."""
+        return -(-count // self.values) * self.words
+
+
+def within_words(bits: int) -> Packing:
+    """Return the packing in which no value crosses a word, and upper bits are left over."""
+    return Packing(bits, WORD_BITS // bits)
+
+
+def across_words(bits: int) -> Packing:
+    """Return the packing in which values follow each other without a gap."""
+    return within_words(bits) if WORD_BITS % bits == 0 else Packing(bits, WORD_BITS, bits)
+
+
+AWQ: Final = Packing(4, 8, order=(0, 2, 4, 6, 1, 3, 5, 7))
+
+
+@dataclass(frozen=True, eq=False)
+class Unpacked:
+    """Codes that lie in words along rows or, `down`, one row's beneath another's."""
+
+    words: Tensor
+    packing: Packing
+    down: bool = False
+
+    def read(self, start: int, stop: int) -> Codes:
+        """Return the codes of rows."""
+        if not self.down:
+            return self.packing.unpack(self._words(start, stop))
+        first, last = start // self.packing.values, -(-stop // self.packing.values)
+        words = self._words(first * self.packing.words, last * self.packing.words)
+        skipped = first * self.packing.values
+        codes: Codes = self.packing.unpack(words.T)[:, start - skipped : stop - skipped].T
+        return codes
+
+    def _words(self, start: int, stop: int) -> npt.NDArray[np.uint32]:
+        return np.ascontiguousarray(self.words.source.read(start, stop)).view("<u4")
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped(Made):
+    """Rows of scale * (code - zero), where each column belongs to a group of `index`."""
+
+    codes: Unpacked
+    zeros: Unpacked | None
+    offset: int
+    scales: Tensor
+    index: Index
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Unpack and scale rows."""
+        codes = self.codes.read(start, stop)[:, : len(self.index)]
+        if self.zeros is None:
+            centred = codes - np.int16(self.offset)
+        else:
+            zeros = self.zeros.read(start, stop) + np.int16(self.offset)
+            centred = codes - zeros.take(self.index, axis=1)
+        scales = read_floats(self.scales, _F32, start, stop).take(self.index, axis=1)
+        with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
+            numbers = scales * centred.astype(np.float32)
+        return np.ascontiguousarray(numbers, np.float32).view(np.uint8)
+
+
+@functools.cache
+def _regular(width: int, size: int) -> Index:
+    """Return the group of each column where `size` neighbours share one."""
+    index: Index = np.arange(width) // size
+    return index
+
+
+# What the formats have in common: a weight in parts, whose names end alike.
+
+
+def assemble(
+    held: Parts, parts: Sequence[str], make: Callable[[str, Parts], Tensor]
+) -> list[Tensor]:
+    """Return tensors with one made of the `parts` of each weight, which the first of them marks.
+
+    Those made come last, as llama.cpp's converter has them. Raises CheckpointError, which lists
+    everything that does not fit.
+    """
+    made: list[Tensor] = []
+    used: set[str] = set()
+    problems: list[str] = []
+    for stem in [n.removesuffix(parts[0]) for n in held if n.endswith(parts[0])]:
+        found = {part: held[stem + part] for part in parts if stem + part in held}
+        used.update(stem + part for part in found)
+        try:
+            made.append(make(stem, found))
+        except CheckpointError as error:
+            problems.append(error.message)
+    if problems:
+        raise CheckpointError("the quantized weights are not whole", problems)
+    return [*(tensor for name, tensor in held.items() if name not in used), *made]
+
+
+def required(
+    found: Parts, stem: str, part: str, kinds: Sequence[str], shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """Return a part of a weight; CheckpointError if it is missing or is not as it must be."""
+    tensor = found.get(part)
+    if tensor is None:
+        raise CheckpointError(f"{stem}{part} is missing")
+    if tensor.type.name not in kinds:
+        raise CheckpointError(f"{tensor.name} is of type {tensor.type}, not {' or '.join(kinds)}")
+    if shape is not None and tensor.shape != shape:
+        raise CheckpointError(f"{tensor.name} has the shape {tensor.shape}, not {shape}")
+    return tensor
+
+
+def _matrix(found: Parts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
+    tensor = required(found, stem, part, kinds)
+    if len(tensor.shape) != 2 or not tensor.elements:  # noqa: PLR2004
+        raise CheckpointError(f"{tensor.name} of shape {tensor.shape} is no matrix")
+    return tensor
+
+
+def whole_number(said: Mapping[str, Any], key: str, allowed: Sequence[int]) -> int:
+    """Return a number of the configuration; CheckpointError if it is none of those `allowed`."""
+    value = said.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
+        shown = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else brief(allowed)
+        raise CheckpointError(f"quantization_config.{key} is {brief(value)}, not one of {shown}")
+    return value
+
+
+def _require_word(said: Mapping[str, Any], key: str, default: str, allowed: Sequence[str]) -> str:
+    value = said.get(key, default)
+    if not isinstance(value, str) or value.lower() not in allowed:
+        raise CheckpointError(
+            f"quantization_config.{key} {brief(value)} cannot be decoded",
+            remedy=f"What can be: {', '.join(allowed)}",
+        )
+    return value.lower()
+
+
+def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: object) -> Index:
+    """Return the group of each column: as a tensor says, else groups of `size` neighbours."""
+    if tensor is not None:
+        if tensor.type.name not in _WHOLE or tensor.shape != (width,):
+            told = f"{tensor.type} of the shape {tensor.shape}"
+            raise CheckpointError(f"{tensor.name} is {told}, not a number for each of {width}")
+        index: Index = tensor.numpy().astype(np.int64)
+        if index.min() < 0 or index.max() >= scales:
+            raise CheckpointError(f"{tensor.name} names groups beyond the {scales} with scales")
+        regular = _regular(width, max(width // scales, 1))
+        return regular if np.array_equal(index, regular) else index
+    if isinstance(size, bool) or not isinstance(size, int) or size == 0 or size < -1:
+        raise CheckpointError(f"group_size {brief(size)} is no size")
+    step = width if size == -1 else size
+    if -(-width // step) != scales:
+        raise CheckpointError(
+            f"{stem} has {scales} scales in a row, and groups of {step} in {width} columns"
+        )
+    return _regular(width, step)
+
+
+# The formats.
+
+
+def gptq(held: Parts, said: Mapping[str, Any]) -> list[Tensor]:
+    """Decode GPTQ: columns packed down, transposed; the first version stores zeros less one."""
+    packing = across_words(whole_number(said, "bits", (2, 3, 4, 8)))
+    version = _require_word(said, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
+
+    def make(stem: str, found: Parts) -> Tensor:
+        words = _matrix(found, stem, ".qweight", _WORDS)
+        scales = _matrix(found, stem, ".scales", _FLOATS)
+        groups, rows = scales.shape
+        width = words.shape[0] // packing.words * packing.values
+        required(found, stem, ".qweight", _WORDS, (packing.length(width), rows))
+        zeros = required(found, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
+        index = _index(found.get(".g_idx"), stem, width, groups, said.get("group_size"))
+        codes = Unpacked(transpose(words), packing)
+        source = Grouped(
+            codes,
+            Unpacked(transpose(zeros), packing, down=True),
+            1 if version == "gptq" else 0,
+            transpose(scales),
+            index,
+        )
+        return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
+
+    return assemble(held, (".qweight", ".qzeros", ".scales", ".g_idx"), make)
+
+
+def awq(held: Parts, said: Mapping[str, Any]) -> list[Tensor]:
+    """Decode AWQ as its `gemm` kernels have it: eight columns in a word, in their own order."""
+    whole_number(said, "bits", (4,))
+    _require_word(said, "version", "gemm", ("gemm",))
+
+    def make(stem: str, found: Parts) -> Tensor:
+        words = _matrix(found, stem, ".qweight", _WORDS)
+        scales = _matrix(found, stem, ".scales", _FLOATS)
+        width, (groups, rows) = words.shape[0], scales.shape
+        required(found, stem, ".qweight", _WORDS, (width, AWQ.length(rows)))
+        zeros = required(found, stem, ".qzeros", _WORDS, (groups, AWQ.length(rows)))
+        index = _index(None, stem, width, groups, said.get("group_size"))
+        codes = Unpacked(transpose(words), AWQ, down=True)
+        zero_codes = Unpacked(transpose(zeros), AWQ, down=True)
+        source = Grouped(codes, zero_codes, 0, transpose(scales), index)
+        return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
+
+    return assemble(held, (".qweight", ".qzeros", ".scales"), make)
+
+
+def pack_quantized(held: Parts, weights: Mapping[str, Any]) -> list[Tensor]:
+    """Decode compressed-tensors' `pack-quantized`, of which `weights` describes the group."""
+    packing = within_words(whole_number(weights, "num_bits", range(1, 9)))
+    _require_word(weights, "type", "int", ("int",))
+    strategy = _require_word(weights, "strategy", "group", ("group", "channel"))
+    size = weights.get("group_size") if strategy == "group" else -1
+
+    def make(stem: str, found: Parts) -> Tensor:
+        words = _matrix(found, stem, "_packed", _WORDS)
+        scales = _matrix(found, stem, "_scale", _FLOATS)
+        sizes = required(found, stem, "_shape", _WHOLE, (2,)).numpy().tolist()
+        rows, width = scales.shape[0], int(sizes[1])
+        if sizes[0] != rows or words.shape != (rows, packing.length(width)):
+            raise CheckpointError(
+                f"{stem} is said to have the shape {sizes}, its words have {words.shape} and its "
+                f"scales {scales.shape}"
+            )
+        index = _index(found.get("_g_idx"), stem, width, scales.shape[1], size)
+        zeros = None
+        if "_zero_point" in found:
+            shape = (packing.length(rows), scales.shape[1])
+            words_of_zeros = required(found, stem, "_zero_point", _WORDS, shape)
+            zeros = Unpacked(words_of_zeros, packing, down=True)
+        offset = 1 << (packing.bits - 1) if zeros is None else 0
+        source = Grouped(Unpacked(words, packing), zeros, offset, scales, index)
+        return Tensor.over(stem, _F32, (rows, width), source)
+
+    stems = ("_packed", "_scale", "_shape", "_zero_point", "_g_idx")
+    return assemble(held, [f".weight{part}" for part in stems], _weight(make))
+
+
+def _weight(make: Callable[[str, Parts], Tensor]) -> Callable[[str, Parts], Tensor]:
+    """Return `make` for stems that lack `.weight`, which the parts' names then begin with."""
+    begin = ".weight"
+    return lambda stem, found: make(
+        stem + begin, {part.removeprefix(begin): tensor for part, tensor in found.items()}
+    )

@@ -1,0 +1,231 @@
+"""Read PyTorch files (`.bin`, `.pth`) lazily: a zip of a pickle and of storages, which stay there.
+
+Nothing of PyTorch is needed and nothing of the pickle is run. Source: PyTorch's own notes on its
+format.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ggufkit.conversion.checkpoint.pickle_reader import Rebuilt, loads
+from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES
+from ggufkit.conversion.tensors.operations import transpose
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.types import TensorType
+from ggufkit.model.model import Tensor
+from ggufkit.model.rows import rows_and_width
+from ggufkit.model.sources import FileSource
+from ggufkit.system.mapped_file import MappedFile
+
+MAX_PICKLE_BYTES: Final = 1 << 25  # a tensor takes some 250
+MAX_DIRECTORY_BYTES: Final = 1 << 26  # a storage takes some 80
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+_MAGIC: Final = b"PK\x03\x04"
+_LEGACY: Final = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # a number, pickled
+_TAR: Final = b"ustar"
+_TAR_AT: Final = 257
+_BYTES: Final = "torch.storage.UntypedStorage"
+_ENCRYPTED: Final = 1
+
+_TYPES: Final = {
+    "torch.DoubleStorage": "F64",
+    "torch.FloatStorage": "F32",
+    "torch.HalfStorage": "F16",
+    "torch.BFloat16Storage": "BF16",
+    "torch.LongStorage": "I64",
+    "torch.IntStorage": "I32",
+    "torch.ShortStorage": "I16",
+    "torch.CharStorage": "I8",
+    "torch.ByteStorage": "U8",
+    "torch.BoolStorage": "BOOL",
+    _BYTES: "U8",
+    "torch.float8_e4m3fn": "F8_E4M3",
+    "torch.float8_e5m2": "F8_E5M2",
+    "torch.float8_e8m0fnu": "F8_E8M0",
+    "torch.uint16": "U16",
+    "torch.uint32": "U32",
+    "torch.uint64": "U64",
+}
+_KNOWN: Final = frozenset(_TYPES)
+_RESAVE: Final = "Load it where it came from and save it as safetensors"
+
+
+class Member(NamedTuple):
+    """Where a file of the zip lies, stored as it is."""
+
+    offset: int
+    nbytes: int
+
+
+def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors of a mapped file in its order, and everything that is wrong with it."""
+    try:
+        members = _members(file)
+        root, held = _pickled(file, members)
+    except CheckpointError as error:
+        return [], [str(error)]
+    storages = _Storages(file, members, root)
+    tensors: list[Tensor] = []
+    problems: list[str] = []
+    for name, rebuilt in held.items():
+        if not isinstance(name, str) or not isinstance(rebuilt, Rebuilt):
+            problems.append(
+                f"{brief(name)} in it is no tensor but {type(rebuilt).__name__}: only a flat "
+                "dictionary of tensors can be converted"
+            )
+            continue
+        try:
+            tensors.append(storages.tensor(name, rebuilt))
+        except CheckpointError as error:
+            problems.append(error.message)
+    return tensors, problems
+
+
+# The zip.
+
+
+class _Bounded(io.FileIO):
+    """A file of which the directory is read only where it is of sane size."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read, but not more than a directory may have."""
+        if size is not None and size > MAX_DIRECTORY_BYTES:
+            raise CheckpointError(f"its directory has {size:,} bytes, too many for weights")
+        return super().read(-1 if size is None else size) or b""
+
+
+def _members(file: MappedFile) -> dict[str, Member]:
+    """Return where the files of the zip lie, each on its own and as it is."""
+    _require_zip(file)
+    try:
+        with _Bounded(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
+            infos = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as e:
+        raise CheckpointError(f"it is no sound zip: {e}") from None
+    members: dict[str, Member] = {}
+    for info in infos:
+        if info.filename in members:
+            raise CheckpointError(f"it holds {brief(info.filename)} twice")
+        members[info.filename] = _member(file, info)
+    _require_apart(members)
+    return members
+
+
+def _require_apart(members: dict[str, Member]) -> None:
+    """Refuse files that share bytes, of which a small archive could hold any number."""
+    placed = sorted((member, name) for name, member in members.items())
+    for (first, name), (second, other) in itertools.pairwise(placed):
+        if first.offset + first.nbytes > second.offset:
+            raise CheckpointError(f"{brief(name)} and {brief(other)} in it overlap")
+
+
+def _require_zip(file: MappedFile) -> None:
+    head = file.read(0, min(file.nbytes, _TAR_AT + len(_TAR))).tobytes()
+    if head.startswith(_LEGACY) or head[_TAR_AT:] == _TAR:
+        raise CheckpointError("it is in the layout of PyTorch before 1.6", remedy=_RESAVE)
+    if not head.startswith(_MAGIC):
+        raise CheckpointError("it is no PyTorch file, which is a zip")
+
+
+def _member(file: MappedFile, info: zipfile.ZipInfo) -> Member:
+    name = brief(info.filename)
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
+        raise CheckpointError(f"{name} in it is compressed or encrypted, and PyTorch does neither")
+    if not 0 <= info.header_offset <= file.nbytes - _LOCAL_HEADER.size:
+        raise CheckpointError(f"{name} in it begins beyond the end: the file is truncated")
+    header = file.read(info.header_offset, _LOCAL_HEADER.size).tobytes()
+    magic, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
+    start = info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
+    if magic != _MAGIC or start + info.file_size > file.nbytes:
+        raise CheckpointError(f"{name} in it is not whole: the file is truncated or damaged")
+    return Member(start, info.file_size)
+
+
+def _pickled(file: MappedFile, members: dict[str, Member]) -> tuple[str, dict[Any, Any]]:
+    """Return the folder in the zip, with its slash, and what the pickle in it holds."""
+    found = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
+    if len(found) != 1:
+        raise CheckpointError("it is a zip without PyTorch's data.pkl")
+    root = found[0].removesuffix("data.pkl")
+    order = members.get(f"{root}byteorder")
+    if order is not None and _content(file, order) != b"little":
+        raise CheckpointError("its numbers are big-endian", remedy=_RESAVE)
+    held = loads(_content(file, members[found[0]]), _KNOWN)
+    if not isinstance(held, dict):
+        raise CheckpointError("it holds no dictionary of tensors")
+    return root, held
+
+
+def _content(file: MappedFile, member: Member) -> bytes:
+    if member.nbytes > MAX_PICKLE_BYTES:
+        raise CheckpointError(f"its pickle has {member.nbytes:,} bytes, too many for weights")
+    return file.read(*member).tobytes()
+
+
+# Tensors.
+
+
+class _Storages(NamedTuple):
+    """The runs of elements in a file, by their keys."""
+
+    file: MappedFile
+    members: dict[str, Member]
+    root: str
+
+    def tensor(self, name: str, held: Rebuilt) -> Tensor:
+        """Return a tensor over its storage; CheckpointError where it does not fit."""
+        kind = _kind(name, held)
+        member = self.members.get(f"{self.root}data/{held.storage.key}")
+        if member is None:
+            raise CheckpointError(f"the storage {brief(held.storage.key)} of {name!r} is missing")
+        _require_within(name, held, kind, member)
+        start = member.offset + held.offset * kind.block_bytes
+        if _is_contiguous(held.shape, held.strides):
+            return self._over(start, name, kind, held.shape)
+        turned = held.shape[::-1]
+        if len(turned) == 2 and _is_contiguous(turned, held.strides[::-1]):  # noqa: PLR2004
+            return transpose(self._over(start, name, kind, turned))
+        raise CheckpointError(f"{name!r} is a view that skips elements of its storage")
+
+    def _over(self, start: int, name: str, kind: TensorType, shape: tuple[int, ...]) -> Tensor:
+        row_bytes = kind.row_bytes(rows_and_width(shape)[1])
+        nbytes = math.prod(shape) * kind.block_bytes
+        return Tensor(
+            name, kind, shape, nbytes, FileSource(self.file, start, nbytes, row_bytes, "little")
+        )
+
+
+def _kind(name: str, held: Rebuilt) -> TensorType:
+    said = held.dtype or held.storage.kind
+    if said not in _TYPES:
+        raise CheckpointError(f"{name!r} is of the type {said}, which is none")
+    return DTYPES[_TYPES[said]]
+
+
+def _require_within(name: str, held: Rebuilt, kind: TensorType, member: Member) -> None:
+    if len(held.shape) != len(held.strides) or len(held.shape) > MAX_AXES:
+        raise CheckpointError(f"{name!r} has a shape and strides that do not fit each other")
+    last = sum((n - 1) * step for n, step in zip(held.shape, held.strides, strict=True))
+    needed = held.offset + last + 1 if math.prod(held.shape) else held.offset
+    if needed * kind.block_bytes > member.nbytes:
+        raise CheckpointError(
+            f"{name!r} of shape {brief(held.shape)} needs {needed * kind.block_bytes:,} bytes of a "
+            f"storage that has {member.nbytes:,}"
+        )
+
+
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements follow each other; the stride of an axis of one element says nothing."""
+    wanted = 1
+    for size, step in zip(reversed(shape), reversed(strides), strict=True):
+        if size > 1 and step != wanted:
+            return not math.prod(shape)
+        wanted *= size
+    return True

@@ -1,0 +1,171 @@
+"""Read safetensors files lazily: the header is checked whole, the tensors stay in the file.
+
+Source: the format's own README and its reference reader, whose refusals are these.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, Final
+
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.model.rows import rows_and_width
+from ggufkit.model.sources import FileSource
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import MappedFile
+
+MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
+MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small
+MAX_PROBLEMS: Final = 1000  # that are told of one header
+_LENGTH_BYTES: Final = 8  # the size of the header comes first
+_FIELDS: Final = {"dtype", "shape", "data_offsets"}
+
+# GGUF has no types for these. Their numbers are negative, so that no file can hold them.
+F8_E4M3: Final = TensorType(-1, "F8_E4M3", 1, 1, "1")
+F8_E5M2: Final = TensorType(-2, "F8_E5M2", 1, 1, "1")
+F8_E8M0: Final = TensorType(-3, "F8_E8M0", 1, 1, "1")
+U8: Final = TensorType(-4, "U8", 1, 1, "1", "u1")
+BOOL: Final = TensorType(-5, "BOOL", 1, 1, "1", "?")
+U16: Final = TensorType(-6, "U16", 1, 2, "2", "u2")
+U32: Final = TensorType(-7, "U32", 1, 4, "4", "u4")
+U64: Final = TensorType(-8, "U64", 1, 8, "8", "u8")
+_SHARED: Final = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8")
+_FOREIGN: Final = (F8_E4M3, F8_E5M2, F8_E8M0, U8, BOOL, U16, U32, U64)
+DTYPES: Final = {kind.name: kind for kind in (*map(tensor_type, _SHARED), *_FOREIGN)}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a header: its bytes are `start` to `stop`, counted from the header's end."""
+
+    name: str
+    type: TensorType
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def open_safetensors(path: AnyPath) -> tuple[MappedFile, list[Tensor]]:
+    """Map a safetensors file; return it and its tensors in the order of their names.
+
+    Raises CheckpointError, whose `problems` list all that is wrong, and OSError as `open` does.
+    """
+    file = MappedFile(as_path(path))
+    tensors, problems = read_tensors(file)
+    if problems:
+        file.close()
+        raise CheckpointError(f"{file.path} is no sound safetensors file", problems)
+    return file, tensors
+
+
+def read_tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors of a mapped file by name, and everything that is wrong with it."""
+    header, problems = _header_bytes(file)
+    if problems:
+        return [], problems
+    data_offset = _LENGTH_BYTES + len(header)
+    entries, problems = parse_header(header, file.nbytes - data_offset)
+    if problems:
+        return [], problems
+    return [_tensor(file, data_offset, entry) for entry in entries], []
+
+
+def _header_bytes(file: MappedFile) -> tuple[bytes, list[str]]:
+    if file.nbytes < _LENGTH_BYTES:
+        return b"", [f"it has {file.nbytes} bytes, and even the length of the header has 8"]
+    length = int.from_bytes(file.read(0, _LENGTH_BYTES).tobytes(), "little")
+    if length > MAX_HEADER_BYTES:
+        return b"", [f"a header of {length:,} bytes is beyond the limit of {MAX_HEADER_BYTES:,}"]
+    if length > file.nbytes - _LENGTH_BYTES:
+        return b"", [f"it ends in the header: {length:,} bytes announced, {file.nbytes:,} in all"]
+    return file.read(_LENGTH_BYTES, length).tobytes(), []
+
+
+def _tensor(file: MappedFile, data_offset: int, entry: Entry) -> Tensor:
+    _, width = rows_and_width(entry.shape)
+    row_bytes = entry.type.row_bytes(width)
+    nbytes = entry.stop - entry.start
+    source = FileSource(file, data_offset + entry.start, nbytes, row_bytes, "little")
+    return Tensor(entry.name, entry.type, entry.shape, nbytes, source)
+
+
+def parse_header(header: bytes, data_bytes: int) -> tuple[list[Entry], list[str]]:
+    """Return the entries by name, and everything that is wrong with a header of `data_bytes`."""
+    try:
+        table = json.loads(header.decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        return [], [f"its header is no JSON: {error}"]
+    if not isinstance(table, dict):
+        return [], ["its header is no JSON object"]
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for name, fields in table.items():
+        if name == "__metadata__":
+            continue
+        if len(problems) >= MAX_PROBLEMS:
+            break
+        try:
+            entries.append(_entry(name, fields))
+        except ValueError as error:
+            problems.append(f"tensor {brief(name)}: {error}")
+    places = _about_places(entries, data_bytes, whole=not problems)
+    problems.extend(islice(places, max(MAX_PROBLEMS - len(problems), 0)))
+    return sorted(entries, key=lambda entry: entry.name), problems
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{brief(twice)} stands there twice")
+    return found
+
+
+def _entry(name: str, fields: Any) -> Entry:  # noqa: ANN401 (as JSON is)
+    if not isinstance(fields, dict) or fields.keys() != _FIELDS:
+        raise ValueError("it must have dtype, shape and data_offsets, and nothing else")
+    kind = DTYPES.get(str(fields["dtype"]))
+    if kind is None:
+        raise ValueError(f"unknown dtype {brief(fields['dtype'])}")
+    shape, offsets = _sizes(fields["shape"]), _sizes(fields["data_offsets"])
+    if shape is None or len(shape) > MAX_AXES:
+        raise ValueError(f"{brief(fields['shape'])} is no shape")
+    if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004
+        raise ValueError(f"{brief(fields['data_offsets'])} is no begin and end")
+    needed, held = math.prod(shape) * kind.block_bytes, offsets[1] - offsets[0]
+    if needed != held:
+        raise ValueError(f"{kind} of shape {brief(shape)} needs {needed:,} bytes, not {held:,}")
+    return Entry(name, kind, shape, *offsets)
+
+
+def _sizes(items: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (as JSON is)
+    """Return a list of counts as a tuple, None for anything else (booleans are no counts)."""
+    if not isinstance(items, list) or not all(type(item) is int and item >= 0 for item in items):
+        return None
+    return tuple(items)
+
+
+def _about_places(entries: list[Entry], data_bytes: int, *, whole: bool) -> Iterator[str]:
+    """Check that tensors follow each other without overlap or hole, to the end of the file."""
+    placed = sorted(entries, key=lambda entry: (entry.start, entry.stop))
+    for entry in placed:
+        if entry.stop > data_bytes:
+            yield (
+                f"tensor {entry.name!r} ends at byte {entry.stop:,} of the data, which has "
+                f"{data_bytes:,}: the file is truncated"
+            )
+    for before, after in pairwise(placed):
+        if after.start < before.stop:
+            yield f"tensors {before.name!r} and {after.name!r} overlap"
+        elif after.start > before.stop and whole:
+            yield f"there is a hole between tensors {before.name!r} and {after.name!r}"
+    first, last = (placed[0].start, placed[-1].stop) if placed else (0, 0)
+    if whole and (first > 0 or last < data_bytes):
+        yield f"bytes {first:,} to {last:,} belong to tensors, and there are {data_bytes:,}"

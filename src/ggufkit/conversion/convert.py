@@ -1,0 +1,301 @@
+"""Convert a Hugging Face checkpoint to a model, as llama.cpp's converter does, but lazily."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.checks.consistency import inconsistencies
+from ggufkit.checks.subject import Seen
+from ggufkit.conversion.architecture.architecture import Entries, find
+from ggufkit.conversion.architecture.config import Facts
+from ggufkit.conversion.architecture.generated import generate
+from ggufkit.conversion.card.describe import describe
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
+from ggufkit.conversion.ggufkit_json import restored
+from ggufkit.conversion.place import Placement, place
+from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored
+from ggufkit.conversion.tokenizer.kinds import vocabulary
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
+from ggufkit.format.coerce import typed
+from ggufkit.format.file_types import NUMBER_OF
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import MAX_DIMS
+from ggufkit.format.values import Value
+from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
+from ggufkit.rules.findings import finding
+from ggufkit.system.descriptors import AnyPath
+
+Say = Callable[[str], None]
+SHOWN: Final = 3  # names in a note
+_LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
+_QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
+_CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
+# Rules of `check` that no sound checkpoint breaks: llama.cpp would not load what came of it.
+REFUSED: Final = {"tensor-required", "tensor-shape", "key-type", "head-count", "expert-count"}
+
+
+def convert(  # noqa: PLR0913 (each is one thing a user may say)
+    folder: AnyPath,
+    *,
+    outtype: str = AUTO,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    pre: str | None = None,
+    arch_path: Sequence[Path] = (),
+    say: Say | None = None,
+) -> Model:
+    """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
+
+    `outtype` is auto, f32, f16, bf16 or q8_0. `name` and `overrides` (of `general.*`) replace what
+    the checkpoint says of itself, `pre` names the pre-tokenizer. Folders in `arch_path` are
+    searched for architecture files before ours. `say` is called with what a user should know.
+    Raises CheckpointError, whose `problems` list all that is wrong, before anything is written.
+    """
+    checkpoint = open_checkpoint(folder)
+    try:
+        with _misformed(checkpoint.folder):
+            hears = say or _silent
+            model = converted(checkpoint, outtype, name, overrides, pre, arch_path, hears)
+            told = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
+            said = [key for key, value in told.items() if value is not None]
+            return _loadable(restored(checkpoint, model, said, hears), checkpoint.folder)
+    except BaseException:
+        checkpoint.close()
+        raise
+
+
+@contextlib.contextmanager
+def _misformed(folder: Path) -> Iterator[None]:
+    """Have what comes of values of other kinds than a configuration has tell where it stands."""
+    try:
+        yield
+    except GGUFError:
+        raise
+    except MISFORMED as error:
+        what = f"{error.__class__.__name__}: {error}"
+        raise CheckpointError(
+            f"config.json in {folder} contradicts its format ({what})", remedy="Fetch it again"
+        ) from error
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""
+
+
+def classes(config: Mapping[str, Any]) -> list[str]:
+    """Return the class names of a configuration; those of its text model come first."""
+    text = config.get("text_config")
+    inner = text.get("architectures") if isinstance(text, Mapping) else None
+    found = inner or config.get("architectures") or []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def converted(  # noqa: PLR0913 (handed on as they came)
+    checkpoint: Checkpoint,
+    outtype: str = AUTO,
+    name: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    pre: str | None = None,
+    arch_path: Sequence[Path] = (),
+    say: Say = _silent,
+) -> Model:
+    """Return an opened checkpoint as a lazy model, by all of its files but ggufkit.json."""
+    architecture = find(classes(checkpoint.config), arch_path)
+    facts = Facts(checkpoint, architecture)
+    tensors = list(checkpoint.tensors.values())
+    kind = _wanted(outtype, tensors)
+    plain = decoded(tensors, checkpoint.config)
+    facts.fields["file_type"] = _file_type(kind, plain.tensors)
+    placement = place(plain.tensors, facts)
+    placement.skipped += plain.skipped
+    made = [*generate(facts), *placement.tensors]
+    problems = [*placement.problems, *_about_layers(facts, placement)]
+    early = parameters(facts, architecture.early, problems)
+    later = parameters(facts, architecture.metadata, problems)
+    problems += [*facts.problems(), *_about_shapes(facts, made)]
+    kept = _stored(made, kind, problems)
+    if problems:
+        raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
+    _tell(placement, facts, say)
+    rows = facts.value(architecture.rows)
+    metadata = {
+        "general.architecture": architecture.name,
+        **early,
+        **describe(checkpoint, name=name, overrides=overrides, tensors=kept, say=say),
+        **later,
+        "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
+        **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
+    }
+    model = Model(Metadata(metadata), Tensors(kept))
+    if problems := _about_missing(model, facts):
+        raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
+    return model.reading(checkpoint.files)
+
+
+def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
+    if outtype == AUTO:
+        return automatic(tensors)
+    if outtype in OUTTYPES:
+        return OUTTYPES[outtype]
+    known = ", ".join((AUTO, *OUTTYPES))
+    raise TensorTypeError(f"there is no outtype {outtype!r}", remedy=f"Use one of {known}")
+
+
+def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
+    """Return the number for general.file_type; MXFP4 experts name the file that is not Q8_0."""
+    is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
+    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
+
+
+def _tell(placement: Placement, facts: Facts, say: Say) -> None:
+    if unread := facts.unread():
+        told = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
+        say(f"not read of config.json: {told}; a model that computes with it answers otherwise")
+    if placement.skipped:
+        shown = ", ".join(placement.skipped[:SHOWN])
+        more = ", ..." if len(placement.skipped) > SHOWN else ""
+        say(f"skipped as llama.cpp does: {len(placement.skipped)} tensors ({shown}{more})")
+
+
+# Metadata.
+
+
+def parameters(facts: Facts, table: Entries, problems: list[str]) -> dict[str, Value]:
+    """Return the architecture's key-values, in order; what cannot be computed is a problem."""
+    found: dict[str, Value] = {}
+    for key, expression in table:
+        full = (
+            key
+            if key.startswith(("general.", "tokenizer."))
+            else f"{facts.architecture.name}.{key}"
+        )
+        try:
+            value = facts.value(expression)
+            if value is not None:
+                found[full] = typed_parameter(value)
+        except GGUFError as error:
+            problems.append(f"{full}: {error.message}")
+    return found
+
+
+def typed_parameter(value: Any) -> Value:  # noqa: ANN401 (as JSON is)
+    """Return a value with the type that llama.cpp's converter gives its like."""
+    if isinstance(value, bool | str | np.generic):
+        return value
+    if isinstance(value, int):
+        return typed("uint32", value)
+    if isinstance(value, list) and value:
+        return typed(f"array[{_element(value)}]", value)
+    raise CheckpointError(f"{brief(value)} is no value for metadata")
+
+
+def _element(items: list[Any]) -> str:
+    for kind, name in ((bool, "bool"), (str, "string"), (int, "int32"), (float, "float32")):
+        if all(isinstance(item, kind) for item in items):
+            return name
+    return "float32"
+
+
+# Checks.
+
+
+def _about_layers(facts: Facts, placement: Placement) -> Iterator[str]:
+    """Check that the layers with tensors are those that the configuration counts."""
+    count = facts.lookup("block_count")
+    if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
+        return
+    beyond = sorted(layer for layer in placement.layers if layer >= count)
+    if beyond:
+        yield f"tensors of layer {beyond[-1]}, but the configuration counts {count} layers"
+    absent = count - len(placement.layers) + len(beyond)
+    if absent > 0 and placement.layers:
+        first = next(n for n in range(count) if n not in placement.layers)
+        yield f"{absent} of {count} layers have no tensors, the first of them layer {first}"
+
+
+def _about_shapes(facts: Facts, tensors: Sequence[Tensor]) -> Iterator[str]:
+    """Check shapes against the configuration where the architecture says what they are."""
+    shapes = facts.architecture.shapes
+    for tensor in tensors:
+        if len(tensor.shape) > MAX_DIMS:
+            yield f"{tensor.name} has {len(tensor.shape)} axes, and GGUF has {MAX_DIMS}"
+        text = shapes.get(_without_layer(tensor.name))
+        wanted = facts.value(text) if text else None
+        if wanted is not None and list(tensor.shape) != wanted:
+            yield (
+                f"{tensor.name} has the shape {list(tensor.shape)}, "
+                f"and config.json says {wanted} ({text})"
+            )
+
+
+def _loadable(model: Model, folder: Path) -> Model:
+    """Return the model if llama.cpp would load it, as far as it is known what it demands."""
+    if problems := _refusals(model):
+        raise CheckpointError(f"{folder} cannot be converted", problems)
+    return model
+
+
+def _refusals(model: Model) -> list[str]:
+    broken = [each for each in inconsistencies(Seen.of(model)) if each.rule in REFUSED]
+    return [finding(each.rule, 0, **each.details).message for each in broken]
+
+
+def _about_missing(model: Model, facts: Facts) -> list[str]:
+    """Return what a layer, or the whole, lacks by what the checkpoint itself shows or says."""
+    absent = _lacking(model.tensors, facts.architecture.uneven)
+    told = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
+    if _has_own_head(facts) and "output.weight" not in model.tensors:
+        told.append("output.weight is missing, and config.json says tie_word_embeddings: false")
+    named = " ".join(told)
+    refused = [
+        each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))
+    ]
+    return [*told, *refused] if told else []
+
+
+def _has_own_head(facts: Facts) -> bool:
+    """Whether the checkpoint says that the head is no copy of the embeddings."""
+    is_apart = facts.checkpoint.config.get("tie_word_embeddings") is False
+    targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
+    is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])
+    return is_apart and is_causal and "output.weight" in targets
+
+
+def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield tensors that a layer lacks and another, which has all of its kinds, does not."""
+    layers: dict[str, dict[str, set[str]]] = {}
+    for name in names:
+        found = _LAYERED.fullmatch(name)
+        if found and f"{found[1]}{{i}}.{found[3]}" not in uneven:
+            layers.setdefault(found[1], {}).setdefault(found[2], set()).add(found[3])
+    for stem, held in layers.items():
+        kinds = {frozenset(each): number for number, each in held.items()}
+        for number, own in held.items():
+            fuller = min((each for each in kinds if each > own), key=len, default=own)
+            for kind in sorted(fuller - own):
+                why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
+                yield f"{stem}{number}.{kind}", why
+
+
+def _without_layer(name: str) -> str:
+    return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))
+
+
+def _stored(tensors: Sequence[Tensor], kind: str, problems: list[str]) -> list[Tensor]:
+    kept: dict[str, Tensor] = {}
+    for tensor in tensors:
+        if tensor.name in kept:
+            problems.append(f"two tensors become {tensor.name}")
+        try:
+            kept[tensor.name] = stored(tensor, kind)
+        except GGUFError as error:
+            problems.append(f"{tensor.name}: {error.message}")
+    return list(kept.values())

@@ -1,0 +1,236 @@
+"""Export a model as a Hugging Face checkpoint: the way back of `convert`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ggufkit.conversion.architecture.architecture import Architecture
+from ggufkit.conversion.architecture.config import Facts
+from ggufkit.conversion.architecture.config_json import (
+    Draft,
+    as_json,
+    candidates,
+    entries,
+    full_key,
+    functions_of,
+    rebuilt,
+)
+from ggufkit.conversion.card.write_card import model_card
+from ggufkit.conversion.checkpoint.folder import KEPT
+from ggufkit.conversion.checkpoint.folder_layout import lay_folder
+from ggufkit.conversion.convert import converted, parameters
+from ggufkit.conversion.ggufkit_json import kept
+from ggufkit.conversion.tokenizer.export import tokenizer_files
+from ggufkit.conversion.unplace import Recovered, recover
+from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError
+from ggufkit.format.coerce import plain
+from ggufkit.format.types import tensor_type
+from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.model.sources import retyped
+from ggufkit.output.execute import Order, Progress, execute_all
+from ggufkit.output.layout import Plan
+from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
+from ggufkit.system.folders import appearing
+
+Say = Callable[[str], None]
+AUTO: Final = "auto"
+DTYPES: Final = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
+SHOWN: Final = 5  # names in a note
+_WORDS: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+_FLOATS: Final = tuple(_WORDS)
+_RETYPED: Final = ("general.file_type",)  # what says of quantized tensors what they are no longer
+
+
+@dataclass
+class _Attempt:
+    """What one architecture makes of a model."""
+
+    architecture: Architecture
+    draft: Draft
+    recovered: Recovered
+    lost: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> tuple[int, int]:
+        return len(self.recovered.problems), len(self.lost)
+
+
+def export(  # noqa: PLR0913 (each is one thing a user may say)
+    model: Model,
+    folder: AnyPath,
+    *,
+    dtype: str = AUTO,
+    shard_size: int | None = None,
+    arch_path: Sequence[Path] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> list[Path]:
+    """Write `model` as a checkpoint into `folder`, which must be new or empty; return its files.
+
+    `dtype` (auto, bf16, f16, f32) is what quantized tensors become; given by name, also all other
+    matrices. `shard_size` is the limit of bytes for a safetensors file. `arch_path`, `threads` and
+    `progress` are as for `convert` and `write`. `say` is called with what a user should know.
+    Raises CheckpointError, whose `problems` list all that has no way back, before anything is
+    written, and OutputError where the folder holds something. It appears whole or not at all.
+    """
+    target = as_path(folder)
+    plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=say)
+    return write_export(plan, target, threads=threads, progress=progress)
+
+
+def plan_export(
+    model: Model,
+    *,
+    dtype: str = AUTO,
+    shard_size: int | None = None,
+    arch_path: Sequence[Path] = (),
+    say: Say | None = None,
+) -> Plan:
+    """Return the plan of all files of the checkpoint; `export` documents the arguments."""
+    try:
+        return _planned(model, dtype, shard_size, arch_path, say or (lambda _: None))
+    except UnicodeEncodeError:
+        raise CheckpointError(
+            "a text of the model is not UTF-8, as those of a checkpoint must be",
+            remedy="`ggufkit check` tells which key holds it, `ggufkit edit` changes it",
+        ) from None
+
+
+def _planned(
+    model: Model, dtype: str, shard_size: int | None, arch_path: Sequence[Path], hears: Say
+) -> Plan:
+    kind = _kind(model, dtype)
+    plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=dtype != AUTO))
+    texts = {**_tokenizer(model, hears), "README.md": model_card(model.metadata)}
+    made = _best(plainer, texts, arch_path)
+    config = {**made.draft.config, "torch_dtype": _WORDS[kind]}
+    files = {"config.json": as_json(config), **made.draft.contents}
+    held = [tensor for file in made.recovered.files for tensor in file]
+    draft = replace(made.draft, config=config, tensors=Tensors(held), contents={**files, KEPT: b""})
+    passed = _RETYPED if any(t.type.is_quantized for t in model.tensors.values()) else ()
+    files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, hears))
+    _tell(made, hears)
+    return lay_folder(made.recovered.files, files, shard_size)
+
+
+def _kept(  # noqa: PLR0913 (handed on as they came)
+    model: Model,
+    draft: Draft,
+    kind: str,
+    arch_path: Sequence[Path],
+    passed: Sequence[str],
+    say: Say,
+) -> dict[str, object]:
+    """Return what the file says and converting its checkpoint would not."""
+    try:
+        made = converted(draft, kind.lower(), arch_path=arch_path)
+    except GGUFError as error:
+        say(f"this checkpoint cannot be converted: {error.message}")
+        return kept(model, model)  # nothing differs that is known
+    return kept(model, made, passed)
+
+
+def _tokenizer(model: Model, say: Say) -> dict[str, bytes]:
+    if str(model.metadata.get("tokenizer.ggml.model", "none")) != "none":
+        return tokenizer_files(model.metadata, say)
+    say("the file holds no vocabulary, so that there are no files of a tokenizer")
+    return {}
+
+
+def write_export(
+    plan: Plan, target: Path, *, threads: int | None = None, progress: Progress | None = None
+) -> list[Path]:
+    """Write a planned checkpoint; return the paths of its files."""
+    with appearing(target) as hidden:
+        orders = []
+        for place in sorted({Path(file.name).parent for file in plan.files}):
+            files = tuple(f for f in plan.files if Path(f.name).parent == place)
+            (hidden / place).mkdir(exist_ok=True)
+            local = tuple(replace(file, name=Path(file.name).name) for file in files)
+            orders.append(Order(replace(plan, files=local), hidden / place))
+        execute_all(orders, threads=threads, progress=progress)
+        sync_folder(hidden)
+    return [target / file.name for file in plan.files]
+
+
+# Types.
+
+
+def _kind(model: Model, dtype: str) -> str:
+    """Return the type that quantized tensors become: auto is that of the matrices, or BF16."""
+    if dtype in DTYPES:
+        return DTYPES[dtype]
+    if dtype != AUTO:
+        known = ", ".join((AUTO, *DTYPES))
+        raise TensorTypeError(f"there is no dtype {dtype!r}", remedy=f"Use one of {known}")
+    matrices = [t for t in model.tensors.values() if len(t.shape) > 1]
+    if any(tensor.type.is_quantized for tensor in matrices):
+        return DTYPES["bf16"]
+    kinds = [t.type.name for t in matrices if t.name.endswith("weight")]
+    return next((k for k in kinds if k in ("BF16", "F16")), "F32")
+
+
+def _plain(tensors: Iterable[Tensor], kind: str, *, all_of_them: bool) -> Iterator[Tensor]:
+    for tensor in tensors:
+        is_wanted = all_of_them and len(tensor.shape) > 1 and tensor.type.name in _FLOATS
+        if tensor.type.is_quantized or is_wanted:
+            yield retyped(tensor, tensor_type(kind))
+        else:
+            yield tensor
+
+
+# The architecture.
+
+
+def _best(model: Model, texts: dict[str, bytes], arch_path: Sequence[Path]) -> _Attempt:
+    """Return what the first architecture makes that loses nothing, or else the least."""
+    attempts: list[_Attempt] = []
+    errors: list[GGUFError] = []
+    for architecture in candidates(model, arch_path):
+        try:
+            attempts.append(_attempt(model, architecture, texts))
+        except GGUFError as error:
+            errors.append(error)
+            continue
+        if attempts[-1].faults == (0, 0):
+            break
+    if not attempts:
+        raise errors[0]
+    best = min(attempts, key=lambda attempt: attempt.faults)
+    if best.recovered.problems:
+        raise CheckpointError("the model cannot be exported", best.recovered.problems)
+    return best
+
+
+def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) -> _Attempt:
+    draft = rebuilt(model, architecture, texts)
+    facts = Facts(draft, architecture)
+    facts.functions.update(functions_of(model))
+    recovered = recover(model.tensors, facts, architecture.generated)
+    return _Attempt(architecture, draft, recovered, list(_lost(model, facts)))
+
+
+def _lost(model: Model, facts: Facts) -> Iterator[str]:
+    """Yield the keys that converting the exported configuration would not give again."""
+    architecture = facts.architecture
+    problems: list[str] = []
+    number = model.metadata.get("general.file_type")
+    facts.fields["file_type"] = None if number is None else plain(number)
+    tables = (parameters(facts, t, problems) for t in (architecture.early, architecture.metadata))
+    made = {key: value for table in tables for key, value in table.items()}
+    written = {full_key(architecture, key) for key in entries(architecture)}
+    for key in dict.fromkeys([*model.metadata, *made]):
+        if key.startswith(f"{architecture.name}.") or key in written:
+            before, after = model.metadata.get(key), made.get(key)
+            if before is None or after is None or plain(before) != plain(after):
+                yield key
+
+
+def _tell(made: _Attempt, say: Say) -> None:
+    if made.lost:
+        shown = ", ".join(made.lost[:SHOWN]) + (", ..." if len(made.lost) > SHOWN else "")
+        say(f"config.json cannot say these keys as they are, only {KEPT} can: {shown}")

@@ -1,0 +1,182 @@
+"""What a GGUF file says and its checkpoint has no place for: ggufkit.json in an exported folder.
+
+Each entry says what converting the checkpoint gave by itself when it was exported, and counts only
+as long as it still does: whoever changes the tokenizer or the model card afterwards is obeyed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
+from ggufkit.errors import CheckpointError, GGUFError, ValueTypeError, brief
+from ggufkit.format.coerce import plain, typed
+from ggufkit.format.encoding import CANONICAL
+from ggufkit.format.metadata import Encoded, Metadata
+from ggufkit.format.values import Value, encode
+from ggufkit.model.model import Model
+
+Say = Callable[[str], None]
+# Nothing that a checkpoint may say apart from its configuration and its files.
+_FOREIGN: Final = ("general.architecture", "split.")
+FORMAT: Final = 1
+_ABOUT: Final = "What the GGUF file said beyond this checkpoint, for `ggufkit convert` alone"
+_SHOWN: Final = 3  # keys in a note
+
+
+# On the way out.
+
+
+def kept(wanted: Model, made: Model, passed: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the content of the file: how `wanted` differs from what converting makes.
+
+    `passed` are keys that may differ.
+    """
+    content: dict[str, Any] = {"about": _ABOUT, "format": FORMAT}
+    own = {key for key in wanted.metadata if not key.startswith(_FOREIGN)}
+    left = {key for key in made.metadata if not key.startswith(_FOREIGN)}
+    differing = dict.fromkeys([*wanted.metadata, *made.metadata])
+    entries = [
+        entry
+        for key in differing
+        if key in own | left and key not in set(passed)
+        for entry in _entry(key, wanted.metadata, made.metadata)
+    ]
+    if entries:
+        content["metadata"] = entries
+    after = _changed(made, entries)
+    for name, before, now in (
+        ("keys", wanted.metadata, after),
+        ("tensors", wanted.tensors, made.tensors),
+    ):
+        order = [each for each in before if each in now]
+        if order != [*now] and len(order) == len(now):
+            content[name] = order
+    return content
+
+
+def _entry(key: str, wanted: Metadata, made: Metadata) -> Iterator[dict[str, Any]]:
+    """Yield what is to be done about a key, where something is."""
+    was, now = _encoded(wanted, key), _encoded(made, key)
+    if was == now:
+        return
+    head = {"key": key, "instead_of": _digest(now)}
+    if was is None:
+        yield {**head, "type": None}
+        return
+    kind, value = wanted.type_name(key), plain(wanted[key])
+    said = {**head, "type": kind, **_value(value, kind, made, key)}
+    try:
+        if encode(_typed(said, made), CANONICAL) == was:
+            yield said
+    except GGUFError:
+        return
+
+
+def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  # noqa: ANN401 (as JSON is)
+    """Return a value whole, or of an array the items that differ where these are few."""
+    if not isinstance(value, list) or key not in made or made.type_name(key) != kind:
+        return {"value": value}
+    before = plain(made[key])
+    items = {str(at): new for at, (new, old) in enumerate(zip(value, before, strict=False))
+             if new != old}  # fmt: skip
+    is_short = len(before) == len(value) and 2 * len(items) < len(value)
+    return {"items": items} if is_short else {"value": value}
+
+
+# On the way back.
+
+
+def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say) -> Model:
+    """Return the model with what the checkpoint keeps of the file that it came from.
+
+    Keys in `said` are the user's and stay. Raises CheckpointError for a file of another form.
+    """
+    content = checkpoint.json(KEPT)
+    if content is None:
+        return model
+    given = set(said)
+    entries = [entry for entry in _entries(content) if entry["key"] not in given]
+    valid = [
+        e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))
+    ]
+    counted = {id(entry) for entry in valid}
+    _tell([entry["key"] for entry in entries if id(entry) not in counted], say)
+    metadata = _changed(model, valid)
+    keys, names = _order(content, "keys"), _order(content, "tensors")
+    if sorted(keys) == sorted(metadata):
+        metadata = metadata.arranged(keys)
+    if sorted(names) == sorted(model.tensors):
+        return model.replace(metadata=metadata, tensors=[model.tensors[name] for name in names])
+    return model.replace(metadata=metadata)
+
+
+def _tell(keys: list[str], say: Say) -> None:
+    if keys:
+        shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
+        say(f"the checkpoint has changed since it was exported: {KEPT} does not count for {shown}")
+
+
+def _entries(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    entries = content.get("metadata", [])
+    if content.get("format") != FORMAT or not isinstance(entries, list):
+        raise _misformed("it is of another format")
+    for entry in entries:
+        key = entry.get("key") if isinstance(entry, dict) else None
+        if not isinstance(key, str) or key.startswith(_FOREIGN):
+            raise _misformed(f"{brief(key)} is no key that it may set")
+        try:
+            Metadata({key: False})
+        except ValueTypeError as error:
+            raise _misformed(error.message) from None
+    return entries
+
+
+def _order(content: Mapping[str, Any], name: str) -> list[str]:
+    order = content.get(name, [])
+    if not isinstance(order, list) or not all(isinstance(each, str) for each in order):
+        raise _misformed(f"{name} is no list of names")
+    return order
+
+
+def _misformed(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{KEPT} cannot be used: {what}",
+        remedy="Export again, or delete that file: the checkpoint is whole without it",
+    )
+
+
+# Both.
+
+
+def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
+    """Return the metadata with all entries applied; new keys come last."""
+    gone = [entry["key"] for entry in entries if entry.get("type") is None]
+    new = {e["key"]: _typed(e, model.metadata) for e in entries if e.get("type") is not None}
+    return model.metadata.without(*gone).updated(new)
+
+
+def _typed(entry: Mapping[str, Any], metadata: Metadata) -> Value:
+    """Return the value that an entry gives; CheckpointError if it cannot have its type."""
+    key, value = entry["key"], entry.get("value")
+    try:
+        if "items" in entry:
+            value = plain(metadata[key])
+            for at, item in entry["items"].items():
+                value[range(len(value))[int(at)]] = item
+        return typed(str(entry["type"]), value)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise _misformed(f"{key}: {error}") from None
+
+
+def _encoded(metadata: Metadata, key: str) -> bytes | None:
+    if key not in metadata:
+        return None
+    entry = metadata.entry(key)
+    return entry.bytes(CANONICAL) if isinstance(entry, Encoded) else encode(entry, CANONICAL)
+
+
+def _digest(value: bytes | None) -> str | None:
+    return None if value is None else hashlib.sha256(value).hexdigest()

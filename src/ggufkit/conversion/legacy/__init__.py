@@ -1,0 +1,4 @@
+"""GGML, GGMF and GGJT files from before GGUF.
+
+Reads the old containers into a Model. Nothing else may depend on it.
+"""

@@ -1,0 +1,180 @@
+"""The blocks of GGML files from before GGUF, decoded, or laid out as today's where they can be.
+
+Before GGJT 2 (May 2023) a byte held two elements that follow each other; since then it holds one of
+the first half of its block and one of the second. Before GGJT 3 the scales of Q4_0, Q4_1 and Q8_0
+were float32, which today's blocks cannot hold. Q4_2 and Q4_3 are gone altogether. In the very first
+files, of March 2023, a row of Q4_0 or Q4_1 had all its scales first, and no block was in one piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import TensorTypeError
+from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
+from ggufkit.model.rows import Made, Source
+from ggufkit.system.mapped_file import Bytes
+
+PAIRED: Final = 1  # the last version whose bytes hold neighbours
+WIDE_SCALES: Final = 2  # the last version whose scales are float32
+SCALES: Final = (1e-7, 1e2)  # between these lie nearly all scales of weights, if not 0
+MOSTLY: Final = 0.9  # of the scales, for a layout to be right; by chance it is few of a hundred
+HIGH_BIT: Final = 16  # what the fifth bit of an element counts
+_PLAIN: Final = frozenset({"F32", "F16"})
+_GONE: Final = frozenset({"Q4_2", "Q4_3"})
+_FIRST: Final = frozenset({"Q4_0", "Q4_1"})  # all that there was in the first days
+
+
+@dataclass(frozen=True)
+class Block:
+    """How a row is packed: `elements` in `scale`, perhaps `minimum`, perhaps fifth bits, `nibbles`.
+
+    `center` is taken from each whole number before it is scaled. Numbers of 8 bits have no nibbles.
+    """
+
+    type: TensorType
+    elements: int
+    scale: str
+    has_minimum: bool = False
+    has_fifth: bool = False
+    center: int = 0
+    bits: int = 4
+    is_paired: bool = True
+    has_scales_first: bool = False
+
+    @property
+    def fields(self) -> np.dtype[Any]:
+        """The block as NumPy sees it."""
+        fields: list[Any] = [("d", self.scale)]
+        if self.has_minimum:
+            fields.append(("m", self.scale))
+        if self.has_fifth:
+            fields.append(("h", "<u4"))
+        whole = ("i1", (self.elements,)) if self.bits > 4 else ("u1", (self.elements // 2,))  # noqa: PLR2004
+        return np.dtype([*fields, ("q", *whole)])
+
+    def row_bytes(self, width: int) -> int:
+        """Return the bytes of a row."""
+        return width // self.elements * self.fields.itemsize
+
+    def blocks(self, packed: Bytes) -> npt.NDArray[Any]:
+        """Return the blocks of rows, of shape (rows, blocks)."""
+        if not self.has_scales_first:
+            return packed.view(self.fields)
+        made = np.empty((len(packed), packed.shape[1] // self.fields.itemsize), self.fields)
+        at = 0
+        for name in ("m", "d", "q") if self.has_minimum else ("d", "q"):
+            part = made[name]
+            nbytes = part[:1].nbytes
+            part[...] = packed[:, at : at + nbytes].copy().view(part.dtype).reshape(part.shape)
+            at += nbytes
+        return made
+
+    def is_plausible(self, packed: Bytes) -> bool:
+        """Whether rows have the scales of weights if they are laid out so."""
+        blocks = self.blocks(packed)
+        scales = np.stack([np.abs(blocks[name]) for name in ("d", "m") if name in self._names])
+        least, most = SCALES
+        likely = (scales == 0) | ((scales > least) & (scales < most))
+        return bool(likely.mean() > MOSTLY)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.fields.names or ()
+
+    def numbers(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Return the whole numbers of blocks, of shape (blocks, elements)."""
+        whole = blocks["q"]
+        if whole.dtype == np.int8:
+            return whole.astype(np.int32)
+        low, high = whole & 15, whole >> 4
+        pairs = np.stack((low, high), axis=-1) if self.is_paired else np.stack((low, high), axis=-2)
+        numbers = pairs.reshape(*blocks.shape, self.elements).astype(np.int32)
+        if self.has_fifth:
+            bits = blocks["h"][..., None] >> np.arange(self.elements, dtype=np.uint32) & 1
+            numbers += HIGH_BIT * bits.astype(np.int32)
+        return numbers
+
+    def decoded(self, packed: Bytes) -> npt.NDArray[np.float32]:
+        """Return rows as float32, reckoned in float32 as ggml did."""
+        blocks = self.blocks(packed)
+        scaled = (self.numbers(blocks) - self.center).astype(np.float32)
+        scaled *= blocks["d"].astype(np.float32)[..., None]
+        if self.has_minimum:
+            scaled += blocks["m"].astype(np.float32)[..., None]
+        rows: npt.NDArray[np.float32] = scaled.reshape(len(packed), -1)
+        return rows
+
+    def modern(self, packed: Bytes) -> Bytes:
+        """Return rows whose bytes hold elements in today's order; all else is today's already."""
+        blocks = packed.view(self.fields).copy()
+        low, high = blocks["q"] & 15, blocks["q"] >> 4
+        flat = np.stack((low, high), axis=-1).reshape(*blocks.shape, self.elements)
+        half = self.elements // 2
+        blocks["q"] = flat[..., :half] | flat[..., half:] << 4
+        rows: Bytes = blocks.view(np.uint8).reshape(packed.shape)
+        return rows
+
+
+def block_of(type: TensorType, version: int) -> Block | None:
+    """Return the layout of `type` in a file of GGJT `version` (0: older), None if it is today's.
+
+    Raises TensorTypeError for types that files of the version cannot hold.
+    """
+    name = type.name
+    is_paired = version <= PAIRED
+    known = {
+        "Q4_0": Block(type, 32, "<f4", center=8, is_paired=is_paired),
+        "Q4_1": Block(type, 32, "<f4", has_minimum=True, is_paired=is_paired),
+        "Q4_2": Block(type, 16, "<f2", center=8),
+        "Q4_3": Block(type, 16, "<f2", has_minimum=True),
+        "Q5_0": Block(type, 32, "<f2", has_fifth=True, center=16),
+        "Q5_1": Block(type, 32, "<f2", has_minimum=True, has_fifth=True),
+        "Q8_0": Block(type, 32, "<f4", bits=8),
+    }
+    is_old = is_paired or (version <= WIDE_SCALES and name in {"Q4_0", "Q4_1", "Q8_0"})
+    if name in _PLAIN or (not is_old and name not in _GONE and type.id in TENSOR_TYPES):
+        return None
+    if name not in known or not is_old:
+        raise TensorTypeError(f"no file of this version holds tensors of type {name}")
+    return known[name]
+
+
+def as_it_lies(block: Block, packed: Bytes) -> Block | None:
+    """Return how rows of unversioned files are laid out, None where they make sense in no way.
+
+    Nothing in such a file tells whether scales come first in a row, but the scales themselves.
+    """
+    if block.type.name not in _FIRST:
+        return block
+    ways = (block, replace(block, has_scales_first=True))
+    return next((way for way in ways if way.is_plausible(packed)), None)
+
+
+def is_kept(block: Block) -> bool:
+    """Whether today's type holds the same numbers, only in another order."""
+    return block.scale == "<f2" and block.type.name not in _GONE
+
+
+@dataclass(frozen=True)
+class Decoded(Made):
+    """Rows of old blocks, as float32 or, where its numbers fit, as today's block."""
+
+    inner: Source
+    block: Block
+
+    @property
+    def type(self) -> TensorType:
+        """The type that rows come in."""
+        return self.block.type if is_kept(self.block) else tensor_type("F32")
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Decode rows `start` to `stop`."""
+        packed = np.ascontiguousarray(self.inner.read(start, stop))
+        if is_kept(self.block):
+            return self.block.modern(packed)
+        return self.block.decoded(packed).astype("<f4").view(np.uint8)

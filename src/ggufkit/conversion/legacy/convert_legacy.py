@@ -1,0 +1,300 @@
+"""Files from before GGUF (GGML, GGMF, GGJT) of the LLaMA family, as a model of today.
+
+Source: llama.cpp's own loaders of March to August 2023, and its `convert_llama_ggml_to_gguf.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.conversion.legacy.blocks import Block, Decoded, as_it_lies, block_of
+from ggufkit.conversion.legacy.header import LegacyHeader, Reader, read_header, read_vocabulary
+from ggufkit.conversion.legacy.parts import first_part, joined, other_parts
+from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import DEFAULT_ALIGNMENT, padded, tensor_type
+from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.model.open import locate
+from ggufkit.model.sources import FileSource
+from ggufkit.quantization.file_keys import guessed_file_type, stamped
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import MappedFile
+
+MAX_NAME_BYTES: Final = 64
+MAX_PARTS: Final = 8  # those of LLaMA 65B
+LOOKED_AT: Final = 16  # rows that tell how blocks are laid out
+MAX_AXES: Final = 2  # those of every tensor of the family
+CONTEXT: Final = 2048  # of LLaMA, and what llama.cpp's converter writes
+EPSILON: Final = 5e-6  # between those of LLaMA 1 and 2, as llama.cpp's converter has it
+UNKNOWN, BEGIN, END = 0, 1, 2  # the ids of LLaMA's special tokens
+FIRST_BYTE: Final = 3
+NORMAL_TYPE, UNKNOWN_TYPE, CONTROL_TYPE, BYTE_TYPE = 1, 2, 3, 6  # llama_token_type
+SPACE: Final = "\u2581"  # what SentencePiece writes for a space
+
+_NAMES: Final = {
+    "tok_embeddings.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "output.weight": "output.weight",
+}
+_IN_LAYER: Final = {
+    "attention.wq": "attn_q",
+    "attention.wk": "attn_k",
+    "attention.wv": "attn_v",
+    "attention.wo": "attn_output",
+    "attention_norm": "attn_norm",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.w3": "ffn_up",
+    "ffn_norm": "ffn_norm",
+}
+_LAYER: Final = re.compile(r"layers\.(?P<number>\d{1,3})\.(?P<name>.+)\.weight")
+
+
+def convert_legacy(
+    path: AnyPath,
+    *,
+    vocab_from: Model | None = None,
+    context_length: int = CONTEXT,
+    rms_epsilon: float = EPSILON,
+) -> Model:
+    """Return the model in a GGML, GGMF or GGJT file of the LLaMA family, lazily.
+
+    Of a model in parts any part names them all. `vocab_from` lends its vocabulary. Such files do
+    not tell `context_length` and `rms_epsilon` (1e-6 for LLaMA 1, 1e-5 for LLaMA 2). Blocks that no
+    type of today holds become float32.
+
+    Raises NotGGUFError for other files, FormatError for damaged ones, and ValueTypeError for a
+    vocabulary of another size.
+    """
+    with contextlib.ExitStack() as opened:
+        parts = _parts(locate(as_path(path)), opened)
+        header, file = parts[0].header, parts[0].file
+        tensors = joined([part.tensors for part in parts], [part.file.path for part in parts])
+        _require_whole(tensors, header, str(file.path))
+        metadata = _metadata(header, tensors, context_length, rms_epsilon)
+        tokens = _borrowed(vocab_from, header) if vocab_from else _tokens(*parts[0].vocabulary)
+        number = guessed_file_type(tensors.values())
+        model = Model(stamped(metadata.updated(tokens), number), tensors)
+        opened.pop_all()
+    return model.reading([part.file for part in parts])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A file, and what is in it."""
+
+    file: MappedFile
+    header: LegacyHeader
+    vocabulary: tuple[list[bytes], list[float]]
+    tensors: Tensors
+
+    @classmethod
+    def read(cls, path: Path, opened: contextlib.ExitStack) -> _Part:
+        file = MappedFile(path)
+        opened.callback(file.close)
+        reader = Reader(file)
+        header = read_header(reader)
+        vocabulary = read_vocabulary(reader, header)
+        return cls(file, header, vocabulary, Tensors(_tensors(reader, header)))
+
+    @property
+    def count(self) -> int:
+        """How many parts there are, of which each has as many columns of the embedding."""
+        embedding = self.tensors.get("token_embd.weight")
+        width = embedding.shape[-1] if embedding else self.header.width
+        return self.header.width // width if self.header.width % width == 0 else 1
+
+
+def _parts(path: Path, opened: contextlib.ExitStack) -> list[_Part]:
+    """Read the file, or all files of a model in parts of which `path` is one."""
+    first = _Part.read(first_part(path), opened)
+    if first.count > MAX_PARTS:
+        raise LimitError(
+            f"{first.file.path}: {first.count} parts are beyond the limit of {MAX_PARTS}",
+        )
+    parts = [
+        first,
+        *(_Part.read(each, opened) for each in other_parts(first.file.path, first.count)),
+    ]
+    for part in parts:
+        if part.header != first.header:
+            raise FormatError(
+                f"its sizes are not those of {first.file.path.name}",
+                remedy="Join parts of the same conversion only",
+                path=str(part.file.path),
+            )
+    return parts
+
+
+def lacks_scores(path: AnyPath) -> bool:
+    """Whether a file is so old that its tokens have no scores, by which text is taken apart."""
+    file = MappedFile(first_part(locate(as_path(path))))
+    with contextlib.closing(file):
+        return not read_header(Reader(file)).is_versioned
+
+
+# The vocabulary.
+
+
+def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
+    """Return the keys of a vocabulary, its tokens spelled as SentencePiece does."""
+    spelled = [_token(number, text) for number, text in enumerate(texts)]
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": [text for text, _ in spelled],
+        "tokenizer.ggml.scores": np.array(scores, np.float32),
+        "tokenizer.ggml.token_type": np.array([kind for _, kind in spelled], np.int32),
+        "tokenizer.ggml.unknown_token_id": np.uint32(UNKNOWN),
+        "tokenizer.ggml.bos_token_id": np.uint32(BEGIN),
+        "tokenizer.ggml.eos_token_id": np.uint32(END),
+    }
+
+
+def _token(number: int, text: bytes) -> tuple[str, int]:
+    special = {UNKNOWN: ("<unk>", UNKNOWN_TYPE), BEGIN: ("<s>", CONTROL_TYPE)}
+    special[END] = ("</s>", CONTROL_TYPE)
+    if number in special:
+        return special[number]
+    if not text:
+        return "", CONTROL_TYPE
+    if FIRST_BYTE <= number < FIRST_BYTE + 256 and len(text) == 1:
+        return f"<0x{text[0]:02X}>", BYTE_TYPE
+    return text.decode("utf-8", "surrogateescape").replace(" ", SPACE), NORMAL_TYPE
+
+
+def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
+    """Return another model's vocabulary, which must be as large."""
+    kept = (
+        Metadata({})
+        .updated(model.metadata)
+        .without(*(key for key in model.metadata if not key.startswith("tokenizer.")))
+    )
+    tokens = kept.get("tokenizer.ggml.tokens")
+    count = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
+    if count != header.tokens:
+        raise ValueTypeError(
+            f"the vocabulary to take has {count} tokens, the model {header.tokens}",
+            remedy="Take that of the very model",
+        )
+    return {key: kept[key] for key in kept}
+
+
+# The tensors.
+
+
+def _tensors(reader: Reader, header: LegacyHeader) -> Iterator[Tensor]:
+    while reader.at < reader.file.nbytes:
+        tensor = _tensor(reader, header)
+        if tensor:
+            yield tensor
+
+
+def _tensor(reader: Reader, header: LegacyHeader) -> Tensor | None:
+    """Return the next tensor, None for one that llama.cpp computes by itself today."""
+    axes, name_bytes, number = reader.numbers(3, "a tensor")
+    if not 0 < axes <= MAX_AXES or name_bytes > MAX_NAME_BYTES:
+        raise reader.wrong(f"a tensor of {axes} axes and a name of {name_bytes} bytes")
+    shape = reader.numbers(axes, "the shape of a tensor")[::-1]
+    old = reader.take(name_bytes, "the name of a tensor").decode("utf-8", "replace")
+    name = _name(old, header.layers)
+    if name is None:
+        raise reader.wrong(f"no model of the LLaMA family has a tensor {old!r}")
+    kind = tensor_type(number)
+    block = block_of(kind, header.blocks)
+    if block is None and kind.is_opaque:
+        raise reader.wrong(f"tensor {old!r} is of the unknown type {number}")
+    source, nbytes = _source(reader, header, shape, block, number)
+    rows = math.prod(shape[:-1])
+    reader.at += nbytes
+    if not name:
+        return None
+    if block is None:
+        return Tensor(name, kind, shape, nbytes, source)
+    lying = (
+        block if header.is_versioned else as_it_lies(block, source.read(0, min(rows, LOOKED_AT)))
+    )
+    if lying is None:
+        raise reader.wrong(f"the scales in tensor {old!r} are none of weights")
+    decoded = Decoded(source, lying)
+    return Tensor.over(name, decoded.type, shape, decoded)
+
+
+def _source(
+    reader: Reader, header: LegacyHeader, shape: tuple[int, ...], block: Block | None, number: int
+) -> tuple[FileSource, int]:
+    """Return where rows lie, and how many bytes they take; the reader is moved to their begin."""
+    if header.kind == "GGJT":
+        reader.at = padded(reader.at, DEFAULT_ALIGNMENT)
+    kind, width = tensor_type(number), shape[-1]
+    step = block.elements if block else kind.block_size
+    if width % step or not math.prod(shape):
+        raise reader.wrong(f"rows of {width} elements do not divide into blocks of {step}")
+    row_bytes = block.row_bytes(width) if block else kind.row_bytes(width)
+    nbytes = math.prod(shape[:-1]) * row_bytes
+    if nbytes > reader.file.nbytes - reader.at:
+        raise reader.wrong(f"the file ends in a tensor of {nbytes} bytes")
+    return FileSource(reader.file, reader.at, nbytes, row_bytes, "little"), nbytes
+
+
+def _name(old: str, layers: int) -> str | None:
+    """Return today's name of a tensor: "" for one that is left out, None for a strange one."""
+    if old.endswith("rope.freqs"):
+        return ""
+    if old in _NAMES:
+        return _NAMES[old]
+    found = _LAYER.fullmatch(old)
+    if not found or int(found["number"]) >= layers or found["name"] not in _IN_LAYER:
+        return None
+    return f"blk.{int(found['number'])}.{_IN_LAYER[found['name']]}.weight"
+
+
+def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
+    """Refuse a model that lacks tensors, or one of the parts in which large ones came."""
+    layer = (f"blk.{i}.{name}.weight" for i in range(header.layers) for name in _IN_LAYER.values())
+    missing = [name for name in (*_NAMES.values(), *layer) if name not in tensors]
+    if missing:
+        raise FormatError(
+            f"{len(missing)} tensors are missing, {missing[0]!r} among them",
+            remedy="Get the file again",
+            path=path,
+        )
+    expected = (header.tokens, header.width)
+    found = tensors["token_embd.weight"].shape
+    if found != expected:
+        raise ShapeError(
+            f"{path}: the embedding is of shape {found}, not {expected}",
+            remedy="Get the file again",
+        )
+
+
+def _metadata(
+    header: LegacyHeader, tensors: Tensors, context_length: int, rms_epsilon: float
+) -> Metadata:
+    keys = tensors["blk.0.attn_k.weight"].shape[0]
+    numbers = {
+        "llama.vocab_size": header.tokens,
+        "llama.context_length": context_length,
+        "llama.embedding_length": header.width,
+        "llama.block_count": header.layers,
+        "llama.feed_forward_length": tensors["blk.0.ffn_gate.weight"].shape[0],
+        "llama.rope.dimension_count": header.rotated,
+        "llama.attention.head_count": header.heads,
+        "llama.attention.head_count_kv": keys // header.rotated,
+    }
+    return Metadata(
+        {
+            "general.architecture": "llama",
+            "general.description": f"converted from {header.title}",
+            **{key: np.uint32(number) for key, number in numbers.items()},
+            "llama.attention.layer_norm_rms_epsilon": np.float32(rms_epsilon),
+        }
+    )

@@ -1,0 +1,119 @@
+"""The heads of files from before GGUF: which kind they are, the model's sizes, the vocabulary."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from ggufkit.errors import FormatError, NotGGUFError
+from ggufkit.system.mapped_file import MappedFile
+
+# Magic words as they stand in a file, what they mean, and the versions there were.
+MAGICS: Final = {b"lmgg": "GGML", b"fmgg": "GGMF", b"tjgg": "GGJT"}
+VERSIONS: Final = {"GGMF": (1,), "GGJT": (1, 2, 3)}
+MAX_TOKENS: Final = 1 << 20  # thirty times LLaMA's; more is no vocabulary, but a lie
+MAX_TOKEN_BYTES: Final = 4096  # the limit of llama.cpp's own converter
+MAX_LAYERS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
+WINDOW_BYTES: Final = 1 << 16  # read at once, for tokens are many and small
+
+
+@dataclass(frozen=True)
+class LegacyHeader:
+    """What the head of a file says: its kind, and the model's sizes."""
+
+    kind: str
+    version: int
+    tokens: int
+    width: int
+    heads: int
+    layers: int
+    rotated: int
+
+    @property
+    def title(self) -> str:
+        """The kind as people call it."""
+        return f"{self.kind} v{self.version}" if self.version else f"{self.kind} (unversioned)"
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether files of the kind say which version they are of; their tokens have scores."""
+        return self.kind in VERSIONS
+
+    @property
+    def blocks(self) -> int:
+        """The version by which blocks are laid out: that of GGJT, 0 for what is older."""
+        return self.version if self.kind == "GGJT" else 0
+
+
+class Reader:
+    """Read a file from front to back, never beyond its end."""
+
+    def __init__(self, file: MappedFile) -> None:
+        """Begin at the front."""
+        self.file = file
+        self.at = 0
+        self._window = b""
+        self._start = 0
+
+    def take(self, nbytes: int, what: str) -> bytes:
+        """Return the next bytes; FormatError where the file ends before."""
+        if nbytes > self.file.nbytes - self.at:
+            raise self.wrong(f"the file ends in {what}: {nbytes} bytes are missing or cut")
+        offset = self.at - self._start
+        if not 0 <= offset <= len(self._window) - nbytes:
+            ahead = min(max(nbytes, WINDOW_BYTES), self.file.nbytes - self.at)
+            self._window, self._start = self.file.read(self.at, ahead).tobytes(), self.at
+            offset = 0
+        self.at += nbytes
+        return self._window[offset : offset + nbytes]
+
+    def numbers(self, count: int, what: str) -> tuple[int, ...]:
+        """Return the next unsigned numbers of 32 bits."""
+        return struct.unpack(f"<{count}I", self.take(4 * count, what))
+
+    def wrong(self, what: str) -> FormatError:
+        """Return the error that something is wrong here."""
+        return FormatError(
+            what,
+            remedy="The file is damaged or of another family: get it again, or the model as GGUF",
+            offset=self.at,
+            path=str(self.file.path),
+        )
+
+
+def read_header(reader: Reader) -> LegacyHeader:
+    """Read magic, version and sizes; NotGGUFError for a file of another kind."""
+    magic = reader.take(min(4, reader.file.nbytes), "its magic")
+    kind = MAGICS.get(magic)
+    if kind is None:
+        raise NotGGUFError(
+            f"{magic!r} begins no GGML, GGMF or GGJT file",
+            remedy="A GGUF file needs no conversion" if magic == b"GGUF" else "",
+            path=str(reader.file.path),
+        )
+    version = reader.numbers(1, "its version")[0] if kind in VERSIONS else 0
+    if version not in VERSIONS.get(kind, (0,)):
+        raise reader.wrong(f"there was no version {version} of {kind}")
+    tokens, width, _, heads, layers, rotated, _ = reader.numbers(7, "the model's sizes")
+    limits = {"tokens": (tokens, MAX_TOKENS), "layers": (layers, MAX_LAYERS)}
+    for what, (number, limit) in limits.items():
+        if not 0 < number <= limit:
+            raise reader.wrong(f"{number} {what} are beyond the limit of {limit}")
+    if not heads or width % heads or width // heads != rotated:
+        raise reader.wrong(f"{heads} heads of {rotated} elements do not make a width of {width}")
+    return LegacyHeader(kind, version, tokens, width, heads, layers, rotated)
+
+
+def read_vocabulary(reader: Reader, header: LegacyHeader) -> tuple[list[bytes], list[float]]:
+    """Read the bytes of all tokens, and their scores, 0 where there are none."""
+    texts: list[bytes] = []
+    scores: list[float] = []
+    for number in range(header.tokens):
+        (nbytes,) = reader.numbers(1, f"token {number}")
+        if nbytes > MAX_TOKEN_BYTES:
+            raise reader.wrong(f"token {number} of {nbytes} bytes is beyond {MAX_TOKEN_BYTES}")
+        texts.append(reader.take(nbytes, f"token {number}"))
+        score = reader.take(4, f"token {number}") if header.is_versioned else bytes(4)
+        scores.append(struct.unpack("<f", score)[0])
+    return texts, scores

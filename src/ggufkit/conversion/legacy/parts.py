@@ -1,0 +1,90 @@
+"""Models from before GGUF that came in parts: `ggml-model-f16.bin`, `ggml-model-f16.bin.1`, ...
+
+Each part holds the same header and vocabulary, and of each matrix some rows or some columns, as
+LLaMA's own checkpoints had them. Source: llama.cpp's loader of March 2023.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import FormatError
+from ggufkit.model.model import Tensor, Tensors
+from ggufkit.model.rows import Joined, Made, Source
+from ggufkit.system.mapped_file import Bytes
+
+_NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")
+# Matrices that are multiplied with a part of their input, of which each part has some columns.
+_BY_COLUMNS: Final = re.compile(r"token_embd\.weight|blk\.\d+\.(attn_output|ffn_down)\.weight")
+
+
+def first_part(path: Path) -> Path:
+    """Return the part without a number where `path` is one with a number, else `path`."""
+    found = _NUMBERED.fullmatch(path.name)
+    first = path.with_name(found["first"]) if found else path
+    return first if first.is_file() else path
+
+
+def other_parts(first: Path, count: int) -> list[Path]:
+    """Return the parts after the first; FormatError where one is missing."""
+    others = [first.with_name(f"{first.name}.{number}") for number in range(1, count)]
+    missing = [path.name for path in others if not path.exists()]
+    if missing:
+        raise FormatError(
+            f"the model came in {count} parts, and of these are missing: {', '.join(missing)}",
+            remedy="Put all parts into one folder, under their own names",
+            path=str(first),
+        )
+    return others
+
+
+@dataclass(frozen=True)
+class _Beside(Made):
+    """Each row is made of those of all sources, side by side."""
+
+    sources: tuple[Source, ...]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows `start` to `stop`."""
+        return np.concatenate([source.read(start, stop) for source in self.sources], axis=1)
+
+
+def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
+    """Return the tensors of a model of which `parts` hold rows and columns, under today's names."""
+    if len(parts) == 1:
+        return parts[0]
+    for part, path in zip(parts, paths, strict=True):
+        _require_fellow(part, parts[0], path)
+    return Tensors(_whole([part[name] for part in parts]) for name in parts[0])
+
+
+def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
+    """Refuse a part whose tensors are not those of the first one."""
+    forms = [{t.name: (t.type, t.shape) for t in each.values()} for each in (part, first)]
+    strange = [
+        name for name in {**forms[0], **forms[1]} if forms[0].get(name) != forms[1].get(name)
+    ]
+    if strange:
+        raise FormatError(
+            f"the tensor {strange[0]!r} is not there as it is in the first part",
+            remedy="Join parts of the same conversion only",
+            path=str(path),
+        )
+
+
+def _whole(parts: list[Tensor]) -> Tensor:
+    first, sources = parts[0], tuple(part.source for part in parts)
+    if len(first.shape) == 1:  # which every part has whole
+        return first
+    rows, width = first.shape
+    if _BY_COLUMNS.fullmatch(first.name):
+        shape = (rows, width * len(parts))
+        return Tensor.over(first.name, first.type, shape, _Beside(sources))
+    ends = rows * np.arange(1, len(parts) + 1)
+    return Tensor.over(first.name, first.type, (int(ends[-1]), width), Joined(sources, ends))

@@ -1,0 +1,231 @@
+"""Rows of other sources in another order, number or length, and columns of them as rows."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.model.rows import Made, Source
+from ggufkit.model.sources import FileSource
+from ggufkit.system.descriptors import BUFFERS
+from ggufkit.system.mapped_file import Bytes
+
+Index = npt.NDArray[np.int64]
+Items = npt.NDArray[Any]
+
+RUN_BYTES: Final = 64 << 20  # of columns that become rows at once: long pieces of rows are read
+KEPT_BYTES: Final = 512 << 20  # of such runs at most, which many threads need
+KEPT_RUNS: Final = 3  # never fewer: codes, zeros and scales of one weight are read together
+TILE_BYTES: Final = 1 << 16  # transposed at once: they stay in a core's cache
+TILE_ROWS: Final = 256
+READ_BYTES: Final = 4 << 20  # of rows made at once to be transposed
+LONG_BYTES: Final = 1 << 10  # of a row that is read by itself, into its place
+NEAR: Final = 64  # rows between two wanted ones that are cheaper read than skipped
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Made):
+    """Rows of another source in another order."""
+
+    inner: Source
+    index: Index
+    row_bytes: int
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the wanted rows, those that lie near each other together."""
+        wanted = self.index[start:stop]
+        out = np.empty((len(wanted), self.row_bytes), np.uint8)
+        order = np.argsort(wanted, kind="stable")
+        if isinstance(self.inner, FileSource) and self.row_bytes >= LONG_BYTES:
+            self._fill(self.inner, out, order, wanted[order])
+            return out
+        breaks = np.flatnonzero(np.diff(wanted[order]) > NEAR) + 1
+        for places in np.split(order, breaks):
+            if len(places):
+                first, last = int(wanted[places[0]]), int(wanted[places[-1]])
+                out[places] = self.inner.read(first, last + 1)[wanted[places] - first]
+        return out
+
+    def _fill(self, source: FileSource, out: Bytes, places: Index, rows: Index) -> None:
+        """Read `rows`, which ascend, from a file into these places of `out`."""
+        runs: list[tuple[int, list[Bytes]]] = []
+        following = -1
+        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+            if row != following or len(runs[-1][1]) == BUFFERS:
+                runs.append((source.offset + row * self.row_bytes, []))
+            runs[-1][1].append(out[place])
+            following = row + 1
+        source.file.fill((at, len(some) * self.row_bytes, some) for at, some in runs)
+
+
+@dataclass(frozen=True, eq=False)
+class Recut(Made):
+    """The bytes of another source cut into rows of another length."""
+
+    inner: Source
+    inner_row_bytes: int
+    row_bytes: int
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the rows that hold the bytes wanted."""
+        begin, end = start * self.row_bytes, stop * self.row_bytes
+        first, last = begin // self.inner_row_bytes, -(-end // self.inner_row_bytes)
+        data = np.ascontiguousarray(self.inner.read(first, last)).reshape(-1)
+        skipped = first * self.inner_row_bytes
+        return data[begin - skipped : end - skipped].reshape(stop - start, self.row_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Transposed(Made):
+    """Columns of each matrix of another source as rows; all are of `rows` rows and `width` items.
+
+    They are dear unless many are read at once: `Kept` is for that.
+    """
+
+    inner: Source
+    rows: int
+    width: int
+    item_bytes: int
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read columns, of one matrix after the other."""
+        out = np.empty((stop - start, self.rows), f"u{self.item_bytes}")
+        at = start
+        while at < stop:
+            matrix, first = divmod(at, self.width)
+            last = min(first + stop - at, self.width)
+            here = out[at - start :][: last - first]
+            self._turn(matrix * self.rows, slice(first, last), here)
+            at += last - first
+        return out.view(np.uint8)
+
+    def _turn(self, top: int, columns: slice, out: Items) -> None:
+        """Write columns of the matrix whose first row is `top`."""
+        row_bytes = self.width * self.item_bytes
+        step = max(1, min(TILE_ROWS, READ_BYTES // row_bytes))
+        part = slice(columns.start * self.item_bytes, columns.stop * self.item_bytes)
+        for row in range(0, self.rows, step):
+            end = min(row + step, self.rows)
+            data = _parts_of_rows(self.inner, top + row, top + end, part, row_bytes)
+            _turn_tiles(data.view(out.dtype), out[:, row:end])
+
+
+def _parts_of_rows(source: Source, start: int, stop: int, part: slice, row_bytes: int) -> Bytes:
+    """Return the same part of each row."""
+    if not isinstance(source, FileSource) or part == slice(0, row_bytes):
+        return np.ascontiguousarray(source.read(start, stop)[:, part])
+    out = np.empty((stop - start, part.stop - part.start), np.uint8)
+    first = source.offset + start * row_bytes + part.start
+    nbytes = out.shape[1]
+    source.file.fill((first + n * row_bytes, nbytes, [row]) for n, row in enumerate(out))
+    return out
+
+
+def _turn_tiles(rows: Items, out: Items) -> None:
+    """Transpose tile by tile, each moved together first: strides fall on each other in caches."""
+    step = max(1, TILE_BYTES // (len(rows) * rows.itemsize))
+    for at in range(0, rows.shape[1], step):
+        out[at : at + step] = np.ascontiguousarray(rows[:, at : at + step]).T
+
+
+@dataclass
+class _Run:
+    """Rows made at once, and how many of them nobody has read yet."""
+
+    made: Future[Bytes]
+    left: int
+
+
+class _Runs:
+    """What is made of a source, by number, for all threads; it does not travel."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.held: dict[int, _Run] = {}
+
+    def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:
+        """Travel empty."""
+        return _Runs, ()
+
+
+class _Recent:
+    """The runs that were read last, those before them let go."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sizes: OrderedDict[tuple[weakref.ref[Kept], int], int] = OrderedDict()
+
+    def note(self, source: Kept, number: int, nbytes: int) -> None:
+        """Take note that a run was read, and let go of what is beyond the limit."""
+        with self.lock:
+            place = weakref.ref(source), number
+            self.sizes[place] = nbytes
+            self.sizes.move_to_end(place)
+            while sum(self.sizes.values()) > KEPT_BYTES and len(self.sizes) > KEPT_RUNS:
+                (owner, oldest), _ = self.sizes.popitem(last=False)
+                if (found := owner()) is not None:
+                    found.forget(oldest)
+
+    def drop(self, source: Kept, number: int) -> None:
+        """Take note that a run is not kept any more."""
+        with self.lock:
+            self.sizes.pop((weakref.ref(source), number), None)
+
+
+_RECENT: Final = _Recent()
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Made):
+    """Rows that are dear to make: so many at once, kept until all are read or others were."""
+
+    inner: Source
+    rows: int
+    run_rows: int
+    runs: _Runs = field(default_factory=_Runs)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows of one run or several."""
+        if start == stop:
+            return self.inner.read(start, stop)
+        numbers = range(start // self.run_rows, -(-stop // self.run_rows))
+        parts = [self._part(number, start, stop) for number in numbers]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _part(self, number: int, start: int, stop: int) -> Bytes:
+        """Return what of rows `start` to `stop` is in a run."""
+        begin = number * self.run_rows
+        end = min(begin + self.run_rows, self.rows)
+        first, last = max(start, begin), min(stop, end)
+        with self.runs.lock:
+            is_new = number not in self.runs.held
+            run = self.runs.held.setdefault(number, _Run(Future(), end - begin))
+            run.left -= last - first
+        if is_new:
+            self._make(run, begin, end)
+        made = run.made.result()
+        _RECENT.note(self, number, made.nbytes)
+        if run.left <= 0:
+            self.forget(number)
+            _RECENT.drop(self, number)
+        return made[first - begin : last - begin]
+
+    def _make(self, run: _Run, begin: int, end: int) -> None:
+        """Make a run, for which other threads wait."""
+        try:
+            run.made.set_result(self.inner.read(begin, end))
+        except BaseException as error:  # noqa: BLE001 (whoever waits raises it)
+            run.made.set_exception(error)
+            self.forget(begin // self.run_rows)
+
+    def forget(self, number: int) -> None:
+        """Let a run go; the next read makes it again."""
+        with self.runs.lock:
+            self.runs.held.pop(number, None)

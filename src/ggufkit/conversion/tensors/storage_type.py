@@ -1,0 +1,56 @@
+"""The type that each converted tensor is stored in, as llama.cpp's converter chooses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ggufkit.conversion.tensors.operations import compute, same
+from ggufkit.errors import TensorTypeError
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.model.sources import retyped
+
+OUTTYPES: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+AUTO: Final = "auto"
+_FLOATS: Final = ("F32", "F16", "BF16")
+_FALLBACK: Final = "F16"  # where rows do not divide into blocks
+
+# What always is F32 beside norms and vectors: small, and the model hangs on its precision.
+_PRECISE: Final = re.compile(
+    r"(position_embd|token_types|blk\.\d+\.(ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d"
+    r"|shortconv\.conv|time_mix_(first|w1|w2|decay_w1|decay_w2|lerp_fused)|ssm_conv1d_[qkv]"
+    r"|indexer\.proj|altup_(correct|predict)_coef))\.weight"
+)
+
+
+def automatic(tensors: Iterable[Tensor]) -> str:
+    """Return the type of the first matrix that is BF16 or F16, else F16."""
+    kinds = (tensor.type.name for tensor in tensors if len(tensor.shape) > 1)
+    return next((kind for kind in kinds if kind in ("BF16", "F16")), "F16")
+
+
+def stored(tensor: Tensor, wanted: str) -> Tensor:
+    """Return the tensor as it is stored where matrices become `wanted`."""
+    kind = _kind(tensor, wanted)
+    if tensor.type == kind or tensor.type.is_quantized:
+        return tensor
+    if tensor.type.name not in _FLOATS:
+        if tensor.type.dtype is None:
+            raise TensorTypeError(f"{tensor.name!r} is of type {tensor.type}, without its scales")
+        tensor = compute(tensor, same)
+    return retyped(tensor, kind)
+
+
+def _kind(tensor: Tensor, wanted: str) -> TensorType:
+    name = tensor.name
+    if (
+        len(tensor.shape) < 2  # noqa: PLR2004 (vectors)
+        or name.endswith("_norm.weight")
+        or not name.endswith((".weight", ".lora_a", ".lora_b"))
+        or _PRECISE.fullmatch(name)
+    ):
+        return tensor_type("F32")
+    kind = tensor_type(wanted)
+    return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind

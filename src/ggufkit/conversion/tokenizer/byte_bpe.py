@@ -1,0 +1,78 @@
+"""Kinds of vocabulary that are BPE over bytes: llama.cpp's "gpt2"."""
+
+from __future__ import annotations
+
+from ggufkit.conversion.tokenizer.entries import Entries, Tokens, looks_special
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import pre_tokenizer_name
+from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
+from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
+from ggufkit.errors import CheckpointError
+
+
+def byte_pairs(files: TokenizerFiles, entries: Entries) -> None:
+    """Write a BPE tokenizer as llama.cpp's "gpt2"."""
+    _byte_pairs(files, entries)
+
+
+def _byte_pairs(files: TokenizerFiles, entries: Entries, **offers: str) -> None:
+    """Write a BPE tokenizer; `offers` name tokens for roles that the files leave open."""
+    tokenizer = hub_tokenizer(files)
+    tokens = hub_tokens(files, tokenizer)
+    entries.head("gpt2", pre_tokenizer_name(files, tokenizer))
+    entries.tokens(tokens, scored=False)
+    specials = Specials(files)
+    for role, text in offers.items():
+        if text in tokenizer.added_texts:
+            specials.offer(role, tokenizer.numbers[text])
+    merges = merges_of(files)
+    if not merges:
+        files.say("the tokenizer has no merges: llama.cpp will not load this vocabulary")
+    specials.write(entries, merges)
+
+
+def hub_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
+    """Return the tokens of a tokenizer.json, padded to the rows of the embeddings."""
+    rows = files.rows(max(tokenizer.texts, default=-1) + 1)
+    over = [number for number in tokenizer.texts if number >= rows]
+    if over:
+        raise CheckpointError(
+            f"the tokenizer has ids up to {max(over)}, the embeddings {rows} rows",
+            remedy="The checkpoint's vocab_size and its tokenizer must belong together",
+        )
+    tokens = Tokens(rows)
+    for number, text in tokenizer.texts.items():
+        tokens.put(number, *_hub_token(tokenizer, text))
+    if rows > len(tokenizer.texts):
+        files.say(f"{rows - len(tokenizer.texts)} of {rows} tokens are padding")
+    return tokens
+
+
+def _hub_token(tokenizer: HubTokenizer, text: str) -> tuple[str, float, PieceType]:
+    token = tokenizer.added_texts.get(text)
+    if token is None:
+        return text, 0.0, PieceType.NORMAL
+    if not token.normalized:
+        text = tokenizer.decoded(text)
+    if token.special or looks_special(text):
+        return text, 0.0, PieceType.CONTROL
+    return text.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED
+
+
+def glm4(files: TokenizerFiles, entries: Entries) -> None:
+    """Write GLM 4's BPE tokenizer, whose roles the files leave open."""
+    end = "<|endoftext|>"
+    _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end, bos=end)
+
+
+def glm(files: TokenizerFiles, entries: Entries) -> None:
+    """Write the BPE tokenizer of GLM 4.5 and later."""
+    roles = {"eot": "<|user|>", "unk": "<|endoftext|>", "eom": "<|observation|>"}
+    _byte_pairs(files, entries, bos="[gMASK]", **roles)
+
+
+def chatglm(files: TokenizerFiles, entries: Entries) -> None:
+    """Write ChatGLM's BPE tokenizer."""
+    end = "<|endoftext|>"
+    _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end)

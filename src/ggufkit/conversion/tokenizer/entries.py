@@ -1,0 +1,136 @@
+"""The tokens of a vocabulary, and the keys that carry it, in the order they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ggufkit.conversion.tokenizer.sentencepiece_model import PieceModel, PieceType
+from ggufkit.format.coerce import typed
+from ggufkit.format.values import Strings, Value
+
+PAD_SCORE: Final = -10000.0
+ADDED_SCORE: Final = -1000.0
+
+# llama.cpp's names of special tokens; GGUF misspells the separator's key for good.
+ID_KEYS: Final = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",
+    "pad": "padding_token_id",
+    "mask": "mask_token_id",
+    "eot": "eot_token_id",
+    "eom": "eom_token_id",
+}
+ADD_KEYS: Final = ("bos", "eos", "sep")
+# What some models call ordinary although it must never be split or printed.
+_CONTROL: Final = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
+_CONTROL_ENDS: Final = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))  # noqa: RUF001
+
+
+class Tokens:
+    """A table of tokens by id; ids that nothing fills stay padding."""
+
+    def __init__(self, rows: int) -> None:
+        """Begin with `rows` tokens of padding."""
+        self.texts = [f"[PAD{i}]" for i in range(rows)]
+        self.scores = [PAD_SCORE] * rows
+        self.types = [PieceType.UNUSED] * rows
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.texts)
+
+    def put(self, number: int, text: str, score: float, kind: PieceType) -> None:
+        """Set a token."""
+        if number < 0:
+            raise ValueError(f"a token has the id {number}")
+        self.texts[number], self.scores[number], self.types[number] = text, score, kind
+
+    def put_pieces(self, model: PieceModel) -> None:
+        """Set the first tokens to the pieces of a model, as many as there is room for."""
+        for number, piece in enumerate(model.pieces[: len(self)]):
+            kind = PieceType.NORMAL if piece.type == PieceType.USER_DEFINED else piece.type
+            self.put(number, piece.text, piece.score, kind)
+
+
+class Entries:
+    """Typed key-values in the order in which they were first set."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.items: dict[str, Value] = {}
+
+    def string(self, key: str, text: str) -> None:
+        """Set a string; an empty one is not written, as llama.cpp's converter does it."""
+        if text:
+            self.items[key] = typed("string", text)
+
+    def boolean(self, key: str, value: object) -> None:
+        """Set a boolean."""
+        self.items[key] = bool(value)
+
+    def number(self, key: str, value: object) -> None:
+        """Set an unsigned number."""
+        self.items[key] = typed("uint32", value)
+
+    def identifier(self, name: str, number: int) -> None:
+        """Set the id of a special token; a name without a key of its own is passed over."""
+        if name in ID_KEYS:
+            self.number(f"tokenizer.ggml.{ID_KEYS[name]}", number)
+
+    def add(self, name: str, value: object) -> None:
+        """Set whether a special token is put around a text."""
+        if name in ADD_KEYS:
+            self.boolean(f"tokenizer.ggml.add_{name}_token", value)
+
+    def strings(self, key: str, texts: Sequence[str]) -> None:
+        """Set an array of strings; an empty one is not written."""
+        if texts:
+            self.items[key] = Strings(texts)
+
+    def bytes(self, key: str, data: bytes) -> None:
+        """Set an array of bytes; an empty one is not written."""
+        if data:
+            self.items[key] = typed("array[uint8]", np.frombuffer(data, np.uint8))
+
+    def head(self, model: str, pre: str | None) -> None:
+        """Set the kind of tokenizer and the name of its pre-tokenizer."""
+        self.string("tokenizer.ggml.model", model)
+        if pre is not None:
+            self.string("tokenizer.ggml.pre", pre)
+
+    def tokens(self, tokens: Tokens, *, scored: bool) -> None:
+        """Set texts, scores where the kind has them, and types."""
+        self.strings("tokenizer.ggml.tokens", tokens.texts)
+        if scored:
+            self.items["tokenizer.ggml.scores"] = np.array(tokens.scores, np.float32)
+        self.items["tokenizer.ggml.token_type"] = np.array(tokens.types, np.int32)
+
+    def chat(self, template: str | Sequence[Mapping[str, str]]) -> None:
+        """Set the chat template, or the named ones: `default` is the one without a name."""
+        if isinstance(template, str):
+            self.string("tokenizer.chat_template", template)
+            return
+        named = [(_key_part(t.get("name", "")), t.get("template")) for t in template]
+        known = {name: text for name, text in named if name and text is not None}
+        default = known.pop("default", None)
+        for name, text in known.items():
+            self.string(f"tokenizer.chat_template.{name}", text)
+        self.strings("tokenizer.chat_templates", list(known))
+        if default is not None:
+            self.string("tokenizer.chat_template", default)
+
+
+def looks_special(text: str) -> bool:
+    """Whether a token must be a control token although its model does not say so."""
+    return text in _CONTROL or any(
+        text.startswith(first) and text.endswith(last) for first, last in _CONTROL_ENDS
+    )
+
+
+def _key_part(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)

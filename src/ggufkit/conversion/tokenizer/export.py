@@ -1,0 +1,179 @@
+"""The tokenizer files of Hugging Face, rebuilt from the keys of a GGUF file alone.
+
+What comes out gives the ids that llama.cpp gives. Rules that llama.cpp does not apply, a Unicode
+normalization for one, are not in the file and so are not in what is rebuilt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.entries import ADDED_SCORE
+from ggufkit.conversion.tokenizer.files import Say
+from ggufkit.conversion.tokenizer.keys import VocabularyKeys
+from ggufkit.conversion.tokenizer.sentencepiece import SENTENCE_PIECE
+from ggufkit.conversion.tokenizer.sentencepiece_model import (
+    ModelType,
+    Piece,
+    PieceModel,
+    PieceType,
+    dump_pieces,
+)
+from ggufkit.conversion.tokenizer.tokenizer_json import MODELS, added_token
+from ggufkit.conversion.tokenizer.wordpiece_unigram import FAIRSEQ, FAIRSEQ_MODEL
+from ggufkit.errors import CheckpointError
+from ggufkit.format.coerce import plain
+from ggufkit.format.values import Value
+
+_PIECE_MODELS: Final = {"llama": ModelType.BPE, "t5": ModelType.UNIGRAM}
+# Roles that transformers has a field for, in the order of its files.
+_ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "mask")
+# Fields of generation_config.json by the keys that they became.
+_SAMPLING: Final = {
+    "temp": "temperature",
+    "penalty_repeat": "repetition_penalty",
+    **{key: key for key in ("top_k", "top_p", "min_p")},
+}
+
+
+def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> dict[str, bytes]:
+    """Return the tokenizer files by their names, made in time linear in the vocabulary.
+
+    `say` is called with what could not be rebuilt exactly. Raises CheckpointError for a file
+    without a vocabulary or with a kind of tokenizer that Hugging Face's library does not have.
+    """
+    keys = VocabularyKeys(metadata)
+    if keys.model not in MODELS:
+        known = ", ".join(MODELS)
+        raise CheckpointError(
+            f"a tokenizer of the kind {keys.model!r} has no counterpart among Hugging Face's",
+            remedy=f"Those of {known} can be exported",
+        )
+    rules = MODELS[keys.model](keys, say or (lambda _: None))
+    specials = _specials(keys)
+    settings = {**specials, **_settings(keys)}
+    texts = {
+        "tokenizer.json": json.dumps(rules, ensure_ascii=False, separators=(",", ":")),
+        "tokenizer_config.json": _json(settings),
+        "special_tokens_map.json": _json(specials),
+        "generation_config.json": _json(_generation(keys)),
+        **_templates(metadata),
+    }
+    files = {name: _encoded(name, text) for name, text in texts.items()}
+    if keys.model in _PIECE_MODELS:
+        model, is_shifted = _pieces(keys), keys.texts[: len(FAIRSEQ)] == [*FAIRSEQ]
+        name = FAIRSEQ_MODEL if is_shifted else SENTENCE_PIECE
+        files[name] = dump_pieces(_shifted_back(model) if is_shifted else model)
+    return files
+
+
+def _shifted_back(model: PieceModel) -> PieceModel:
+    """Return the pieces of XLM-RoBERTa as they were before fairseq put its own tokens there."""
+    first = (
+        Piece("<unk>", 0.0, PieceType.UNKNOWN),
+        Piece("<s>", 0.0, PieceType.CONTROL),
+        Piece("</s>", 0.0, PieceType.CONTROL),
+    )
+    return replace(model, pieces=(*first, *model.pieces[len(FAIRSEQ) :]))
+
+
+def _encoded(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise CheckpointError(
+            f"the vocabulary holds what is not UTF-8, as {name} must be",
+            remedy="`ggufkit check` tells which tokens are broken",
+        ) from None
+
+
+def _pieces(keys: VocabularyKeys) -> PieceModel:
+    """Return the SentencePiece model, which alone keeps the scores; padding at its end is left."""
+    rows = zip(keys.texts[: keys.unpadded], keys.scores, keys.types, strict=False)
+    kind = _PIECE_MODELS[keys.model]
+    is_unigram = kind == ModelType.UNIGRAM
+    return PieceModel(
+        tuple(Piece(text, score, PieceType(number)) for text, score, number in rows),
+        kind,
+        bytes(keys.get("precompiled_charsmap") or []),
+        keys.get("add_space_prefix") is not False,
+        is_unigram and keys.get("remove_extra_whitespaces") is not False,
+    )
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def _specials(keys: VocabularyKeys) -> dict[str, str]:
+    """Return the special tokens by transformers' names for them.
+
+    A converter writes those that the tokenizer names in the order of `_ROLES`, and behind them
+    those that only config.json has. One that stands behind was not named, and is not if nothing
+    here needs it.
+    """
+    order = [role for role in keys.roles if role in _ROLES]
+    named, last = [], -1
+    for role in order:
+        place = _ROLES.index(role)
+        if place > last or keys.adds(role) or f"{role}_token" in keys.template:
+            named.append(role)
+            last = max(last, place)
+    named += [role for role in _ROLES if role not in order]
+    texts = {role: keys.text_of(role) for role in _ROLES if role in named}
+    return {f"{role}_token": text for role, text in texts.items() if text is not None}
+
+
+def _settings(keys: VocabularyKeys) -> dict[str, Any]:
+    adds = {f"add_{role}_token": keys.adds(role) for role in ("bos", "eos")}
+    settings: dict[str, Any] = {key: value for key, value in adds.items() if value is not None}
+    prefix = keys.get("add_space_prefix")
+    if prefix is not None:
+        settings["add_prefix_space"] = prefix
+    numbers = range(len(keys.texts))
+    listed = [n for n in numbers if keys.is_added(n) and keys.scores[n] == ADDED_SCORE]
+    if listed:
+        settings["added_tokens_decoder"] = {str(n): added_token(keys, n) for n in listed}
+    cleans = keys.get("remove_extra_whitespaces") if keys.model == "t5" else keys.cleans_spaces
+    settings["clean_up_tokenization_spaces"] = bool(cleans)
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if keys.context_length:
+        settings["model_max_length"] = keys.context_length
+    return settings
+
+
+def _generation(keys: VocabularyKeys) -> dict[str, Any]:
+    ids = {f"{role}_token_id": keys.id_of(role) for role in ("bos", "eos", "pad")}
+    found: dict[str, Any] = {key: number for key, number in ids.items() if number is not None}
+    ends = [keys.id_of(role) for role in ("eos", "eot", "eom")]
+    several = [*dict.fromkeys(number for number in ends if number is not None)]
+    if len(several) > 1:
+        found["eos_token_id"] = several
+    for key, field in _SAMPLING.items():
+        value = keys.metadata.get(f"general.sampling.{key}")
+        if value is not None:
+            found[field] = _short(plain(value))
+    if {"temperature", "top_k", "top_p", "min_p"} & found.keys():
+        found["do_sample"] = True
+    return found
+
+
+def _short(value: float) -> float:
+    """Return the shortest number that is the same float32."""
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def _templates(metadata: Mapping[str, Value]) -> dict[str, str]:
+    """Return the chat templates: the one without a name, and the named ones in their folder."""
+    prefix = "tokenizer.chat_template"
+    found = {}
+    for key in metadata:
+        if key == prefix:
+            found["chat_template.jinja"] = str(metadata[key])
+        elif key.startswith(f"{prefix}."):
+            name = "".join(c if c.isalnum() else "_" for c in key.removeprefix(f"{prefix}."))
+            found[f"additional_chat_templates/{name}.jinja"] = str(metadata[key])
+    return found

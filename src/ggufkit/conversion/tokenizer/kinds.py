@@ -1,0 +1,79 @@
+"""The kinds of vocabulary: one function per way in which llama.cpp's converter writes one.
+
+A kind takes the files of a checkpoint and sets keys. Architectures name theirs; the order of the
+calls in a kind is the order of its keys in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
+from ggufkit.conversion.tokenizer.entries import Entries
+from ggufkit.conversion.tokenizer.files import Say, TokenizerFiles
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
+from ggufkit.format.values import Value
+
+Kind = Callable[[TokenizerFiles, Entries], None]
+
+
+def vocabulary(
+    checkpoint: Checkpoint,
+    kind: str,
+    *,
+    rows: int | None = None,
+    pre: str | None = None,
+    say: Say | None = None,
+) -> dict[str, Value]:
+    """Return the `tokenizer.*` keys of a checkpoint, typed and in llama.cpp's order.
+
+    `rows` are the rows of the embeddings (None: as config.json has it), to which the tokens are
+    padded or cut; `pre` overrides the name of the pre-tokenizer; `say` is called with each line
+    that the user should read. Raises CheckpointError for files that are missing or wrong.
+    """
+    files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre)
+    entries = Entries()
+    try:
+        KINDS[kind](files, entries)
+    except GGUFError:
+        raise
+    except MISFORMED as error:
+        what = f"{error.__class__.__name__}: {error}"
+        raise CheckpointError(
+            f"the tokenizer files in {checkpoint.folder} contradict their format ({what})",
+            remedy="Fetch them again, or name another kind of tokenizer",
+        ) from error
+    return entries.items
+
+
+def none(files: TokenizerFiles, entries: Entries) -> None:  # noqa: ARG001 (a kind's signature)
+    """Write that there is no vocabulary."""
+    entries.head("none", None)
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "bert": wordpiece_unigram.bert,
+    "bpe": byte_bpe.byte_pairs,
+    "chatglm": byte_bpe.chatglm,
+    "gemma": sentencepiece.gemma,
+    "gemma2": sentencepiece.gemma2,
+    "gemma3": sentencepiece.gemma3,
+    "glm": byte_bpe.glm,
+    "glm4": byte_bpe.glm4,
+    "internlm2": sentencepiece.internlm2,
+    "llama": sentencepiece.llama,
+    "mamba": sentencepiece.mamba,
+    "modern-bert": wordpiece_unigram.modern_bert,
+    "mpt": sentencepiece.mpt,
+    "nemotron": sentencepiece.nemotron,
+    "nomic-bert": wordpiece_unigram.nomic_bert,
+    "none": none,
+    "phi3": sentencepiece.phi3,
+    "roberta": wordpiece_unigram.roberta,
+    "sentencepiece": sentencepiece.sentence_pieces,
+    "sentencepiece-or-bpe": sentencepiece.sentence_pieces_or_pairs,
+    "t5": wordpiece_unigram.t5,
+    "xlm-roberta": wordpiece_unigram.xlm_roberta,
+}

@@ -1,0 +1,150 @@
+"""A text as token ids, by a tokenizer's own rules: what the name of its pre-tokenizer hangs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
+from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
+from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
+from ggufkit.conversion.tokenizer.pre.split_rules import Rule
+
+_MAX_WORD: Final = 100  # WordPiece gives up on longer words
+_MOST_AROUND: Final = 64  # ids that a template puts around a text
+
+
+def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
+    """Return the ids of a text with the special tokens that belong around it.
+
+    Raises UntranslatableError for a tokenizer with rules that are not understood here.
+    """
+    ids: list[int] = []
+    model = _model(tokenizer)
+    rules, added = tokenizer.rules, [asdict(token) for token in tokenizer.added.values()]
+    for word, is_added in words(text, rules.get("pre_tokenizer"), rules.get("normalizer"), added):
+        ids += [tokenizer.numbers[word]] if is_added else model.encode(word)
+    return _around(tokenizer, ids)
+
+
+# Models.
+
+
+class _PairModel:
+    """BPE: a word's characters, joined pair by pair in the order of the merges."""
+
+    def __init__(self, tokenizer: HubTokenizer, model: Rule) -> None:
+        self.numbers = tokenizer.vocabulary
+        self.ranks: dict[tuple[str | None, ...], int] = {
+            pair: rank for rank, pair in enumerate(_pairs(model.get("merges") or []))
+        }
+        self.ignores_merges = bool(model.get("ignore_merges"))
+        self.byte_fallback = bool(model.get("byte_fallback"))
+        self.unknown = self.numbers.get(model.get("unk_token") or "")
+        self.fuses = bool(model.get("fuse_unk"))
+        if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
+            raise UntranslatableError("a BPE model with prefixes or suffixes")
+
+    def encode(self, word: str) -> list[int]:
+        if self.ignores_merges and word in self.numbers:
+            return [self.numbers[word]]
+        symbols = self._merged([*self._symbols(word)])
+        return [self.unknown if s is None else self.numbers[s] for s in symbols]  # type: ignore[misc]
+
+    def _symbols(self, word: str) -> Iterator[str | None]:
+        """Yield the characters that have a token, others as bytes or unknown (None)."""
+        was_unknown = False
+        for char in word:
+            held = [char] if char in self.numbers else self._bytes(char)
+            is_unknown = held is None
+            if not is_unknown:
+                yield from held or ()
+            elif self.unknown is not None and not (was_unknown and self.fuses):
+                yield None
+            was_unknown = is_unknown
+
+    def _bytes(self, char: str) -> list[str] | None:
+        held = [f"<0x{byte:02X}>" for byte in char.encode()]
+        return held if self.byte_fallback and all(s in self.numbers for s in held) else None
+
+    def _merged(self, symbols: list[str | None]) -> list[str | None]:
+        while len(symbols) > 1:
+            pairs = pairwise(symbols)
+            ranked = [(self.ranks[pair], i) for i, pair in enumerate(pairs) if pair in self.ranks]
+            if not ranked:
+                break
+            _, at = min(ranked)
+            symbols[at : at + 2] = [f"{symbols[at]}{symbols[at + 1]}"]
+        return symbols
+
+
+class _WordPieceModel:
+    """WordPiece: the longest known beginning, then the longest known continuations."""
+
+    def __init__(self, tokenizer: HubTokenizer, model: Rule) -> None:
+        self.numbers = tokenizer.vocabulary
+        self.prefix = str(model.get("continuing_subword_prefix", "##"))
+        self.unknown = [self.numbers[str(model.get("unk_token", "[UNK]"))]]
+        self.longest = int(model.get("max_input_chars_per_word", _MAX_WORD))
+
+    def encode(self, word: str) -> list[int]:
+        if len(word) > self.longest:
+            return self.unknown
+        ids, at = [], 0
+        while at < len(word):
+            prefix = self.prefix if at else ""
+            ends = range(len(word), at, -1)
+            end = next((end for end in ends if prefix + word[at:end] in self.numbers), None)
+            if end is None:
+                return self.unknown
+            ids.append(self.numbers[prefix + word[at:end]])
+            at = end
+        return ids
+
+
+def _model(tokenizer: HubTokenizer) -> _PairModel | _WordPieceModel:
+    model = tokenizer.rules.get("model") or {}
+    kind = model.get("type") or ("BPE" if "merges" in model else None)
+    if kind == "BPE":
+        return _PairModel(tokenizer, model)
+    if kind == "WordPiece":
+        return _WordPieceModel(tokenizer, model)
+    raise UntranslatableError(f"the model {kind}")
+
+
+def _pairs(merges: Sequence[Any]) -> Iterator[tuple[str, ...]]:
+    for merge in merges:
+        yield tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge)
+
+
+# Around the text.
+
+
+def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
+    most = len(ids) + _MOST_AROUND
+    processor = tokenizer.rules.get("post_processor") or {}
+    for part in processor.get("processors", [processor]):
+        kind = part.get("type")
+        if kind in {"RobertaProcessing", "BertProcessing"}:
+            ids = [part["cls"][1], *ids, part["sep"][1]]
+        elif kind == "TemplateProcessing":
+            ids = [
+                number
+                for piece in part["single"]
+                for number in _filled(tokenizer, part, piece, ids)
+            ]
+        if len(ids) > most:  # templates that repeat the text, one after the other
+            raise UntranslatableError("a post-processor that makes more than a frame")
+    return ids
+
+
+def _filled(
+    tokenizer: HubTokenizer, template: Rule, piece: Mapping[str, Any], ids: list[int]
+) -> list[int]:
+    if "SpecialToken" not in piece:
+        return ids
+    text = piece["SpecialToken"]["id"]
+    known = template.get("special_tokens") or {}
+    return known[text]["ids"] if text in known else [tokenizer.numbers[text]]

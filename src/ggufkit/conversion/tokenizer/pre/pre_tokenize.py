@@ -1,0 +1,115 @@
+"""A text as the words that a tokenizer's model sees: by its added tokens and its rules.
+
+The rules are a stranger's: an expression can take forever, replacements can grow without end. So
+they are followed in a process of its own, with limits; what it imports is kept little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
+from ggufkit.conversion.tokenizer.pre.split_rules import Rule, normalized, split
+from ggufkit.errors import MISFORMED
+from ggufkit.system.sandbox import StoppedError, answer_of
+
+MOST_GROWTH: Final = 16  # a byte level takes two letters for a byte, and compatibility forms grow
+Piece = tuple[str, bool]  # a text, and whether it is an added token
+Added = Mapping[str, Any]  # the fields of an AddedToken
+
+
+def words(
+    text: str,
+    pre_tokenizer: Rule | None,
+    normalizer: Rule | None = None,
+    added: Iterable[Added] = (),
+) -> list[Piece]:
+    """Return the words and the added tokens of a text.
+
+    Raises UntranslatableError for rules that are not understood, or that take more time or memory
+    than those of a tokenizer; ValueError for what are no rules.
+    """
+    job = {"text": text, "pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
+    try:
+        found = answer_of(__name__, {**job, "added": [*added]})
+    except StoppedError as error:
+        raise UntranslatableError(f"rules that cannot be followed ({error})") from None
+    if "unknown" in found:
+        raise UntranslatableError(found["unknown"])
+    if "misformed" in found:
+        raise ValueError(found["misformed"])
+    return [(word, is_added) for word, is_added in found["words"]]
+
+
+def answer(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Be what the process of its own does."""
+    try:
+        found = [*_words(**job)]
+    except UntranslatableError as error:
+        return {"unknown": str(error)}
+    except MISFORMED as error:
+        return {"misformed": f"{error.__class__.__name__}: {error}"}
+    size, given = sum(len(word) for word, _ in found), len(job["text"])
+    if size > MOST_GROWTH * given:
+        return {"unknown": f"rules that make {size} characters of {given}"}
+    return {"words": found}
+
+
+def _words(
+    text: str, pre_tokenizer: Rule | None, normalizer: Rule | None, added: Iterable[Added]
+) -> Iterator[Piece]:
+    for i, (piece, is_added) in enumerate(_pieces(text, normalizer, added)):
+        if is_added:
+            yield piece, True
+        else:
+            yield from ((word, False) for word in split(piece, pre_tokenizer, is_first=i == 0))
+
+
+# Added tokens are found first, in the text as it is and then in the normalized one.
+
+
+def _pieces(text: str, rule: Rule | None, added: Iterable[Added]) -> Iterator[Piece]:
+    tokens = [*added]
+    raw = {t["content"]: t for t in tokens if not t["normalized"]}
+    other = {normalized(t["content"], rule): t for t in tokens if t["normalized"]}
+    for found in _found(text, raw):
+        if found[1]:
+            yield found
+        else:
+            yield from _found(normalized(found[0], rule), other)
+
+
+def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[Piece]:
+    """Yield the longest of `tokens` wherever one begins, and the texts between."""
+    by_first: dict[str, list[str]] = {}
+    for key in sorted(tokens, key=len, reverse=True):
+        by_first.setdefault(key[:1], []).append(key)
+    start = at = 0
+    while at < len(text):
+        candidates = by_first.get(text[at], ())
+        content = next((c for c in candidates if text.startswith(c, at)), None)
+        end = at + len(content or "")
+        if content is None or not _stands(text, at, end, tokens[content]):
+            at += 1
+            continue
+        token = tokens[content]
+        before: str = text[start:at]
+        before = before.rstrip() if token["lstrip"] else before
+        if before:
+            yield before, False
+        yield token["content"], True
+        start = at = end + (_spaces(text, end) if token["rstrip"] else 0)
+    if start < len(text):
+        yield text[start:], False
+
+
+def _stands(text: str, start: int, end: int, token: Added) -> bool:
+    if not token["single_word"]:
+        return True
+    around = text[start - 1 : start] + text[end : end + 1]
+    return not any(char.isalnum() or char == "_" for char in around)
+
+
+def _spaces(text: str, at: int) -> int:
+    return len(text[at:]) - len(text[at:].lstrip())

@@ -1,0 +1,310 @@
+"""The name of a pre-tokenizer: by its fingerprint, or else by how it splits a text.
+
+llama.cpp knows pre-tokenizers by name. Its converter finds the name by the ids that a tokenizer
+gives to one probe text, and refuses a tokenizer that it never met. Here such a one is compared with
+the rules behind each name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
+from ggufkit.conversion.tokenizer.pre.encode import encode
+from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_hashes import PRE_NAMES
+from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError, compiled
+from ggufkit.conversion.tokenizer.pre.split_rules import spans
+from ggufkit.errors import brief
+
+DEFAULT: Final = "default"
+
+# The text that llama.cpp's converter encodes: every character counts.
+PROBE: Final = (
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\U0001f680 (normal) \U0001f636\u200d"
+    "\U0001f32b\ufe0f (multiple emojis concatenated) \u2705 \U0001f999\U0001f999 3 33 33"
+    "3 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 \u1780\u17b6\u1793\u17cb\u178f\u17c2"
+    "\u1796\u17b7\u179f\u17c1\u179f\u17a2\u17b6\u1785\U0001f601 ?\u6211\u60f3\u5728apple"
+    "\u5de5\u4f5c1314151\u5929\uff5e ------======= \u043d\u0435\u0449\u043e \u043d\u0430"
+    " \u0411\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438 ''''''```````\"\"\"\"...."
+    "..!!!!!!?????? I've been 'told he's there, 'RE you sure? 'M not sure I'll make it, "
+    "'D you like some tea? We'Ve a'lL"
+)
+# What the probe lacks: words joined by capitals, marks and signs, groups of digits, line ends.
+SUPPLEMENT: Final = (
+    "camelCase HTTPServer getX2y iPhone's THEY'LL O'Neill don't\r\nif (x_1 != -2.5e10) {\n\treturn "
+    '"a/b";  }\n\n\n  // 1,234,567.89 \u00bd\u00b2 \u2167 1234567 caf\u00e9 cafe\u0301 '
+    "\u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 \ud55c\uad6d\uc5b4 \u65e5\u672c\u8a9e"
+    "\u30ab\u30bf \u0645\u0631\u062d\u0628\u0627 \u00df\u01c5 $5 +3% ^_^ <|x|> \u2026 \u20ac "
+    "...?!/\n/ \u3002 end   "
+)
+
+_ENGLISH: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_EAST_ASIAN: Final = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+_DEEPSEEK: Final = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+    r" ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
+)
+_BLOOM: Final = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
+
+_MARKED: Final = (
+    rf"{_ENGLISH}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}|"
+    rf" ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+_LING: Final = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+    r"\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
+
+def _words(numbers: str, *, english: str = _ENGLISH, ends: str = r"[\r\n]*") -> str:
+    """Return the expression of cl100k's kind with that rule for numbers."""
+    parts = (
+        english,
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",
+        numbers,
+        rf" ?[^\s\p{{L}}\p{{N}}]+{ends}",
+        _SPACES,
+    )
+    return "|".join(part for part in parts if part)
+
+
+def _cased(numbers: str, english: str) -> str:
+    """Return the expression of o200k's kind, which also splits where capitals begin."""
+    start = r"[^\r\n\p{L}\p{N}]?"
+    lower, upper = f"{start}{_UPPER}*{_LOWER}+{english}", f"{start}{_UPPER}+{_LOWER}*{english}"
+    return rf"{lower}|{upper}|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    """A name, the expressions that split a text one after the other, and what else it implies."""
+
+    name: str
+    patterns: tuple[str, ...]
+    ignores_merges: bool = False
+    cleans_spaces: bool = True
+    byte_level: bool = True
+    adds_bos: bool = False
+
+
+# Where several names mean the same, the first row is the one to choose.
+PRE_TOKENIZERS: Final = (
+    PreTokenizer("gpt-2", (_GPT2,)),
+    PreTokenizer("trillion", (_GPT2,), cleans_spaces=False),
+    PreTokenizer("starcoder", (r"\p{N}", _GPT2)),
+    PreTokenizer("smollm", (r"\p{N}", _GPT2), cleans_spaces=False),
+    PreTokenizer("llama-bpe", (_words(r"\p{N}{1,3}"),), ignores_merges=True, adds_bos=True),
+    PreTokenizer("dbrx", (_words(r"\p{N}{1,3}"),)),
+    PreTokenizer("qwen2", (_words(r"\p{N}"),), cleans_spaces=False),
+    PreTokenizer("stablelm2", (_words(r"\p{N}"),)),
+    PreTokenizer("gpt-4o", (_cased(r"\p{N}{1,3}", f"{_ENGLISH}?"),), cleans_spaces=False),
+    PreTokenizer(
+        "tekken",
+        (_cased(r"\p{N}", ""),),
+        ignores_merges=True,
+        cleans_spaces=False,
+        adds_bos=True,
+    ),
+    PreTokenizer(
+        "qwen35",
+        (_MARKED,),
+        cleans_spaces=False,
+    ),
+    PreTokenizer("deepseek-v3", (r"\p{N}{1,3}", _EAST_ASIAN, _DEEPSEEK), cleans_spaces=False),
+    PreTokenizer(
+        "deepseek-coder",
+        (
+            r"[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+            r"\p{N}",
+        ),
+        cleans_spaces=False,
+    ),
+    PreTokenizer(
+        "deepseek-llm",
+        (
+            r"[\r\n]",
+            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
+            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+            r"\s+$",
+            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
+            r"\p{N}+",
+        ),
+        cleans_spaces=False,
+    ),
+    PreTokenizer("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    PreTokenizer("bloom", (_BLOOM,)),
+    PreTokenizer("viking", (_BLOOM, r"\p{N}"), cleans_spaces=False),
+    PreTokenizer(
+        "bailingmoe",
+        (_LING,),
+        cleans_spaces=False,
+    ),
+    PreTokenizer("ufakzeka", (_words(r"\p{N}", english=""),), cleans_spaces=False),
+    PreTokenizer("minicpm5", (r"\p{N}{1,3}", _words(r"\p{N}+")), ignores_merges=True),
+    PreTokenizer("laguna", (r"[^\n]+|[\n]+", _words(r"\p{N}")), cleans_spaces=False),
+    PreTokenizer("superbpe", (r"\p{N}+", r"(?=(\d{3})+(?!\d))"), cleans_spaces=False),
+    PreTokenizer("gemma4", (r"[^\n]+|[\n]+",), byte_level=False),
+)
+# What llama.cpp does for a name that it does not split by any rule of its own.
+_DEFAULT: Final = PreTokenizer(
+    DEFAULT, (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+)
+# Other names of rows above, and in what they differ from them.
+_ALIASES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    **dict.fromkeys(
+        (
+            *("phi-2", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0", "mellum", "modern-bert"),
+            *("jina-v1-en", "jina-v2-code", "roberta-bpe", "mpt", "olmo", "jais", "exaone4"),
+        ),
+        ("gpt-2", {}),
+    ),
+    "granite-docling": ("trillion", {}),
+    **dict.fromkeys(("refact", "codeshell", "exaone", "minerva-7b", "mellum2"), ("starcoder", {})),
+    "command-r": ("smollm", {}),
+    **dict.fromkeys(
+        ("falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"), ("llama-bpe", {})
+    ),
+    "smaug-bpe": ("dbrx", {}),
+    "chatglm-bpe": ("dbrx", {}),
+    "glm4": ("dbrx", {"ignores_merges": True}),
+    **dict.fromkeys(
+        ("deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"), ("qwen2", {})
+    ),
+    "megrez": ("stablelm2", {}),
+    **dict.fromkeys(("llama4", "kanana2", "talkie", "minimax-m2"), ("gpt-4o", {})),
+    "granite-embed-multi-97m": ("gpt-4o", {"ignores_merges": True}),
+    **dict.fromkeys(("joyai-llm", "hunyuan-dense", "hy_v4"), ("deepseek-v3", {})),
+    **dict.fromkeys(("poro-chat", "gpt3-finnish"), ("bloom", {})),
+    "bailingmoe2": ("bailingmoe", {}),
+}
+KNOWN: Final = frozenset({*PRE_NAMES.values(), *(row.name for row in PRE_TOKENIZERS), DEFAULT})
+
+
+def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
+    """Return the name of a tokenizer's pre-tokenizer: as asked, as known, or the nearest.
+
+    What is not certain is said, with the difference and the remedy.
+    """
+    if files.asked_pre is not None:
+        if files.asked_pre not in KNOWN:
+            files.say(
+                f"no pre-tokenizer called {files.asked_pre!r} is known: llama.cpp may refuse it"
+            )
+        return files.asked_pre
+    try:
+        known = PRE_NAMES.get(fingerprint(tokenizer))
+    except UntranslatableError as error:
+        files.say(f"the tokenizer has {error}, which is not understood: its fingerprint is unknown")
+        known = None
+    return known or _by_rules(files, tokenizer)
+
+
+def rules_of_name(name: str) -> PreTokenizer | None:
+    """Return how the pre-tokenizer of that name splits a text, None where that is not known."""
+    rows = {row.name: row for row in (*PRE_TOKENIZERS, _DEFAULT)}
+    row, changes = _ALIASES.get(name, (name, {}))
+    found = rows.get(row)
+    return None if found is None or not found.byte_level else replace(found, **changes)
+
+
+def fingerprint(tokenizer: HubTokenizer) -> str:
+    """Return the SHA-256 of the ids of the probe text, as llama.cpp's converter spells them."""
+    return hashlib.sha256(str(encode(tokenizer, PROBE)).encode()).hexdigest()
+
+
+# By the rules.
+
+
+def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
+    model = tokenizer.rules.get("model") or {}
+    if model.get("type") == "WordPiece":
+        return DEFAULT  # llama.cpp splits for WordPiece in one way, whatever the name
+    text = PROBE + SUPPLEMENT
+    try:
+        cuts = tokenizer_cuts(tokenizer.rules.get("pre_tokenizer") or {}, text)
+    except UntranslatableError as error:
+        files.say(f"the pre-tokenizer has {error}, which is not understood: {_OVERRIDE}")
+        return DEFAULT
+    rows = [row for row in PRE_TOKENIZERS if row.byte_level == is_byte_level(tokenizer.rules)]
+    ignores, cleans = bool(model.get("ignore_merges")), tokenizer.cleans_spaces
+    best = min(
+        rows,
+        key=lambda row: (
+            len(cuts ^ row_cuts(row, text)),
+            row.ignores_merges != ignores,
+            row.cleans_spaces != cleans,
+        ),
+    )
+    differing = sorted(cuts ^ row_cuts(best, text))
+    if not differing:
+        files.say(f"the pre-tokenizer is {best.name!r} by its rules: no model with it was met")
+        return best.name
+    here, there = (_around(text, where, differing[0]) for where in (cuts, row_cuts(best, text)))
+    files.say(
+        f"no known pre-tokenizer splits a text as this one does; the nearest is {best.name!r}, "
+        f"which has {there} where the tokenizer has {here} ({len(differing)} such places in a text "
+        f"of {len(text)} characters): {_OVERRIDE}"
+    )
+    return best.name
+
+
+_OVERRIDE: Final = "name one (pre=...) if you know better"
+
+
+def is_byte_level(rules: Mapping[str, Any]) -> bool:
+    """Whether a tokenizer's vocabulary spells bytes as GPT-2's does."""
+    pre = rules.get("pre_tokenizer") or {}
+    parts = [pre, *(pre.get("pretokenizers") or [])]
+    return any(part.get("type") == "ByteLevel" for part in parts)
+
+
+def tokenizer_cuts(rule: Mapping[str, Any], text: str) -> frozenset[int]:
+    """Return the bytes of `text` before which a pre-tokenizer cuts it."""
+    found = [word for word, _ in words(text, _without_prefix(rule))]
+    if all(char in BYTE_OF for word in found for char in word):
+        return _cuts(len(word) for word in found)
+    return _cuts(len(word.replace("\u2581", " ").encode()) for word in found)
+
+
+def row_cuts(row: PreTokenizer, text: str) -> frozenset[int]:
+    """Return the bytes of `text` before which a known pre-tokenizer cuts it."""
+    words = [text]
+    for pattern in row.patterns:
+        expression = compiled(pattern, text)
+        words = [part for word in words for part, _ in spans(word, expression) if part]
+    return _cuts(len(word.encode()) for word in words)
+
+
+def _cuts(sizes: Any) -> frozenset[int]:  # noqa: ANN401
+    return frozenset(accumulate(sizes))
+
+
+def _without_prefix(rule: Mapping[str, Any]) -> dict[str, Any]:
+    parts = rule.get("pretokenizers")
+    if isinstance(parts, Sequence):
+        return {**rule, "pretokenizers": [_without_prefix(part) for part in parts]}
+    return {**rule, "add_prefix_space": False, "prepend_scheme": "never"}
+
+
+def _around(text: str, cuts: frozenset[int], place: int) -> str:
+    """Return the words around a place, each in quotes."""
+    data = text.encode()
+    start = max((cut for cut in cuts if cut < place), default=0)
+    end = min((cut for cut in cuts if cut > place), default=len(data))
+    marks = [start, *sorted(cut for cut in cuts if start < cut < end), end]
+    words = (data[a:b].decode(errors="replace") for a, b in pairwise(marks))
+    return " ".join(brief(word) for word in words)

@@ -1,0 +1,222 @@
+"""How a tokenizer prepares a text: its normalizer and its pre-tokenizer, rule by rule."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.byte_alphabet import visible
+from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError, compiled
+
+Rule = Mapping[str, Any]
+Splitter = Callable[[str, Rule], list[str]]
+Span = tuple[str, bool]  # a piece of text, and whether a pattern matched it
+
+_GPT2_SPLIT: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CJK: Final = (
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
+    *((0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
+)
+_FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
+
+
+def normalized(text: str, rule: Rule | None) -> str:
+    """Return the text as the normalizer `rule` changes it."""
+    kind = (rule or {}).get("type")
+    if rule is None or kind is None:
+        return text
+    if kind == "Sequence":
+        for part in rule.get("normalizers") or []:
+            text = normalized(text, part)
+        return text
+    if kind in _FORMS:
+        return unicodedata.normalize(kind, text)
+    if kind not in _NORMALIZERS:
+        raise UntranslatableError(f"the normalizer {kind}")
+    return _NORMALIZERS[kind](text, rule)
+
+
+def split(text: str, rule: Rule | None, *, is_first: bool = True) -> list[str]:
+    """Return the words that the pre-tokenizer `rule` makes of a text."""
+    kind = (rule or {}).get("type")
+    if rule is None or kind is None:
+        return [text]
+    if kind == "Sequence":
+        words = [(text, is_first)]
+        for part in rule.get("pretokenizers") or []:
+            words = [
+                (word, first and i == 0)
+                for held, first in words
+                for i, word in enumerate(split(held, part, is_first=first))
+            ]
+        return [word for word, _ in words]
+    if kind not in _SPLITTERS:
+        raise UntranslatableError(f"the pre-tokenizer {kind}")
+    if rule.get("prepend_scheme") == "first":
+        rule = {**rule, "prepend_scheme": "always" if is_first else "never"}
+    return [word for word in _SPLITTERS[kind](text, rule) if word]
+
+
+# Normalizers.
+
+
+def _without_accents(text: str) -> str:
+    return "".join(char for char in text if unicodedata.category(char) != "Mn")
+
+
+def _replaced(text: str, rule: Rule) -> str:
+    content = str(rule.get("content", ""))
+    return _matcher(rule, text).sub(lambda _: content, text)
+
+
+def _stripped(text: str, rule: Rule) -> str:
+    text = text.lstrip() if rule.get("strip_left", True) else text
+    return text.rstrip() if rule.get("strip_right", True) else text
+
+
+def _for_bert(text: str, rule: Rule) -> str:
+    if rule.get("clean_text", True):
+        text = "".join(map(_cleaned, text))
+    if rule.get("handle_chinese_chars", True):
+        text = "".join(f" {char} " if _is_cjk(char) else char for char in text)
+    lowers = rule.get("lowercase", True)
+    strips = rule.get("strip_accents")
+    if lowers if strips is None else strips:
+        text = _without_accents(unicodedata.normalize("NFD", text))
+    return text.lower() if lowers else text
+
+
+def _cleaned(char: str) -> str:
+    if char in "\t\n\r" or char.isspace():
+        return " "
+    return "" if unicodedata.category(char)[0] == "C" or char == "\ufffd" else char
+
+
+def _is_cjk(char: str) -> bool:
+    return any(first <= ord(char) <= last for first, last in _CJK)
+
+
+_NORMALIZERS: Final[Mapping[str, Callable[[str, Rule], str]]] = {
+    "Lowercase": lambda text, _: text.lower(),
+    "StripAccents": lambda text, _: _without_accents(text),
+    "Replace": _replaced,
+    "Prepend": lambda text, rule: str(rule.get("prepend", "")) + text if text else text,
+    "Strip": _stripped,
+    "BertNormalizer": _for_bert,
+    "ByteLevel": lambda text, _: visible(text.encode()),
+}
+
+
+# Pre-tokenizers.
+
+
+def _matcher(rule: Rule, text: str) -> re.Pattern[str]:
+    pattern = rule.get("pattern") or {}
+    if "Regex" in pattern:
+        return compiled(pattern["Regex"], text)
+    if isinstance(pattern.get("String"), str):
+        return re.compile(re.escape(pattern["String"]))
+    raise UntranslatableError("a rule without a pattern")
+
+
+def spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    """Yield what a pattern matches and what lies between."""
+    at = 0
+    for found in pattern.finditer(text):
+        if found.start() > at:
+            yield text[at : found.start()], False
+        yield found[0], True
+        at = found.end()
+    if at < len(text):
+        yield text[at:], False
+
+
+def behaved(pieces: Iterable[Span], behavior: str) -> list[str]:
+    """Return the words that a split with that behavior makes of spans."""
+    words: list[str] = []
+    before: bool | None = None
+    for text, matched in pieces:
+        if behavior == "Removed" and matched:
+            before = matched
+            continue
+        joins = {
+            "MergedWithPrevious": matched and before is False,
+            "MergedWithNext": not matched and before is True,
+            "Contiguous": matched == before,
+        }.get(behavior, False)
+        if joins and words:
+            words[-1] += text
+        else:
+            words.append(text)
+        before = matched
+    return words
+
+
+def _by_pattern(text: str, rule: Rule) -> list[str]:
+    pieces = spans(text, _matcher(rule, text))
+    if rule.get("invert"):
+        pieces = ((piece, not matched) for piece, matched in pieces)
+    return behaved(pieces, str(rule.get("behavior", "Isolated")))
+
+
+def _by_char(text: str, test: Callable[[str], bool], behavior: str) -> list[str]:
+    return behaved(_grouped(text, test), behavior)
+
+
+def _grouped(text: str, test: Callable[[str], bool]) -> Iterator[Span]:
+    """Yield the characters that pass the test one by one, and runs of the others whole."""
+    for passes, run in groupby(text, test):
+        chars = [*run]
+        yield from ((char, True) for char in chars) if passes else [("".join(chars), False)]
+
+
+def _byte_level(text: str, rule: Rule) -> list[str]:
+    if rule.get("add_prefix_space", True) and not text.startswith(" "):
+        text = " " + text
+    words = [text]
+    if rule.get("use_regex", True):
+        words = [word for word, _ in spans(text, compiled(_GPT2_SPLIT, text))]
+    return [visible(word.encode()) for word in words]
+
+
+def _metaspace(text: str, rule: Rule) -> list[str]:
+    mark = rule.get("replacement", "▁")
+    default = "always" if rule.get("add_prefix_space", True) else "never"
+    scheme = rule.get("prepend_scheme", default)
+    text = text.replace(" ", mark)
+    if scheme == "always" and not text.startswith(mark):
+        text = mark + text
+    if not rule.get("split", True):
+        return [text]
+    return behaved(spans(text, re.compile(re.escape(mark))), "MergedWithNext")
+
+
+def _digits(text: str, rule: Rule) -> list[str]:
+    behavior = "Isolated" if rule.get("individual_digits") else "Contiguous"
+    return _by_char(text, str.isnumeric, behavior)
+
+
+def _is_punctuation(char: str) -> bool:
+    is_ascii = char.isascii() and char.isprintable() and not (char.isalnum() or char == " ")
+    return is_ascii or unicodedata.category(char)[0] == "P"
+
+
+def _for_bert_words(text: str, _: Rule) -> list[str]:
+    return [part for word in text.split() for part in _by_char(word, _is_punctuation, "Isolated")]
+
+
+_SPLITTERS: Final[Mapping[str, Splitter]] = {
+    "ByteLevel": _byte_level,
+    "Split": _by_pattern,
+    "Metaspace": _metaspace,
+    "Digits": _digits,
+    "Punctuation": lambda text, rule: _by_char(
+        text, _is_punctuation, str(rule.get("behavior", "Isolated"))
+    ),
+    "WhitespaceSplit": lambda text, _: text.split(),
+    "Whitespace": lambda text, _: re.findall(r"\w+|[^\w\s]+", text),
+    "BertPreTokenizer": _for_bert_words,
+}

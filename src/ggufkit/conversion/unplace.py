@@ -1,0 +1,212 @@
+"""The tensors of a GGUF file as the checkpoint had them: rules read from target to pattern.
+
+The order is one that converting gives the file's order for: by name, in as few files as that takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ggufkit.conversion.architecture.config import Facts
+from ggufkit.conversion.architecture.name_rules import FIRST, Rule, Target, outline
+from ggufkit.conversion.place import place, rename, with_fields
+from ggufkit.conversion.tensors.inverses import Done, Piece, undone
+from ggufkit.conversion.tensors.operations import renamed, reshape
+from ggufkit.errors import GGUFError, ShapeError
+from ggufkit.model.model import Tensor
+from ggufkit.model.sources import in_order
+
+FEW: Final = 8  # files that nobody minds, whatever their size
+LARGE: Final = 256 << 20  # bytes from which on any number of files is what checkpoints have
+MAX_EXPERTS: Final = 1 << 16  # far more than any model has; a hostile file may claim any number
+_EXPERT: Final = re.compile(r"\.experts\.\d+\.")
+
+
+class Candidate(NamedTuple):
+    """A rule one of whose targets has a tensor's name."""
+
+    rule: Rule
+    regex: re.Pattern[str]
+    target: Target
+
+
+class Claim(NamedTuple):
+    """A rule with the numbers that it is used for; `expert` is one that the target names."""
+
+    rule: Rule
+    layer: str
+    expert: str
+
+
+@dataclass
+class Recovered:
+    """Tensors as a checkpoint has them, in files, and all that has no way back."""
+
+    files: list[list[Tensor]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def recover(tensors: Mapping[str, Tensor], facts: Facts, passed: Iterable[str] = ()) -> Recovered:
+    """Return the checkpoint's tensors; those `passed` are made anew when it is converted."""
+    done = Recovered()
+    left = {name: tensor for name, tensor in tensors.items() if name not in set(passed)}
+    found: list[tuple[int, Tensor]] = []
+    for order, (claim, names) in enumerate(_claims(left, facts, done)):
+        made = _tried(claim, [left[name] for name in names], facts, done)
+        found += ((order, tensor) for tensor in made)
+    if not done.problems:
+        _arrange(found, list(left), facts, done)
+    return done
+
+
+# Which rule.
+
+
+def _claims(
+    tensors: Mapping[str, Tensor], facts: Facts, done: Recovered
+) -> Iterator[tuple[Claim, list[str]]]:
+    """Yield each rule that made some of the tensors, once, with the names of those."""
+    candidates = _candidates(facts)
+    claimed: set[str] = set()
+    for name in tensors:
+        if name in claimed:
+            continue
+        found = _claim(name, tensors, candidates, facts)
+        if found is None:
+            done.problems.append(f"tensor {name!r} has no place in {facts.architecture.path}")
+            continue
+        claimed.update(found[1])
+        yield found
+
+
+def _candidates(facts: Facts) -> dict[str, list[Candidate]]:
+    """Return the rules by the outline of each target; what a file writes last comes first."""
+    architecture = facts.architecture
+    found: dict[str, list[Candidate]] = {}
+    for rule in architecture.rules:
+        if facts.value(architecture.one_way.get(rule.pattern, False)):
+            continue
+        for target in rule.targets:
+            template = with_fields(target.name, facts)
+            known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
+            at = len(known) if target.parts == FIRST else 0
+            known.insert(at, Candidate(rule, _regex(template), target))
+    return found
+
+
+def _regex(template: str) -> re.Pattern[str]:
+    parts = re.split(r"\{([ix])\}", template)
+    named = [f"(?P<{part}>\\d+)" if at % 2 else re.escape(part) for at, part in enumerate(parts)]
+    return re.compile("".join(named))
+
+
+def _claim(
+    name: str,
+    tensors: Mapping[str, Tensor],
+    candidates: Mapping[str, Sequence[Candidate]],
+    facts: Facts,
+) -> tuple[Claim, list[str]] | None:
+    for candidate in candidates.get(outline(name), ()):
+        match = candidate.regex.fullmatch(name)
+        if match is None or candidate.target.parts > 1:
+            continue
+        numbers = match.groupdict()
+        claim = Claim(candidate.rule, numbers.get("i") or "", numbers.get("x") or "")
+        names = [_filled(with_fields(t.name, facts), claim) for t in claim.rule.targets]
+        if all(each in tensors for each in names):
+            return claim, names
+    return None
+
+
+def _filled(template: str, claim: Claim) -> str:
+    return template.replace("{i}", claim.layer).replace("{x}", claim.expert)
+
+
+# What it was made of.
+
+
+def _tried(claim: Claim, tensors: Sequence[Tensor], facts: Facts, done: Recovered) -> list[Tensor]:
+    try:
+        return list(_sources(claim, tensors, facts))
+    except GGUFError as error:
+        done.problems.append(f"{tensors[0].name}: {error.message}")
+        return []
+
+
+def _sources(claim: Claim, tensors: Sequence[Tensor], facts: Facts) -> Iterator[Tensor]:
+    """Yield the tensors that a rule took: one, or one for each expert of a stack."""
+    steps = [_steps(target, facts) for target in claim.rule.targets]
+    table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
+    if not claim.rule.stacks:
+        pieces = [Piece(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
+        yield renamed(undone(pieces), rename(_filled(claim.rule.pattern, claim), table))
+        return
+    shape = tensors[0].shape
+    if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and what each has)
+        raise ShapeError(f"a tensor of shape {shape} is no stack of experts")
+    for number in range(shape[0]):
+        pieces = [Piece(_expert(t, number), done) for t, done in zip(tensors, steps, strict=True)]
+        pattern = claim.rule.pattern.replace("{x}", str(number))
+        yield renamed(undone(pieces), rename(_filled(pattern, claim), table))
+
+
+def _little(tensor: Tensor) -> Tensor:
+    return replace(tensor, source=in_order(tensor, "little"))
+
+
+def _expert(tensor: Tensor, number: int) -> Tensor:
+    return reshape(_little(tensor)[number : number + 1], tensor.shape[1:])
+
+
+def _steps(target: Target, facts: Facts) -> tuple[Done, ...]:
+    """Return the operations of a target; an argument that only cuts off the end may be open."""
+    return tuple(
+        Done(step.name, tuple(facts.value(argument) for argument in step.arguments))
+        for step in target.steps
+    )
+
+
+# In which order.
+
+
+def _arrange(
+    found: list[tuple[int, Tensor]], wanted: list[str], facts: Facts, done: Recovered
+) -> None:
+    """Put the tensors in files so that converting them gives the order that they came in."""
+    by_name = sorted((tensor for _, tensor in found), key=lambda tensor: tensor.name)
+    done.files = [by_name]
+    if _order(done.files, facts) == wanted:
+        return
+    runs = _runs(_grouped(found))
+    mean = sum(tensor.nbytes for tensor in by_name) / len(runs)
+    if (len(runs) <= FEW or mean >= LARGE) and _order(runs, facts) == wanted:
+        done.files = runs
+
+
+def _order(files: Sequence[Sequence[Tensor]], facts: Facts) -> list[str]:
+    return [t.name for t in place([t for file in files for t in file], facts).tensors]
+
+
+def _grouped(found: list[tuple[int, Tensor]]) -> list[Tensor]:
+    """Return tensors in the file's order, the experts of a layer together and by name."""
+    firsts: dict[str, int] = {}
+    keyed = []
+    for order, tensor in found:
+        stem, expert, _ = _EXPERT.sub("\n", tensor.name, count=1).partition("\n")
+        key = firsts.setdefault(stem, order) if expert else order
+        keyed.append((key, tensor.name, tensor))
+    return [tensor for *_, tensor in sorted(keyed, key=lambda each: each[:2])]
+
+
+def _runs(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Cut a sequence wherever names do not rise."""
+    runs = [[tensor] for tensor in tensors[:1]]
+    for before, after in pairwise(tensors):
+        if after.name < before.name:
+            runs.append([])
+        runs[-1].append(after)
+    return runs

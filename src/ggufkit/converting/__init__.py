@@ -1,1 +1,0 @@
-"""Hugging Face checkpoints to GGUF: what a checkpoint holds, and where each part of it goes."""

@@ -1,0 +1,268 @@
+"""Edit metadata: Model -> Model, and what differs between two of them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypedDict
+
+import numpy as np
+
+from ggufkit.checks.subject import TOKENS
+from ggufkit.edits.header_slack import require_slack, slack, visible
+from ggufkit.edits.loadability import obstacles
+from ggufkit.errors import MissingKeyError, ValueTypeError, brief
+from ggufkit.format.coerce import typed, typed_value
+from ggufkit.format.metadata import Metadata, alignment_of
+from ggufkit.format.values import Array, Arrays, Strings, Value
+from ggufkit.model.model import Model
+
+CHAT_TEMPLATE: Final = "tokenizer.chat_template"
+TAGS: Final = "general.tags"
+# What people call special tokens, where llama.cpp's keys have another word (or spelling).
+SPECIAL_TOKENS: Final = {
+    "bos": "bos",
+    "eos": "eos",
+    "eot": "eot",
+    "eom": "eom",
+    "unk": "unknown",
+    "sep": "seperator",
+    "pad": "padding",
+    "cls": "cls",
+    "mask": "mask",
+    "fim_pre": "fim_pre",
+    "fim_suf": "fim_suf",
+    "fim_mid": "fim_mid",
+    "fim_pad": "fim_pad",
+    "fim_rep": "fim_rep",
+    "fim_sep": "fim_sep",
+}
+_ALIASES: Final = {"unknown": "unk", "separator": "sep", "seperator": "sep", "padding": "pad"}
+_THERE: Final = "Name an item there is"
+ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?[0-9]{1,18}\])+)")
+_TYPED: Final = (np.generic, np.ndarray, Strings, Arrays)
+
+
+class Edits(TypedDict, total=False):
+    """What may be edited; see `edit`."""
+
+    set: Mapping[str, object]
+    types: Mapping[str, str]
+    unset: Iterable[str]
+    rename: Mapping[str, str]
+    chat_template: str
+    special_tokens: Mapping[str, int | str]
+    add_tags: Iterable[str]
+
+
+def edit(  # noqa: PLR0913 (each is one kind of edit)
+    model: Model,
+    *,
+    set: Mapping[str, object] | None = None,
+    types: Mapping[str, str] | None = None,
+    unset: Iterable[str] = (),
+    rename: Mapping[str, str] | None = None,
+    chat_template: str | None = None,
+    special_tokens: Mapping[str, int | str] | None = None,
+    add_tags: Iterable[str] = (),
+    reserve: int | None = None,
+    force: bool = False,
+) -> Model:
+    """Return `model` with other metadata; no tensor is read and no file is changed.
+
+    Keys are renamed first, then removed, then set. `set` maps keys to values, or items of arrays
+    ("tokenizer.ggml.tokens[5]") to theirs; a value gets the type that its key has, or the one
+    that `types` names, and a new key what `typed_value` documents. NumPy values and those of
+    `typed` keep their own. `special_tokens` maps names such as "eos" to ids or to the tokens
+    themselves; `chat_template` is the text of one, and `add_tags` go behind those that are there.
+    `reserve` bytes of slack make later edits in place cheap.
+
+    Raises MissingKeyError for a key that is not there; ValueTypeError for values that do not fit,
+    and, unless `force` is true, for what may keep the model from loading in llama.cpp;
+    FormatError for an alignment that is none.
+    """
+    require_slack(reserve)
+    metadata = _renamed(model.metadata, rename or {})
+    metadata = _removed(metadata, unset)
+    metadata = _with_values(metadata, set or {}, types or {})
+    if chat_template is not None:
+        metadata = metadata.updated({CHAT_TEMPLATE: chat_template})
+    for name, token in (special_tokens or {}).items():
+        metadata = metadata.updated(_special_token(metadata, name, token))
+    metadata = _tagged(metadata, list(add_tags))
+    if reserve is not None:
+        metadata = visible(metadata).updated(slack(reserve) if reserve else {})
+    changed = model.replace(metadata=metadata)
+    alignment_of(metadata)  # without which no reader finds a tensor, forced or not
+    if not force:
+        _refuse(obstacles(model, changed))
+    return changed
+
+
+def _refuse(sentences: list[str]) -> None:
+    if sentences:
+        raise ValueTypeError(
+            "this edit may keep the model from loading: " + "; ".join(sentences),
+            remedy="Correct the edit, or force it (force=True) if you know better",
+        )
+
+
+# Keys.
+
+
+def _renamed(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
+    for key in names:
+        metadata.entry(key)
+    for key, name in names.items():
+        if name in metadata and name not in names:
+            raise ValueTypeError(
+                f"{key} cannot be renamed to {name}, which is there already",
+                remedy=f"Remove {name} first, in an edit of its own",
+            )
+    if len({*names.values()}) < len(names):
+        raise ValueTypeError("two keys cannot get one name", remedy="Name them apart")
+    return metadata.renamed(names) if names else metadata
+
+
+def _removed(metadata: Metadata, keys: Iterable[str]) -> Metadata:
+    gone = [keys] if isinstance(keys, str) else list(keys)
+    for key in gone:
+        metadata.entry(key)
+    return metadata.without(*gone)
+
+
+# Values.
+
+
+def _with_values(
+    metadata: Metadata, values: Mapping[str, object], types: Mapping[str, str]
+) -> Metadata:
+    for key in types:
+        if key not in values:
+            raise ValueTypeError(f"{key} gets a type, but no value", remedy="Set it as well")
+    for key, value in values.items():
+        item = None if key in metadata else ITEM.fullmatch(key)
+        if item is None:
+            _require_no_item(metadata, key)
+            changed = _typed_as(metadata, key, value, types.get(key))
+        else:
+            key, changed = item["key"], _with_item(metadata, item, value, types.get(key))  # noqa: PLW2901
+        metadata = metadata.updated({key: changed})
+    return metadata
+
+
+def _require_no_item(metadata: Metadata, key: str) -> None:
+    """Raise ValueTypeError for what was to be an item of an array there is."""
+    owner, bracket, _ = key.partition("[")
+    if bracket and key not in metadata and owner in metadata:
+        raise ValueTypeError(
+            f"{brief(key)} is no place in an array",
+            remedy=f"Write an item as {owner}[5], or {owner}[-1] for the last",
+        )
+
+
+def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> Value:
+    """Return a value with the type that was named, its own, or the one its key has."""
+    try:
+        keeps = type is None and not isinstance(value, _TYPED) and key in metadata
+        wanted = metadata.type_name(key) if keeps else type
+        return typed_value(value) if wanted is None else typed(wanted, value)
+    except ValueTypeError as error:
+        raise ValueTypeError(f"{key}: {error.message}", remedy=error.remedy) from None
+
+
+def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str | None) -> Value:
+    """Return the array of a key with one item replaced, which keeps its type."""
+    key = item["key"]
+    if type is not None:
+        raise ValueTypeError(
+            f"{item.string}: an item has the type of its array", remedy="Set the whole array"
+        )
+    places = [int(place) for place in re.findall(r"-?\d+", item["places"])]
+    try:
+        return _replaced(metadata[key], places, value)
+    except ValueTypeError as error:
+        raise ValueTypeError(f"{item.string}: {error.message}", remedy=error.remedy) from None
+
+
+def _replaced(array: Value, places: list[int], value: object) -> Array:
+    if not isinstance(array, np.ndarray | Strings | Arrays):
+        raise ValueTypeError(f"{brief(array)} is no array and has no items", remedy=_THERE)
+    place, *inner = places
+    if not -len(array) <= place < len(array):
+        told = f"index {place} is out of range for {len(array)} elements"
+        raise ValueTypeError(told, remedy=_THERE)
+    if isinstance(array, Arrays):
+        items = list(array)
+        items[place] = (
+            _replaced(items[place], inner, value) if inner else _alike(items[place], value)
+        )
+        return Arrays(items)
+    if inner:
+        raise ValueTypeError(f"{brief(array[place])} is no array and has no items", remedy=_THERE)
+    if isinstance(array, Strings):
+        texts = array.tolist()
+        texts[place] = str(typed("string", value))
+        return Strings(texts)
+    numbers: np.ndarray[Any, Any] = array.copy()
+    numbers[place] = typed(_name(array), value)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _name(array: np.ndarray[Any, Any]) -> str:
+    """Return the name of the type of an array's elements."""
+    return "bool" if array.dtype.kind == "b" else array.dtype.newbyteorder("=").name
+
+
+def _alike(array: Array, value: object) -> Array:
+    """Return a value as an array of the type that another has."""
+    if isinstance(value, _TYPED) or isinstance(array, Arrays):
+        return _as_array(typed_value(value))
+    kind = "string" if isinstance(array, Strings) else _name(array)
+    return _as_array(typed(f"array[{kind}]", value))
+
+
+def _as_array(value: Value) -> Array:
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        return value
+    raise ValueTypeError(f"{brief(value)} is no array", remedy="Give a list")
+
+
+# Special tokens and tags.
+
+
+def special_token_key(name: str) -> str:
+    """Return the key that holds the id of the special token `name`."""
+    short = _ALIASES.get(name.lower(), name.lower())
+    if short not in SPECIAL_TOKENS:
+        known = ", ".join(SPECIAL_TOKENS)
+        raise MissingKeyError(f"there is no special token {name!r}", remedy=f"There are {known}")
+    return f"tokenizer.ggml.{SPECIAL_TOKENS[short]}_token_id"
+
+
+def _special_token(metadata: Metadata, name: str, token: int | str) -> dict[str, Value]:
+    key = special_token_key(name)
+    number = _id_of(metadata, token) if isinstance(token, str) else token
+    return {key: _typed_as(metadata, key, number, None if key in metadata else "uint32")}
+
+
+def _id_of(metadata: Metadata, text: str) -> int:
+    held = metadata[TOKENS] if TOKENS in metadata else Strings()
+    tokens = held.tolist() if isinstance(held, Strings) else []
+    if text in tokens:
+        return int(tokens.index(text))
+    near = difflib.get_close_matches(text, [t for t in tokens if t[:1] == text[:1]], 1)
+    hint = f"Did you mean {near[0]!r}?" if near else "Give its id"
+    raise MissingKeyError(f"there is no token {text!r} in the vocabulary", remedy=hint)
+
+
+def _tagged(metadata: Metadata, tags: list[str]) -> Metadata:
+    if not tags:
+        return metadata
+    held = metadata[TAGS] if TAGS in metadata else Strings()
+    if not isinstance(held, Strings):
+        raise ValueTypeError(f"{TAGS} is no array of strings", remedy="Set it anew")
+    kept = held.tolist()
+    return metadata.updated({TAGS: Strings(dict.fromkeys((*kept, *tags)))})

@@ -1,0 +1,109 @@
+"""Fit changed metadata into the space of the old header, so that no tensor has to move.
+
+A header has no field for slack, and tensor data begins at the first aligned byte after the tensor
+infos. Slack is therefore a key of its own, RESERVED_KEY, the last one: zeros that readers ignore.
+Pure: bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import ValueTypeError
+from ggufkit.format.encoding import Layout
+from ggufkit.format.header import Header
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import MAGIC, RESERVED_KEY, padded
+from ggufkit.format.values import Value
+
+MOST_SLACK: Final = 64 << 20  # bytes to ask for: more than any header has, and soon written
+# Where there is too little room for an empty array, a number of the right size fills it.
+_FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
+
+
+def visible(metadata: Metadata) -> Metadata:
+    """Return metadata without the key that holds slack."""
+    return metadata.without(RESERVED_KEY)
+
+
+def slack(nbytes: int) -> dict[str, Value]:
+    """Return the key that holds `nbytes` of slack."""
+    return {RESERVED_KEY: np.zeros(nbytes, np.uint8)}
+
+
+def require_slack(nbytes: int | None) -> None:
+    """Raise ValueTypeError for slack that no header should have."""
+    if nbytes is not None and not 0 <= nbytes <= MOST_SLACK:
+        raise ValueTypeError(
+            f"{nbytes:,} bytes of slack are none for a header",
+            remedy=f"Reserve up to {MOST_SLACK >> 20}M: a chat template has some kB",
+        )
+
+
+def refit(
+    header: Header, old: bytes, metadata: Metadata, *, step: int, reserve: int | None = None
+) -> bytes:
+    """Return all bytes before the data of a file whose header becomes one with `metadata`.
+
+    `old` are the bytes before the data now, of which the tensor infos stay as they are. The
+    result has their number, or more by the least multiple of `step` bytes and of the alignment
+    that is enough for the header and for `reserve` bytes of slack.
+    """
+    form = _Form(header, old, visible(metadata))
+    if not header.places.starts:
+        return form.freely(reserve)
+    step = max(step, header.alignment)  # both are powers of two
+    least = form.written(slack(reserve) if reserve else {})
+    space = len(old) + padded(max(0, len(least) - len(old)), step)
+    while True:
+        made = form.filled(space, reserve)
+        if made is not None:
+            return made
+        space += step
+
+
+class _Form:
+    """How one file writes its header."""
+
+    def __init__(self, header: Header, old: bytes, metadata: Metadata) -> None:
+        """Encode what is the same whatever the slack; the tensor infos stay as they lie."""
+        self.header = header
+        self.layout = Layout(header.byte_order, wide=header.version != 1)
+        self.alignment = header.alignment
+        table = header.places.infos.table
+        begin = int(table["name_at"][0]) - self.layout.count_bytes if len(table) else header.end
+        self.infos = old[begin : header.end]
+        self.keys = len(metadata)
+        self.pairs = metadata.encode(self.layout)
+
+    def written(self, filler: dict[str, Value]) -> bytes:
+        """Return the header with a filler or none, not padded."""
+        counts = (len(self.header.places.infos.names), self.keys + len(filler))
+        head = self.layout.u32(self.header.version) + b"".join(map(self.layout.count, counts))
+        return b"".join((MAGIC, head, self.pairs, Metadata(filler).encode(self.layout), self.infos))
+
+    def freely(self, reserve: int | None) -> bytes:
+        """Return the header of a file without tensors, which may have any size."""
+        made = self.written(slack(reserve) if reserve else {})
+        is_padded = self.header.nbytes >= padded(self.header.end, self.alignment)
+        return made.ljust(padded(len(made), self.alignment), b"\0") if is_padded else made
+
+    def filled(self, space: int, reserve: int | None) -> bytes | None:
+        """Return the header in exactly `space` bytes; None where no filler makes it fit."""
+        for filler in self.fillers(space, reserve):
+            made = self.written(filler)
+            if padded(len(made), self.alignment) == space:
+                return made.ljust(space, b"\0")
+        return None
+
+    def fillers(self, space: int, reserve: int | None) -> Iterator[dict[str, Value]]:
+        """Yield what may fill the space, the least first: nothing, a number, an array."""
+        if not reserve:
+            yield {}
+            yield from ({RESERVED_KEY: number} for number in _FILLERS)
+        room = space - len(self.written(slack(0)))
+        if room >= (reserve or 0):
+            yield slack(room)

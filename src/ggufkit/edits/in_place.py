@@ -1,0 +1,388 @@
+"""Edit a file in place: its header is written anew, and its data moves by whole blocks at most.
+
+`plan` reads the header and decides; `apply` acts. Where the file system cannot move blocks, or
+another process has the file open, the file is written anew beside itself and takes its own place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ggufkit.edits.changes import Change, changes
+from ggufkit.edits.edit import Edits, edit
+from ggufkit.edits.header_slack import refit, require_slack
+from ggufkit.errors import DiskSpaceError, FormatError, GGUFError, OutputError, ShardError
+from ggufkit.format.header import parse
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import padded
+from ggufkit.model.model import Model
+from ggufkit.model.open import Part, locate, map_part, model_of, shard_count, siblings
+from ggufkit.model.open import open as open_model
+from ggufkit.output.execute import Order, Progress, execute_all
+from ggufkit.output.layout import layout
+from ggufkit.system import descriptors, disk_blocks, edit_journal
+from ggufkit.system.descriptors import AnyPath, as_path, copy_at, naming, read_at, write_at
+from ggufkit.system.edit_journal import Journal
+from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.staging import Staging
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Way = Literal["nothing", "patched", "moved", "cloned", "copied", "laid out"]
+
+_DIGEST: Final = re.compile(r"(sha256-)?([0-9a-f]{40}|[0-9a-f]{64})")  # how caches name files
+COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies between two reports of progress
+
+
+@dataclass(frozen=True)
+class EditPlan:
+    """An edit of one file: what changes in its metadata and in its bytes.
+
+    `metadata` is set where every tensor must move, and then nothing can be done in place.
+    """
+
+    path: Path
+    changes: tuple[Change, ...]
+    journal: Journal
+    metadata: Metadata | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no byte would change."""
+        return self.journal.old == self.journal.new and self.metadata is None
+
+
+@dataclass(frozen=True)
+class Edited:
+    """An edit that was done: in which `way`, and by how many bytes the tensor data moved."""
+
+    path: Path
+    way: Way
+    shift: int
+    changes: tuple[Change, ...]
+
+
+def edit_in_place(
+    path: AnyPath,
+    *,
+    reserve: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **edits: Unpack[Edits],
+) -> Edited:
+    """Edit the metadata of a file, whatever its size, in time proportional to its header.
+
+    Of a shard set any shard may be named: the first, which holds the keys, is edited. `reserve`
+    is the slack to leave in the header, in bytes; `progress(done, total)` is called with bytes
+    where data must be copied. Killed at any moment, the file is as before or edited when it is
+    opened next. Returns how it was done. Raises as `edit` does, and OutputError (an OSError) where
+    the file cannot be written, and for links unless `force` is true.
+    """
+    return apply(plan(path, reserve=reserve, force=force, **edits), progress=progress)
+
+
+def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
+    """Take back the last edit in place, byte for byte; a second time, do it again.
+
+    The file is named, and `progress` and `force` work, as in `edit_in_place`. Raises OutputError
+    where there is no edit to take back, FormatError where something else changed the file since.
+    """
+    return apply(plan_undo(path, force=force), progress=progress)
+
+
+# Plan.
+
+
+def plan(
+    path: AnyPath, *, reserve: int | None = None, force: bool = False, **edits: Unpack[Edits]
+) -> EditPlan:
+    """Return what `edit_in_place` would do, without doing it."""
+    target = _target(first_file(path), force=force)
+    with naming(target), target.open("rb") as file:
+        part = _part(target, file.fileno())
+        old = read_at(file.fileno(), part.header.data_offset, 0)
+        step = disk_blocks.block_bytes(file.fileno())
+    before = _whole(part)
+    after = edit(before, force=force, **edits)
+    found = tuple(changes(before.metadata, after.metadata))
+    same = Journal(part.header.nbytes, old, old)
+    if after.alignment != before.alignment:
+        return EditPlan(target, found, same, after.metadata)
+    require_slack(reserve)
+    if not found and reserve is None:
+        return EditPlan(target, found, same)
+    new = refit(part.header, old, after.metadata, step=step, reserve=reserve)
+    return EditPlan(target, found, Journal(part.header.nbytes, old, new))
+
+
+def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
+    """Return what `undo` would do, without doing it."""
+    target = _target(first_file(path), force=force)
+    done = edit_journal.last(target)
+    if done is None:
+        raise OutputError(
+            f"{target} has no edit to undo", remedy="Only the last edit in place is kept"
+        )
+    with target.open("rb") as file:
+        if done.progress(file.fileno()) != "after":
+            raise FormatError(
+                "the file is not as its last edit left it, so that this cannot be undone",
+                remedy="Something else changed it since; edit it anew",
+                path=str(target),
+            )
+    back = done.reversed
+    now, then = parse(back.old, back.nbytes), parse(back.new, done.nbytes)
+    return EditPlan(target, tuple(changes(now.metadata, then.metadata)), back)
+
+
+def first_file(path: AnyPath) -> Path:
+    """Return the file that holds the keys of a model, however it is named."""
+    named = locate(as_path(path))
+    part = map_part(named)
+    with contextlib.closing(part.file):
+        others = siblings(part) if shard_count(part.header) > 1 else []
+    return others[0] if others and others[0].exists() else named
+
+
+def _target(path: Path, *, force: bool) -> Path:
+    """Return the file itself; refuse links, by which other names would change too."""
+    status = path.lstat()
+    is_link = stat.S_ISLNK(status.st_mode)
+    target = edit_journal.real(path) if is_link else path
+    if is_link and not force:
+        raise OutputError(
+            f"{path} is a link to {target}, which other names may share",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`, name the file itself, or "
+            "force it (force=True)",
+        )
+    if status.st_nlink > 1 and not force:
+        raise OutputError(
+            f"{path} is one of {status.st_nlink} hard links to the same file",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`, or force it (force=True): "
+            "then this name alone is changed",
+        )
+    if _DIGEST.fullmatch(target.name) and not force:
+        raise OutputError(
+            f"{target} is named by the digest of its content, which would no longer be true",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`; caches trust these names",
+        )
+    return target
+
+
+def _part(target: Path, descriptor: int) -> Part:
+    """Open a file of which nothing stays mapped: a map would keep its blocks from moving."""
+    with contextlib.closing(open_model(target, shards=False)) as model:
+        size = model.data_offset
+    file = MappedFile(target)
+    file.close()
+    return Part(file, parse(read_at(descriptor, size, 0), file.nbytes))
+
+
+def _whole(part: Part) -> Model:
+    """Return the model of a file, with the tensors of all its shards where they are at hand."""
+    model = model_of([part])
+    if shard_count(part.header) == 1:
+        return model
+    with contextlib.suppress(ShardError), contextlib.closing(open_model(part.file.path)) as whole:
+        return model.replace(tensors=whole.tensors.values())
+    return model
+
+
+# Apply.
+
+
+def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
+    """Do what a plan says, and return how it was done."""
+    try:
+        way = _apply(plan, progress)
+    except OSError as error:
+        if isinstance(error, GGUFError):
+            raise
+        reason = error.strerror or str(error)
+        raise OutputError(
+            f"editing {plan.path}: {reason}", remedy="Opening it next restores it where needed"
+        ) from error
+    return Edited(plan.path, way, plan.journal.shift, plan.changes)
+
+
+def _apply(plan: EditPlan, progress: Progress | None) -> Way:
+    if plan.is_empty:
+        return "nothing"
+    if plan.metadata is not None:
+        return _laid_out(plan, plan.metadata, progress)
+    change, target = plan.journal, plan.path
+    with contextlib.ExitStack() as held:
+        descriptor = held.enter_context(edit_journal.exclusively(target))
+        if change.progress(descriptor) != "before":
+            raise FormatError(
+                "the file was changed meanwhile", remedy="Edit it again", path=str(target)
+            )
+        if _in_place(target, descriptor, change):
+            return "moved" if change.shift else "patched"
+        return _anew(target, descriptor, change, held, progress)
+
+
+def _in_place(target: Path, descriptor: int, change: Journal) -> bool:
+    """Change the file where it lies; return False where that cannot be, or is not safe."""
+    if os.fstat(descriptor).st_nlink > 1:  # beside its other names there is no journal
+        return False
+    with disk_blocks.sole_use(descriptor) as is_alone:
+        # A reader that is loading must not see the header change, nor any reader data move.
+        is_safe = is_alone if change.shift else is_alone is not False
+        return bool(is_safe) and _moved_and_written(target, descriptor, change)
+
+
+def _moved_and_written(target: Path, descriptor: int, change: Journal) -> bool:
+    """Move the data and write the header; return False where the file system cannot."""
+    edit_journal.publish(target, change)
+    try:
+        if not disk_blocks.shift(descriptor, change.shift):
+            edit_journal.withdraw(target)
+            return False
+        write_at(descriptor, change.new, 0)
+        os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):  # then the journal stays for the next opening
+            _take_back(target, descriptor, change)
+        raise
+    edit_journal.finish(target)
+    return True
+
+
+def _take_back(target: Path, descriptor: int, change: Journal) -> None:
+    """Restore the file, unless that needs room too; then the journal stays as well.
+
+    At each step the file is one that the journal knows: the old header where it moved to comes
+    first, and what stands before it goes at once.
+    """
+    has_moved = os.fstat(descriptor).st_size != change.nbytes
+    if has_moved and change.shift < 0:
+        return
+    if has_moved or change.shift == 0:
+        write_at(descriptor, change.old, change.shift)
+        os.fsync(descriptor)
+        if not disk_blocks.shift(descriptor, -change.shift):
+            return
+        os.fsync(descriptor)
+    edit_journal.withdraw(target)
+
+
+def _anew(
+    target: Path,
+    descriptor: int,
+    change: Journal,
+    held: contextlib.ExitStack,
+    progress: Progress | None,
+) -> Way:
+    """Write the changed file beside the old one and let it take its place."""
+    stage = Staging(target)
+    try:
+        way = _made_anew(stage, descriptor, change, progress)
+        if not descriptors.renames_open_files:
+            held.close()
+        with _locked_on(stage):
+            edit_journal.publish(target, change)
+            stage.publish()
+            edit_journal.finish(target)
+    finally:
+        stage.discard()
+    return way
+
+
+@contextlib.contextmanager
+def _locked_on(stage: Staging) -> Iterator[None]:
+    """Keep the new file locked beyond its publication, that no other edit begins before the end."""
+    if not descriptors.renames_open_files:  # nor locked ones
+        yield
+        return
+    keeper = os.dup(stage.descriptor)
+    try:
+        yield
+    finally:
+        os.close(keeper)
+
+
+def _made_anew(stage: Staging, source: int, change: Journal, progress: Progress | None) -> Way:
+    """Write the changed file beside the old one, whole and safe on disk."""
+    begun = os.fstat(source).st_mtime_ns
+    stage.resize(change.nbytes + change.shift)
+    way = _carry(source, stage, change, progress)
+    write_at(stage.descriptor, change.new, 0)
+    _keep_attributes(source, stage.descriptor)
+    stage.sync()
+    if os.fstat(source).st_mtime_ns != begun:
+        raise FormatError(
+            "the file was changed meanwhile", remedy="Edit it again", path=str(stage.target)
+        )
+    return way
+
+
+def _carry(source: int, stage: Staging, change: Journal, progress: Progress | None) -> Way:
+    """Bring the data to its new place: shared where the file system can, else copied."""
+    copy, folder = stage.descriptor, stage.target.parent
+    at, shift = len(change.old), change.shift
+    step = disk_blocks.block_bytes(source)
+    shared = padded(at, step)
+    may_share = shift % step == 0 and shared < change.nbytes
+    if may_share and disk_blocks.clone(source, shared, copy, shared + shift):
+        _copy(source, at, shared, copy, shift, None)
+        return "cloned"
+    free = shutil.disk_usage(folder).free
+    if free < change.nbytes + shift:
+        raise DiskSpaceError(
+            f"{folder} has {free:,} bytes free, and {change.nbytes + shift:,} are needed",
+            remedy="Free some space, or write elsewhere: `ggufkit edit IN --output OUT`; nothing "
+            "was changed",
+        )
+    _copy(source, at, change.nbytes, copy, shift, progress)
+    return "copied"
+
+
+def _copy(  # noqa: PLR0913 (from, to, how far)
+    source: int, start: int, stop: int, target: int, shift: int, progress: Progress | None
+) -> None:
+    for at in range(start, stop, COPY_CHUNK):
+        nbytes = min(COPY_CHUNK, stop - at)
+        if copy_at(source, at, target, at + shift, nbytes) != nbytes:
+            raise OSError(errno.EIO, "the file became shorter meanwhile")
+        if progress:
+            progress(at + nbytes - start, stop - start)
+
+
+def _keep_attributes(source: int, target: int) -> None:
+    """Give the new file the permissions, owner and labels of the old one, as far as allowed."""
+    status = os.fstat(source)
+    if hasattr(os, "fchown"):
+        with contextlib.suppress(OSError):
+            os.fchown(target, status.st_uid, status.st_gid)
+        os.fchmod(target, stat.S_IMODE(status.st_mode))
+    if hasattr(os, "listxattr"):
+        for name in _labels(source):
+            with contextlib.suppress(OSError):
+                os.setxattr(target, name, os.getxattr(source, name))
+
+
+def _labels(descriptor: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listxattr(descriptor)
+    return []
+
+
+def _laid_out(plan: EditPlan, metadata: Metadata, progress: Progress | None) -> Way:
+    """Write the file anew with every tensor at another place, which no journal takes back."""
+    target = plan.path
+    with contextlib.closing(open_model(target, shards=False)) as model:
+        laid = layout(model.replace(metadata=metadata), target.name)
+        execute_all([Order(laid, target.parent)], progress=progress)
+    edit_journal.forget(target)
+    return "laid out"

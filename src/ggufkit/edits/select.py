@@ -1,0 +1,141 @@
+"""Choose, rename, add and leave out the tensors, layers and keys of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from ggufkit.edits.name_patterns import matching, pattern, rename
+from ggufkit.errors import MissingKeyError, ShapeError
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import SPLIT_KEYS
+from ggufkit.model.layers import block_count, keys_by_layer, layer_of, prune_layers
+from ggufkit.model.model import Model, Tensor
+
+Grafts: TypeAlias = Sequence[tuple[Model, str]]
+
+KEYS_OF_WEIGHTS: Final = (
+    "general.alignment",
+    "general.file_type",
+    "general.parameter_count",
+    "general.quantization_version",
+)
+
+
+def select(  # noqa: PLR0913 (each is one choice)
+    model: Model,
+    *,
+    keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    prune: Iterable[int] = (),
+    renames: Sequence[str] = (),
+    graft: Grafts = (),
+    keep_keys: Sequence[str] = (),
+    drop_keys: Sequence[str] = (),
+    graft_keys: Grafts = (),
+    vocab_only: bool = False,
+    tensors: bool = True,
+) -> Model:
+    """Return `model` with a choice of its tensors and keys, and with some of other models.
+
+    Tensors that match a pattern of `keep` stay (all, if there is none), then those that match one
+    of `drop` go. The layers `prune` go as `ggufkit.model.layers.prune_layers` has it. Of `renames`,
+    each "PATTERN=NAME", the first that matches counts. `graft` adds tensors of other models, each
+    in the place of the one of its name or at the end; layers that the model lacks bring the keys
+    that count layers along. `keep_keys`, `drop_keys` and `graft_keys` then do the same for keys.
+    `vocab_only` leaves what the vocabulary needs, and `tensors=False` no tensor.
+
+    Patterns are those of `ggufkit.edits.name_patterns.pattern`; one that matches nothing raises
+    MissingTensorError or MissingKeyError. Raises ShapeError where two tensors would have one name,
+    or grafted layers do not fit. No tensor data is read.
+    """
+    chosen = model.replace(
+        metadata=model.metadata.without(*SPLIT_KEYS),
+        tensors=_kept(model.tensors.values(), keep, drop),
+    )
+    chosen = _renamed(prune_layers(chosen, prune) if prune else chosen, renames)
+    for donor, text in graft:
+        chosen = _grafted(chosen, donor, text)
+    metadata = _kept_keys(chosen.metadata, keep_keys, drop_keys)
+    metadata = _with_keys(metadata, graft_keys)
+    if vocab_only:
+        metadata = _vocabulary(metadata)
+    left = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
+    donors = (file for donor, _ in (*graft, *graft_keys) for file in donor.inputs)
+    return left.reading((*model.inputs, *donors))
+
+
+def _with_keys(metadata: Metadata, grafts: Grafts) -> Metadata:
+    for donor, text in grafts:
+        keys = matching(donor.metadata, pattern(text), of_keys=True)
+        metadata = metadata.updated(donor.metadata.arranged(keys))
+    return metadata
+
+
+def _kept(tensors: Iterable[Tensor], keep: Sequence[str], drop: Sequence[str]) -> list[Tensor]:
+    held = {tensor.name: tensor for tensor in tensors}
+    return [held[name] for name in _chosen(list(held), keep, drop, of_keys=False)]
+
+
+def _kept_keys(metadata: Metadata, keep: Sequence[str], drop: Sequence[str]) -> Metadata:
+    return metadata.arranged(_chosen(list(metadata), keep, drop, of_keys=True))
+
+
+def _chosen(
+    names: list[str], keep: Sequence[str], drop: Sequence[str], *, of_keys: bool
+) -> list[str]:
+    kept = {name for text in keep for name in matching(names, pattern(text), of_keys=of_keys)}
+    gone = {name for text in drop for name in matching(names, pattern(text), of_keys=of_keys)}
+    return [name for name in names if (name in kept or not keep) and name not in gone]
+
+
+def _renamed(model: Model, renames: Sequence[str]) -> Model:
+    rules = [rename(text) for text in renames]
+    for rule in rules:
+        matching(model.tensors, rule.pattern)
+    named = [
+        replace(tensor, name=next(filter(None, (r.apply(tensor.name) for r in rules)), tensor.name))
+        for tensor in model.tensors.values()
+    ]
+    return model.replace(tensors=named)
+
+
+def _vocabulary(metadata: Metadata) -> Metadata:
+    """Return what llama.cpp reads of a vocabulary alone, and what names the model."""
+    kept = [
+        key
+        for key in metadata
+        if key.startswith(("general.", "tokenizer.")) or key.endswith(".vocab_size")
+    ]
+    return metadata.arranged(kept).without(*KEYS_OF_WEIGHTS)
+
+
+# Grafts.
+
+
+def _grafted(model: Model, donor: Model, text: str) -> Model:
+    added = {name: donor.tensors[name] for name in matching(donor.tensors, pattern(text))}
+    metadata = model.metadata
+    if any(_is_new_layer(name, model) for name in added):
+        _require_like(model, donor)
+        metadata = metadata.updated(keys_by_layer(donor.metadata))
+    return model.replace(metadata=metadata, tensors=({**model.tensors} | added).values())
+
+
+def _is_new_layer(name: str, model: Model) -> bool:
+    """Whether a tensor belongs to a layer beyond those that the model counts."""
+    layer = layer_of(name)
+    try:
+        return layer is not None and layer >= block_count(model.metadata)[1]
+    except MissingKeyError:  # what counts no layers, such as an adapter, lacks none
+        return False
+
+
+def _require_like(model: Model, donor: Model) -> None:
+    ours, theirs = (each.metadata.get("general.architecture") for each in (model, donor))
+    if ours != theirs:
+        raise ShapeError(
+            f"layers of an architecture {theirs!r} do not fit into one of {ours!r}",
+            remedy="Graft layers from a model of the same architecture",
+        )

@@ -1,0 +1,43 @@
+"""The other byte order: big-endian files swap the bytes of each field of a block."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.format.encoding import ByteOrder
+from ggufkit.format.types import TensorType
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def is_bytewise(type: TensorType) -> bool:
+    """Whether the type's bytes are the same in either order; never so where nothing is known."""
+    return not type.is_opaque and not _wide_fields(type.fields)
+
+
+def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteOrder) -> Bytes:
+    """Return packed rows of `type` in another byte order, or themselves where no byte moves."""
+    if order == wanted or type.is_opaque or is_bytewise(type) or data.size == 0:
+        return data
+    swapped = np.array(data, order="C")
+    blocks = swapped.size // type.block_bytes
+    for first, count, width in _wide_fields(type.fields):
+        steps = (type.block_bytes, width)
+        np.ndarray((blocks, count), f"u{width}", swapped, first, steps).byteswap(inplace=True)
+    return swapped
+
+
+@functools.cache
+def _wide_fields(fields: str) -> list[tuple[int, int, int]]:
+    """Return place, count and width of the fields of several bytes; "2 16*1" as in types.py."""
+    found: list[tuple[int, int, int]] = []
+    at = 0
+    for field in fields.split():
+        count, _, width = field.rpartition("*")
+        if int(width) > 1:
+            found.append((at, int(count or 1), int(width)))
+        at += int(count or 1) * int(width)
+    return found

@@ -1,0 +1,255 @@
+"""Plain Python values to typed ones: by their own dtype, by a named type, or by default."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.errors import ValueTypeError, brief
+from ggufkit.format.encoding import CANONICAL, encode_string
+from ggufkit.format.types import ValueType
+from ggufkit.format.values import MAX_ARRAY_DEPTH, Array, Arrays, Strings, Value, dtype_type
+
+# What plain ints become: the first that holds them all. Most counts in GGUF are uint32.
+_INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
+_NOTATION: Final = re.compile(r"(?P<outer>(?:ARRAY\[)*)(?P<inner>[A-Z0-9]+)(?P<end>\]*)")
+_SEQUENCES: Final = (list, tuple, range)  # ordered, sized, and without a type of their own
+_ARRAYS: Final = (np.ndarray, Strings, Arrays)
+
+
+def typed(type: str | ValueType, value: object) -> Value:
+    """Return `value` as a value of the GGUF `type`, or raise ValueTypeError if it does not fit.
+
+    `type` is a ValueType or its name in any case: "uint8" … "float64", "bool", "string",
+    "array[uint64]", "array[string]", "array[array[int8]]", or "array" for elements typed by
+    default. Integers must be in range; a float type takes floats, rounded to nearest but neither
+    to infinity nor from something to nothing, and integers that it holds exactly. Nothing else
+    is converted.
+    """
+    depth, kind = _notation(type.name if isinstance(type, ValueType) else str(type))
+    if depth:
+        return _array_of(kind, depth, value)
+    return typed_array(value) if kind is ValueType.ARRAY else _typed_scalar(kind, value)
+
+
+def typed_value(value: object) -> Value:
+    """Return `value` with a GGUF type: its own, or the documented default of a plain value.
+
+    NumPy scalars and arrays keep their dtype. Of plain values, `bool` is bool, `str` string,
+    `float` float32 (rounded to nearest; one that is too large or too small for it is an error),
+    and `int` the first of uint32, int32, uint64 and int64 that holds it. A list, tuple or range
+    is an array of the one type that holds all its items; an empty one has no type, so
+    `typed("array[string]", [])` must say it. Raises ValueTypeError for anything else.
+    """
+    if isinstance(value, np.generic):
+        return _kept_scalar(value)
+    if isinstance(value, bool | int | float | str):
+        return _typed_scalar(_default_type([value]), value)
+    return typed_array(value)
+
+
+def typed_array(value: object) -> Array:
+    """Return `value` as a typed array, as `typed_value` does."""
+    return _array(value, 1)
+
+
+def plain(value: Value) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return the value as plain Python: int, float, bool, str, or (nested) lists of these."""
+    return value if isinstance(value, str | bool) else value.tolist()
+
+
+def _notation(name: str) -> tuple[int, ValueType]:
+    """Return how many arrays a type's name wraps around which innermost type."""
+    found = _NOTATION.fullmatch(name.strip().upper())
+    depth = len(found["end"]) if found else 0
+    if found and found["outer"] == "ARRAY[" * depth and found["inner"] in ValueType.__members__:
+        return _checked_depth(depth), ValueType[found["inner"]]
+    known = ", ".join(kind.name.lower() for kind in ValueType)
+    raise ValueTypeError(
+        f"unknown value type {brief(name)}", remedy=f"Use one of {known}, or array[...] of one"
+    )
+
+
+def _checked_depth(depth: int) -> int:
+    if depth > MAX_ARRAY_DEPTH:
+        raise ValueTypeError(
+            f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Nest them less"
+        )
+    return depth
+
+
+# By default.
+
+
+def _kept_scalar(value: np.generic) -> Value:
+    if isinstance(value, np.str_):
+        return _typed_scalar(ValueType.STRING, value)
+    if isinstance(value, np.bool_):
+        return bool(value)
+    dtype_type(value.dtype)
+    return value
+
+
+def _array(value: object, depth: int) -> Array:
+    if isinstance(value, Strings | Arrays):
+        return value
+    if isinstance(value, np.ndarray):
+        return _kept_array(value)
+    if isinstance(value, _SEQUENCES):
+        return _typed_list(list(value), _checked_depth(depth))
+    raise ValueTypeError(
+        f"a value of Python type {value.__class__.__name__} has no GGUF type",
+        remedy="Use str, bool, int, float, a list of these, or NumPy scalars and arrays",
+    )
+
+
+def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Strings:
+    if array.ndim != 1:
+        raise ValueTypeError(
+            f"an array of {array.ndim} dimensions is no GGUF value",
+            remedy="Use one dimension, or `list(array)` for an array of arrays",
+        )
+    if array.dtype.kind == "U":
+        return Strings(array.tolist())
+    dtype_type(array.dtype)
+    return _frozen(array.copy())
+
+
+def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _typed_list(items: list[Any], depth: int) -> Array:
+    if not items:
+        raise ValueTypeError(
+            "an empty list has no element type",
+            remedy='Say it: typed("array[string]", []), or an empty NumPy array',
+        )
+    if all(isinstance(item, (*_ARRAYS, *_SEQUENCES)) for item in items):
+        return Arrays(_array(item, depth + 1) for item in items)
+    kind = _default_type(items)
+    if kind is ValueType.STRING:
+        return Strings(items)
+    return _frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
+
+
+def _default_type(items: list[Any]) -> ValueType:
+    """Return the one type that holds all items, none of which is an array."""
+    kinds = {_kind_of(item) for item in items}
+    if len(kinds) > 1:
+        names = ", ".join(sorted({item.__class__.__name__ for item in items}))
+        raise ValueTypeError(
+            f"one GGUF array cannot hold values of {names}",
+            remedy='Make all items one type, or say it: typed("array[float32]", items)',
+        )
+    kind = kinds.pop()
+    return kind if isinstance(kind, ValueType) else _integer_type(items)
+
+
+def _kind_of(item: object) -> ValueType | type[int]:
+    """Return the type of an item, or `int` where it depends on all of them."""
+    if isinstance(item, str):
+        return ValueType.STRING
+    if isinstance(item, np.generic):
+        return dtype_type(item.dtype)
+    if isinstance(item, bool):
+        return ValueType.BOOL
+    if isinstance(item, float):
+        return ValueType.FLOAT32
+    if isinstance(item, int):
+        return int
+    raise ValueTypeError(
+        f"an item of Python type {item.__class__.__name__} has no GGUF type",
+        remedy="Use str, bool, int, float, or NumPy scalars",
+    )
+
+
+def _integer_type(items: list[int]) -> ValueType:
+    low, high = min(items), max(items)
+    for kind in _INTEGERS:
+        limits = np.iinfo(str(kind.dtype))
+        if limits.min <= low and high <= limits.max:
+            return kind
+    span = brief(high) if low == high else f"both {brief(low)} and {brief(high)}"
+    raise ValueTypeError(f"no GGUF integer type holds {span}")
+
+
+# By a named type.
+
+
+def _array_of(kind: ValueType, depth: int, value: object) -> Array:
+    """Return `value` as an array of `kind`, or as `depth` of them around each other."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and _is_already(kind, value.dtype):
+        return _kept_array(value)
+    items = _items(value)
+    if depth > 1:
+        return Arrays(_array_of(kind, depth - 1, item) for item in items)
+    if kind is ValueType.ARRAY:
+        return Arrays(typed_array(item) for item in items)
+    if kind is ValueType.STRING:
+        return Strings(str(_typed_scalar(kind, item)) for item in items)
+    return _frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
+
+
+def _items(value: object) -> list[Any]:
+    """Return the items of an array; those of NumPy's are scalars or rows and keep their dtype."""
+    if isinstance(value, (*_SEQUENCES, Strings, Arrays)) or (
+        isinstance(value, np.ndarray) and value.ndim
+    ):
+        return list(value)
+    raise ValueTypeError(f"{brief(value)} is no array", remedy="Give a list or a NumPy array")
+
+
+def _typed_scalar(kind: ValueType, value: object) -> bool | str | np.generic:
+    if isinstance(value, np.generic) and _is_already(kind, value.dtype):
+        return value if kind is not ValueType.BOOL else bool(value)
+    item = value
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":  # a date's may be an int
+        item = value.item()
+    if kind is ValueType.STRING and isinstance(item, str):
+        encode_string(item, CANONICAL)
+        return str.__str__(item)  # what an enum's member says, too
+    if kind is ValueType.BOOL and isinstance(item, bool):
+        return item
+    if kind.dtype and kind is not ValueType.BOOL and not isinstance(item, bool):
+        number = _number(np.dtype(kind.dtype), item)
+        if number is not None:
+            return number
+    raise ValueTypeError(
+        f"{brief(value)} does not fit the GGUF type {kind.name.lower()}",
+        remedy="Give a value of that type, or name another type",
+    )
+
+
+def _is_already(kind: ValueType, dtype: np.dtype[Any]) -> bool:
+    return kind.dtype is not None and dtype.newbyteorder("=") == np.dtype(kind.dtype)
+
+
+def _number(dtype: np.dtype[Any], item: object) -> np.generic | None:
+    if dtype.kind == "f":
+        return _float(dtype, item) if isinstance(item, int | float) else None
+    limits = np.iinfo(dtype)
+    if isinstance(item, int) and limits.min <= item <= limits.max:
+        integer: np.generic = dtype.type(item)
+        return integer
+    return None
+
+
+def _float(dtype: np.dtype[Any], item: float) -> np.generic | None:
+    """Return `item` rounded to nearest; None where that would lose its size or an integer."""
+    try:
+        wide = float(item)
+    except OverflowError:
+        return None
+    with np.errstate(over="ignore", under="ignore"):
+        number: np.generic = dtype.type(wide)
+    rounded = float(number)
+    if math.isinf(rounded) != math.isinf(wide) or (rounded == 0) != (wide == 0):
+        return None
+    if isinstance(item, int) and int(rounded) != item:
+        return None
+    return number

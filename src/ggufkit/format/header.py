@@ -1,0 +1,232 @@
+"""Bytes to header: the native scan, and everything that can be said without tensor data.
+
+Nothing here raises for what is wrong in a file: findings are collected, and the header holds
+what could be read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+import ggufkit._native as _native
+from ggufkit.format.encoding import ByteOrder, Layout
+from ggufkit.format.magic import HEAD_BYTES, identify
+from ggufkit.format.metadata import Encoded, Metadata, is_alignment, value_types
+from ggufkit.format.tensor_infos import (
+    Infos,
+    Places,
+    Table,
+    about_names,
+    about_places,
+    about_shapes,
+    is_utf8,
+)
+from ggufkit.format.types import (
+    DEFAULT_ALIGNMENT,
+    MAGIC,
+    MAX_KEY_BYTES,
+    SPLIT_TYPES,
+    ValueType,
+    padded,
+)
+from ggufkit.format.values import Strings, require_uint32
+from ggufkit.rules.findings import Finding, Findings
+from ggufkit.system.mapped_file import Data
+
+GGML_MAX_COUNT: Final = 2**30  # entries of an array and bytes of a string that ggml reads
+BIG_ENDIAN_SINCE: Final = 3  # the version that brought it
+# The scanner goes on after these; every other problem of its ends the scan.
+_SCANNED_ON: Final = frozenset({"bool-value"})
+_KEY_FORM: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+KEY_RECORD: Final = np.dtype(
+    [
+        ("key_at", "u8"),
+        ("key_len", "u8"),
+        ("value_type", "u4"),
+        ("element_type", "u4"),
+        ("count", "u8"),
+        ("value_at", "u8"),
+        ("end", "u8"),
+    ]
+)
+TENSOR_RECORD: Final = np.dtype(
+    [
+        ("name_at", "u8"),
+        ("name_len", "u8"),
+        ("dims_at", "u8"),
+        ("width", "u8"),
+        ("elements", "u8"),
+        ("offset", "u8"),
+        ("n_dims", "u4"),
+        ("type", "u4"),
+    ]
+)
+_NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Layout(), [], []), 0)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the tensor data of one file, and what was found wrong with it.
+
+    `end` is the byte after the last tensor info. Where it cannot be known where tensors lie,
+    `places` has none.
+    """
+
+    nbytes: int
+    version: int = 0
+    byte_order: ByteOrder = "little"
+    entries: dict[str, Encoded] = field(default_factory=dict)
+    alignment: int = DEFAULT_ALIGNMENT
+    end: int = 0
+    places: Places = _NOWHERE
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def metadata(self) -> Metadata:
+        """The key-value pairs, not decoded yet."""
+        return Metadata.encoded(self.entries.items())
+
+    @property
+    def data_offset(self) -> int:
+        """The aligned beginning of the tensor data."""
+        return min(padded(self.end, self.alignment), self.nbytes)
+
+    @property
+    def data_end(self) -> int:
+        """The byte after the last tensor."""
+        return self.data_offset + self.places.end
+
+    @property
+    def data_nbytes(self) -> int:
+        """Bytes from the beginning of the tensor data to the end of the file."""
+        return self.nbytes - self.data_offset
+
+    @property
+    def end_padded(self) -> bool:
+        """Whether the file ends on its alignment, as ggml writes it."""
+        begin = padded(self.end, self.alignment)
+        return self.nbytes >= begin + padded(self.places.end, self.alignment)
+
+
+def parse(data: Data, nbytes: int) -> Header:
+    """Return the header of a file of `nbytes` bytes, whose whole content `data` is."""
+    if nbytes == 0 or not MAGIC.startswith(data[: len(MAGIC)]):
+        return Header(nbytes, findings=(identify(data[:HEAD_BYTES], nbytes),))
+    version, big, _, _, end, key_table, tensor_table, problems = _native.scan(data)
+    findings = Findings()
+    for rule, at, a, b in problems:
+        findings.add(rule, at, a=a, b=b)
+    layout = Layout("big" if big else "little", wide=version != 1)
+    _about_version(version, layout, findings)
+    entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), layout, findings)
+    alignment, places = DEFAULT_ALIGNMENT, _NOWHERE
+    if all(rule in _SCANNED_ON for rule, *_ in problems):
+        alignment = _alignment(entries, findings)
+        infos = Infos.read(data, np.frombuffer(tensor_table, TENSOR_RECORD), layout)
+        places = _places(infos, end, alignment, nbytes, findings)
+    return Header(
+        nbytes, version, layout.byte_order, entries, alignment, end, places, findings.all()
+    )
+
+
+def _about_version(version: int, layout: Layout, findings: Findings) -> None:
+    if version == 1:
+        findings.add("version-1", len(MAGIC))
+    if layout.byte_order == "big":
+        findings.add("big-endian", len(MAGIC))
+        if version < BIG_ENDIAN_SINCE:
+            findings.add("version-byte-order", len(MAGIC), version=version)
+
+
+# Metadata.
+
+
+def _entries(data: Data, table: Table, layout: Layout, findings: Findings) -> dict[str, Encoded]:
+    entries: dict[str, Encoded] = {}
+    for key_at, size, kind, element, count, value_at, end in table.tolist():
+        key = data[key_at : key_at + size].decode("utf-8", "surrogateescape")
+        if key in entries or size > MAX_KEY_BYTES or not _KEY_FORM.fullmatch(key):
+            _about_key(key, size, key_at - layout.count_bytes, key in entries, findings)
+        value, inner = value_types(kind, element)
+        entry = Encoded(data, layout, value, inner, count, key_at + size, value_at, end)
+        _about_value(key, entry, findings)
+        entries[key] = entry
+    _about_split(entries, findings)
+    return entries
+
+
+def _about_key(key: str, size: int, at: int, is_known: bool, findings: Findings) -> None:  # noqa: FBT001
+    if not key:
+        findings.add("key-empty", at)
+    if is_known:
+        findings.add("key-duplicate", at, key=key)
+    if size > MAX_KEY_BYTES:
+        findings.add("key-size", at, key=key, size=size, limit=MAX_KEY_BYTES)
+    elif "\0" in key:
+        findings.add("key-nul", at, key=key)
+    elif not is_utf8(key):
+        findings.add("key-utf8", at, key=key)
+    elif key and not _KEY_FORM.fullmatch(key):
+        findings.add("key-form", at, key=key)
+
+
+def _about_value(key: str, entry: Encoded, findings: Findings) -> None:
+    if entry.element_type is ValueType.ARRAY:
+        findings.add("array-nested", entry.start, key=key)
+    if entry.end - entry.value_at > GGML_MAX_COUNT and _longest(entry) > GGML_MAX_COUNT:
+        findings.add("value-long", entry.value_at, key=key, limit=GGML_MAX_COUNT)
+
+
+def _longest(entry: Encoded) -> int:
+    """Return the largest count that ggml would compare with its limit."""
+    if entry.type is ValueType.STRING:
+        return entry.end - entry.value_at - entry.layout.count_bytes
+    value = entry.decode()
+    return max(entry.count, value.longest()) if isinstance(value, Strings) else entry.count
+
+
+def _about_split(entries: dict[str, Encoded], findings: Findings) -> None:
+    for key, wanted in SPLIT_TYPES.items():
+        entry = entries.get(key)
+        if entry is None:
+            continue
+        value = entry.decode() if entry.element_type is None else "an array"
+        if not isinstance(value, np.integer) or value < 0:
+            findings.add("split-value", entry.start, key=key, value=str(value))
+        elif entry.type is not wanted:
+            names = {"type": entry.type_name, "wanted": wanted.name.lower()}
+            findings.add("split-type", entry.start, key=key, **names)
+
+
+def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
+    entry = entries.get("general.alignment")
+    if entry is None:
+        return DEFAULT_ALIGNMENT
+    if entry.type is not ValueType.UINT32:
+        findings.add("alignment-type", entry.start, type=entry.type_name)
+        return DEFAULT_ALIGNMENT
+    number = require_uint32(entry.decode()) or 0
+    if is_alignment(number):
+        return number
+    findings.add("alignment-value", entry.value_at, number=number)
+    return DEFAULT_ALIGNMENT
+
+
+# Tensors.
+
+
+def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findings) -> Places:
+    """Check the tensor infos and return where the tensors lie, if that can be known."""
+    about_names(infos, findings)
+    about_shapes(infos, findings)
+    if findings.breaks("alignment-type", "alignment-value", "shape-overflow", "row-width"):
+        return _NOWHERE
+    data_offset = padded(end, alignment)
+    places = Places.of(infos, nbytes - data_offset)
+    about_places(places, alignment, data_offset, findings)
+    return places if places.end <= max(places.room, 0) else _NOWHERE

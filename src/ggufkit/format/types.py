@@ -1,0 +1,183 @@
+"""One row per metadata value type and per tensor type: the facts of the format.
+
+Source: ggml's `docs/gguf.md`, `ggml.h` and `ggml-common.h` (llama.cpp of October 2026).
+`native/quants/types/` holds the codec of each tensor type; `tests/house/test_native_table.py` binds
+the two tables to each other and to ggml's.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ggufkit.errors import TensorTypeError
+
+MAGIC: Final = b"GGUF"
+MAX_DIMS: Final = 4  # ggml's GGML_MAX_DIMS: what llama.cpp loads
+MAX_NAME_BYTES: Final = 64  # the specification's limit; ggml stops at 63 (GGML_MAX_NAME)
+MAX_KEY_BYTES: Final = 65535  # the specification's limit
+DEFAULT_ALIGNMENT: Final = 32  # bytes, where general.alignment is absent
+
+
+class ValueType(Enum):
+    """A metadata value type: `id` in the file, `dtype` of its NumPy form (None: not a number)."""
+
+    UINT8 = (0, "u1")
+    INT8 = (1, "i1")
+    UINT16 = (2, "u2")
+    INT16 = (3, "i2")
+    UINT32 = (4, "u4")
+    INT32 = (5, "i4")
+    FLOAT32 = (6, "f4")
+    BOOL = (7, "?")
+    STRING = (8, None)
+    ARRAY = (9, None)
+    UINT64 = (10, "u8")
+    INT64 = (11, "i8")
+    FLOAT64 = (12, "f8")
+
+    def __init__(self, id: int, dtype: str | None) -> None:
+        """Spread the row over two attributes."""
+        self.id = id
+        self.dtype = dtype
+
+
+VALUE_TYPES: Final = {kind.id: kind for kind in ValueType}
+
+# What ties a shard to its set, in the types that llama.cpp insists on.
+SPLIT_TYPES: Final = {
+    "split.no": ValueType.UINT16,
+    "split.count": ValueType.UINT16,
+    "split.tensors.count": ValueType.INT32,
+}
+
+RESERVED_KEY: Final = "ggufkit.reserved"  # room in a header for edits to come
+
+SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
+# How a model lies, and not what it is.
+LAYOUT_KEYS: Final = ("general.alignment", RESERVED_KEY, *SPLIT_KEYS)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorType:
+    """A tensor type: how a row of elements is packed into blocks.
+
+    `id` is ggml's number; a block holds `block_size` elements of the last axis in `block_bytes`
+    bytes. `fields` is the packed layout of a block as widths in bytes, `"2 16*1"` being one
+    16-bit field and sixteen bytes: byte order swaps within fields. `dtype` is the NumPy dtype of
+    plain types. An opaque type (unknown, or removed from ggml) has a block size of 0.
+    """
+
+    id: int
+    name: str
+    block_size: int
+    block_bytes: int
+    fields: str
+    dtype: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by number, from which everything else follows: a model asks once a tensor."""
+        return self is other or (isinstance(other, TensorType) and self.id == other.id)
+
+    def __hash__(self) -> int:
+        """Agree with equality."""
+        return self.id
+
+    def __str__(self) -> str:
+        """Return the name, as files and tools write it."""
+        return self.name
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether nothing is known of the layout, so that only raw bytes can be reached."""
+        return self.block_size == 0
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether several elements share a block."""
+        return self.block_size > 1
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Storage in bits per element (0 for opaque types)."""
+        return 8 * self.block_bytes / self.block_size if self.block_size else 0.0
+
+    def row_bytes(self, width: int) -> int:
+        """Return the bytes of a row of `width` elements; ShapeError is the caller's to raise."""
+        return width // self.block_size * self.block_bytes
+
+
+_ROWS: Final = (
+    TensorType(0, "F32", 1, 4, "4", "f4"),
+    TensorType(1, "F16", 1, 2, "2", "f2"),
+    TensorType(2, "Q4_0", 32, 18, "2 16*1"),
+    TensorType(3, "Q4_1", 32, 20, "2 2 16*1"),
+    TensorType(6, "Q5_0", 32, 22, "2 4*1 16*1"),
+    TensorType(7, "Q5_1", 32, 24, "2 2 4*1 16*1"),
+    TensorType(8, "Q8_0", 32, 34, "2 32*1"),
+    TensorType(9, "Q8_1", 32, 36, "2 2 32*1"),
+    TensorType(10, "Q2_K", 256, 84, "16*1 64*1 2 2"),
+    TensorType(11, "Q3_K", 256, 110, "32*1 64*1 12*1 2"),
+    TensorType(12, "Q4_K", 256, 144, "2 2 12*1 128*1"),
+    TensorType(13, "Q5_K", 256, 176, "2 2 12*1 32*1 128*1"),
+    TensorType(14, "Q6_K", 256, 210, "128*1 64*1 16*1 2"),
+    TensorType(15, "Q8_K", 256, 292, "4 256*1 16*2"),
+    TensorType(16, "IQ2_XXS", 256, 66, "2 32*2"),
+    TensorType(17, "IQ2_XS", 256, 74, "2 32*2 8*1"),
+    TensorType(18, "IQ3_XXS", 256, 98, "2 96*1"),
+    TensorType(19, "IQ1_S", 256, 50, "2 32*1 8*2"),
+    TensorType(20, "IQ4_NL", 32, 18, "2 16*1"),
+    TensorType(21, "IQ3_S", 256, 110, "2 64*1 8*1 32*1 4*1"),
+    TensorType(22, "IQ2_S", 256, 82, "2 64*1 8*1 8*1"),
+    TensorType(23, "IQ4_XS", 256, 136, "2 2 4*1 128*1"),
+    TensorType(24, "I8", 1, 1, "1", "i1"),
+    TensorType(25, "I16", 1, 2, "2", "i2"),
+    TensorType(26, "I32", 1, 4, "4", "i4"),
+    TensorType(27, "I64", 1, 8, "8", "i8"),
+    TensorType(28, "F64", 1, 8, "8", "f8"),
+    TensorType(29, "IQ1_M", 256, 56, "32*1 16*1 8*1"),
+    TensorType(30, "BF16", 1, 2, "2"),
+    TensorType(34, "TQ1_0", 256, 54, "48*1 4*1 2"),
+    TensorType(35, "TQ2_0", 256, 66, "64*1 2"),
+    TensorType(39, "MXFP4", 32, 17, "1 16*1"),
+    TensorType(40, "NVFP4", 64, 36, "4*1 32*1"),
+    TensorType(41, "Q1_0", 128, 18, "2 16*1"),
+    TensorType(42, "Q2_0", 64, 18, "2 16*1"),
+    # Removed from ggml: met in old files, their layout no longer a fact of the format.
+    TensorType(4, "Q4_2", 0, 0, ""),
+    TensorType(5, "Q4_3", 0, 0, ""),
+    TensorType(31, "Q4_0_4_4", 0, 0, ""),
+    TensorType(32, "Q4_0_4_8", 0, 0, ""),
+    TensorType(33, "Q4_0_8_8", 0, 0, ""),
+    TensorType(36, "IQ4_NL_4_4", 0, 0, ""),
+    TensorType(37, "IQ4_NL_4_8", 0, 0, ""),
+    TensorType(38, "IQ4_NL_8_8", 0, 0, ""),
+)
+
+TENSOR_TYPES: Final = {row.id: row for row in _ROWS}
+_BY_NAME: Final = {row.name: row for row in _ROWS}
+
+
+def padded(number: int, alignment: int) -> int:
+    """Return the first multiple of `alignment` from `number` on: where aligned data begins."""
+    return number + -number % alignment
+
+
+def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
+    """Return the row of a tensor type given by ggml number, by name in any case, or as a row.
+
+    An unknown number gives an opaque type, as a file from the future may hold it; an unknown
+    name raises TensorTypeError.
+    """
+    if isinstance(id_or_name, TensorType):
+        return id_or_name
+    if hasattr(id_or_name, "__index__"):
+        number = operator.index(id_or_name)
+        return TENSOR_TYPES.get(number) or TensorType(number, f"TYPE_{number}", 0, 0, "")
+    known = _BY_NAME.get(id_or_name.upper()) if isinstance(id_or_name, str) else None
+    if known is None:
+        names = ", ".join(row.name for row in _ROWS if not row.is_opaque)
+        raise TensorTypeError(f"unknown tensor type {id_or_name!r}", remedy=f"Use one of {names}")
+    return known

@@ -1,0 +1,348 @@
+"""Metadata values: how each GGUF value type looks in Python, and its bytes in both directions.
+
+Scalars are NumPy scalars (`np.uint32(7)`), `bool` and `str`; arrays of numbers and bools are
+one-dimensional NumPy arrays; arrays of strings are `Strings`, arrays of arrays `Arrays`. All of
+them know their GGUF type, so writing a value again gives the bytes it was read from.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias, overload
+
+import numpy as np
+
+import ggufkit._native as _native
+from ggufkit.errors import ValueTypeError, brief
+from ggufkit.format.encoding import CANONICAL, Layout, encode_string
+from ggufkit.format.types import VALUE_TYPES, ValueType
+from ggufkit.system.mapped_file import Data, view
+
+# np.generic: a NumPy number, whose dtype says the GGUF type.
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
+Value: TypeAlias = "bool | str | np.generic | Array"
+MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner: deeper nesting is an attack, not a model
+_BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
+INNER_ARRAY: Final = np.dtype(
+    [("element_type", "u4"), ("pad", "u4"), ("count", "u8"), ("value_at", "u8"), ("end", "u8")]
+)
+
+
+class _Packed(Sequence[Any]):
+    """A run of encoded array elements inside a buffer, decoded when asked for."""
+
+    __slots__ = ("_at", "_count", "_data", "_end", "_index", "_layout")
+
+    def __init__(self, data: Data, at: int, end: int, count: int, layout: Layout) -> None:
+        self._data = data
+        self._at = at
+        self._end = end
+        self._count = count
+        self._layout = layout
+        self._index: np.ndarray[Any, np.dtype[Any]] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def encoded(self, layout: Layout) -> bytes:
+        """Return the elements' bytes in `layout`; untouched ones are copied as they are."""
+        if layout == self._layout:
+            with view(self._data) as raw:
+                return bytes(raw[self._at : self._end])
+        return self._recoded(layout)
+
+    @abstractmethod
+    def _recoded(self, layout: Layout) -> bytes:
+        """Return the elements' bytes, decoded and encoded again."""
+
+    def _position(self, index: int) -> int:
+        number = operator.index(index)
+        position = number + self._count if number < 0 else number
+        if not 0 <= position < self._count:
+            message = f"index {index} is out of range for {self._count} elements"
+            raise IndexError(message)
+        return position
+
+
+class Strings(_Packed):
+    """An array of strings: a sequence of `str`, decoded item by item.
+
+    Bytes that are not UTF-8 become lone surrogates (Python's `surrogateescape`) and are written
+    back as they were; `raw(i)` gives the bytes themselves. `tolist()` decodes all at once, fast.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, items: Iterable[str] = ()) -> None:
+        """Encode `items` once; a surrogate that is no escaped byte raises ValueTypeError."""
+        packed = [encode_string(item, CANONICAL) for item in items]
+        data = b"".join(packed)
+        super().__init__(data, 0, len(data), len(packed), CANONICAL)
+
+    @classmethod
+    def lying(cls, data: Data, at: int, end: int, count: int, layout: Layout) -> Strings:
+        """Make the sequence that lies encoded in `data[at:end]`."""
+        strings = cls.__new__(cls)
+        _Packed.__init__(strings, data, at, end, count, layout)
+        return strings
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """Decode one item, or the list of a slice."""
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._count)
+            if step == 1:
+                return self._decode(start, max(start, stop))
+            return [self[position] for position in range(start, stop, step)]
+        return self.raw(index).decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        """Decode all items in one native pass."""
+        return iter(self.tolist())
+
+    def __contains__(self, item: object) -> bool:
+        """Whether `item` is among the strings."""
+        return item in self.tolist()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is a sequence of the same strings."""
+        if isinstance(other, Strings):
+            return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
+        if isinstance(other, list | tuple):
+            return len(self) == len(other) and self.tolist() == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show the first items."""
+        return _shorten("Strings", self, self._count)
+
+    def raw(self, index: int) -> bytes:
+        """Return the bytes of one item as they stand in the file."""
+        places = self._places()
+        position = self._position(index)
+        start = int(places[position]) + self._layout.count_bytes
+        with view(self._data) as raw:
+            return bytes(raw[start : int(places[position + 1])])
+
+    def longest(self) -> int:
+        """Return the bytes of the longest item, 0 if there is none."""
+        if self._count == 0:
+            return 0
+        return int(np.diff(self._places()).max()) - self._layout.count_bytes
+
+    def first_invalid(self) -> int | None:
+        """Return the index of the first item that is not UTF-8, None if all are."""
+        wide = self._layout.wide
+        with view(self._data) as raw:
+            index = _native.utf8_problem(raw, self._at, self._count, wide, self._big)
+        return None if index < 0 else index
+
+    def tolist(self) -> list[str]:
+        """Decode all items into a list."""
+        return self._decode(0, self._count)
+
+    def _places(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return where each item begins, and where the last one ends."""
+        if self._index is None:
+            wide = self._layout.wide
+            with view(self._data) as raw:
+                places = _native.string_index(raw, self._at, self._count, wide, self._big)
+            self._index = np.frombuffer(places, "u8")
+        return self._index
+
+    @property
+    def _big(self) -> bool:
+        return self._layout.byte_order == "big"
+
+    def _decode(self, start: int, stop: int) -> list[str]:
+        if stop <= start:
+            return []
+        if start and self._index is None:
+            self.raw(start)
+        at = self._at if start == 0 or self._index is None else int(self._index[start])
+        with view(self._data) as raw:
+            return _native.strings(raw, at, stop - start, self._layout.wide, self._big)
+
+    def _recoded(self, layout: Layout) -> bytes:
+        return b"".join(encode_string(item, layout) for item in self)
+
+
+class Arrays(_Packed):
+    """An array of arrays: a sequence of NumPy arrays, `Strings` or `Arrays`, decoded on demand."""
+
+    __slots__ = ()
+
+    def __init__(self, items: Iterable[Array] = ()) -> None:
+        """Encode `items` once; each must be a NumPy array, `Strings` or `Arrays`."""
+        inner = list(items)
+        _check_depth(inner)
+        packed = [_encode_array(item, CANONICAL) for item in inner]
+        data = b"".join(packed)
+        super().__init__(data, 0, len(data), len(packed), CANONICAL)
+
+    @classmethod
+    def lying(cls, data: Data, at: int, end: int, count: int, layout: Layout) -> Arrays:
+        """Make the sequence that lies encoded in `data[at:end]`."""
+        arrays = cls.__new__(cls)
+        _Packed.__init__(arrays, data, at, end, count, layout)
+        return arrays
+
+    @overload
+    def __getitem__(self, index: int) -> Array: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Array]: ...
+    def __getitem__(self, index: int | slice) -> Array | list[Array]:
+        """Decode one inner array, or the list of a slice."""
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(self._count))]
+        if self._index is None:
+            wide, big = self._layout.wide, self._layout.byte_order == "big"
+            with view(self._data) as raw:
+                records = _native.array_index(raw, self._at, self._count, wide, big)
+            self._index = np.frombuffer(records, INNER_ARRAY)
+        kind, _, count, at, end = self._index[self._position(index)].tolist()
+        return decode_array(self._data, VALUE_TYPES[kind], count, at, end, self._layout)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` holds the same arrays, types included."""
+        if isinstance(other, Arrays):
+            return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show the first items."""
+        return _shorten("Arrays", self, self._count)
+
+    def tolist(self) -> list[Any]:
+        """Decode all into nested lists of plain Python values."""
+        return [inner.tolist() for inner in self]
+
+    def _recoded(self, layout: Layout) -> bytes:
+        return b"".join(_encode_array(inner, layout) for inner in self)
+
+
+def _check_depth(inner: list[Array]) -> None:
+    level = inner
+    for _ in range(MAX_ARRAY_DEPTH - 1):
+        level = [item for array in level if isinstance(array, Arrays) for item in array]
+        if not level:
+            return
+    raise ValueTypeError(
+        f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Nest them less"
+    )
+
+
+def _shorten(name: str, items: Sequence[Any], count: int) -> str:
+    shown = ", ".join(repr(item) for item in items[:3])
+    return f"{name}([{shown}{', ...' if count > 3 else ''}], length={count})"  # noqa: PLR2004
+
+
+# Bytes to values.
+
+
+def decode_scalar(data: Data, kind: ValueType, at: int, end: int, layout: Layout) -> Value:
+    """Return the scalar of type `kind` that lies in `data[at:end]`."""
+    with view(data) as raw:
+        if kind is ValueType.STRING:
+            return bytes(raw[at + layout.count_bytes : end]).decode("utf-8", "surrogateescape")
+        if kind is ValueType.BOOL:
+            return raw[at] != 0
+        number: np.generic = np.frombuffer(raw, f"{layout.mark}{kind.dtype}", 1, at)[0]
+        return number
+
+
+def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
+    data: Data, kind: ValueType, count: int, at: int, end: int, layout: Layout
+) -> Array:
+    """Return the array of `count` elements of type `kind` that lies in `data[at:end]`."""
+    if kind is ValueType.STRING:
+        return Strings.lying(data, at, end, count, layout)
+    if kind is ValueType.ARRAY:
+        return Arrays.lying(data, at, end, count, layout)
+    dtype = np.dtype(f"{layout.mark}{kind.dtype}")
+    if count == 0:
+        return np.empty(0, dtype)
+    with view(data) as raw:
+        array = np.frombuffer(raw, dtype, count, at)
+    array.flags.writeable = False
+    return array
+
+
+# Values to bytes.
+
+
+def encode(value: Value, layout: Layout) -> bytes:
+    """Return a typed value's bytes, beginning with its type id."""
+    kind = value_type(value)
+    head = layout.u32(kind.id)
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        return head + _encode_array(value, layout)
+    if isinstance(value, str):
+        return head + encode_string(value, layout)
+    if isinstance(value, bool):
+        return head + bytes([value])
+    return head + np.asarray(value).astype(f"{layout.mark}{kind.dtype}").tobytes()
+
+
+def _encode_array(array: Array, layout: Layout) -> bytes:
+    head = layout.u32(element_type(array).id) + layout.count(len(array))
+    if isinstance(array, np.ndarray):
+        return head + array.astype(f"{layout.mark}{array.dtype.str[1:]}", copy=False).tobytes()
+    return head + array.encoded(layout)
+
+
+# The type of a value.
+
+
+def value_type(value: object) -> ValueType:
+    """Return the GGUF type of a typed value."""
+    if isinstance(value, str):
+        return ValueType.STRING
+    if isinstance(value, bool):
+        return ValueType.BOOL
+    if isinstance(value, np.generic):
+        return dtype_type(value.dtype)
+    return ValueType.ARRAY
+
+
+def element_type(array: Array) -> ValueType:
+    """Return the GGUF type of a typed array's elements; ValueTypeError for anything else."""
+    if isinstance(array, Strings):
+        return ValueType.STRING
+    if isinstance(array, Arrays):
+        return ValueType.ARRAY
+    if isinstance(array, np.ndarray) and array.ndim == 1:
+        return dtype_type(array.dtype)
+    raise ValueTypeError(f"{brief(array)} is no typed array", remedy="`ggufkit.typed` makes one")
+
+
+def type_name(value: Value) -> str:
+    """Return the type in the notation of `typed`: "uint32", "array[string]", "array[array]"."""
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        return f"array[{element_type(value).name.lower()}]"
+    return value_type(value).name.lower()
+
+
+def dtype_type(dtype: np.dtype[Any]) -> ValueType:
+    """Return the GGUF type of a NumPy dtype in any byte order; ValueTypeError if it has none."""
+    kind = _BY_DTYPE.get(dtype.newbyteorder("="))
+    if kind is None:
+        known = ", ".join(str(each) for each in _BY_DTYPE)
+        raise ValueTypeError(
+            f"NumPy's {dtype} has no GGUF value type", remedy=f"Convert to one of {known}"
+        )
+    return kind
+
+
+def require_uint32(value: object) -> int | None:
+    """Return the number of a uint32 value, None for a value of another type."""
+    return int(value) if isinstance(value, np.uint32) else None

@@ -1,0 +1,219 @@
+"""Compute an importance matrix: run llama.cpp over a text and add up the squared activations.
+
+Source: `collect_imatrix` and `compute_imatrix` in llama.cpp's `tools/imatrix/imatrix.cpp`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.imatrix.llama_cpp import F32, GraphTensor, Library, Session, library
+from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Floats, Imatrix, chunks_held
+from ggufkit.model.open import open as open_model
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.descriptors import AnyPath, as_path
+
+BATCH: Final = 2048  # tokens that llama-imatrix computes in one pass
+FEW_TOKENS: Final = 16  # a product of fewer is no part of reading a text
+OUTPUT: Final = "output.weight"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _Sums:
+    """The squared activations of one weight so far, flat, and how many tokens they are of."""
+
+    values: Floats
+    counts: Counts
+
+
+@dataclass
+class _Collector:
+    """Watches a graph being computed, and adds up what goes into matrix products."""
+
+    llama: Library
+    process_output: bool
+    sums: dict[str, _Sums] = field(default_factory=dict)
+
+    def __call__(self, node: GraphTensor, asks: bool) -> bool:  # noqa: FBT001 (as Watcher has it)
+        """Say whether a node is wanted, or take it."""
+        operation = self.llama.functions.ggml_op_name(node.op)
+        if asks:
+            return operation == b"MUL_MAT_ID" or (operation == b"MUL_MAT" and self._wants(node))
+        name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
+        if operation == b"MUL_MAT_ID":
+            self._add_experts(name, node)
+        else:
+            self._add_dense(name, node)
+        return True
+
+    def _wants(self, node: GraphTensor) -> bool:
+        inputs = node.src[1].contents
+        if inputs.ne[1] < FEW_TOKENS or inputs.type != F32:
+            return False
+        name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
+        return name.startswith("blk.") or (self.process_output and name == OUTPUT)
+
+    def _add_dense(self, name: str, node: GraphTensor) -> None:
+        weight, inputs = node.src[0].contents, node.src[1].contents
+        matrices = weight.ne[2] * weight.ne[3]
+        activations = self._array(inputs, np.float32)
+        sums = self._sums(name, inputs.ne[0] * matrices, 1)
+        if len(set(sums.counts.tolist())) == 1:
+            sums.counts = sums.counts[:1]
+        values = sums.values.reshape(matrices, -1)
+        for i3, i2 in np.ndindex(*activations.shape[:2]):
+            place = (i3 % weight.ne[3]) * weight.ne[2] + i2 % weight.ne[2]
+            _add_squares(values[place], activations[i3, i2], name)
+        sums.counts = sums.counts + math.prod(inputs.ne[1:4]) // matrices
+
+    def _add_experts(self, name: str, node: GraphTensor) -> None:
+        """Add each token's activations to the experts that it was sent to."""
+        experts, inputs = node.src[0].contents.ne[2], node.src[1].contents
+        chosen = self._array(node.src[2].contents, np.int32)[0, 0].T  # (experts used, tokens)
+        activations = self._array(inputs, np.float32)[0]  # (tokens, experts used or 1, width)
+        sums = self._sums(name, inputs.ne[0] * experts, experts)
+        if len(sums.counts) == 1:
+            sums.counts = np.repeat(sums.counts, experts)
+        values = sums.values.reshape(experts, -1)
+        for expert in np.unique(chosen):
+            used, tokens = np.nonzero(chosen == expert)
+            rows = activations[tokens, used % activations.shape[1]]
+            _add_squares(values[expert], rows, name)
+        sums.counts = sums.counts + np.bincount(chosen.reshape(-1), minlength=experts)
+
+    def _sums(self, name: str, size: int, counts: int) -> _Sums:
+        known = self.sums.get(name)
+        if known is None:
+            known = _Sums(np.zeros(size, np.float32), np.zeros(counts, np.int64))
+            self.sums[name] = known
+        if known.values.size != size:
+            raise GGUFError(f"{name!r} is used with {known.values.size} and with {size} inputs")
+        return known
+
+    def _array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
+        """Return the elements of a node in NumPy's order of axes, copied only off a device."""
+        call = self.llama.functions
+        nbytes = call.ggml_nbytes(tensor)
+        if tensor.data and call.ggml_backend_buffer_is_host(tensor.buffer):
+            memory = (ctypes.c_char * nbytes).from_address(tensor.data)
+        else:
+            memory = (ctypes.c_char * nbytes)()
+            call.ggml_backend_tensor_get(tensor, memory, 0, nbytes)
+        shape = tuple(reversed(tensor.ne))
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, 0, tuple(reversed(tensor.nb)))
+        return array
+
+    def entries(self) -> dict[str, Entry]:
+        """Return what was added up."""
+        return {
+            name: Entry(sums.values.reshape(len(sums.counts), -1), sums.counts)
+            for name, sums in sorted(self.sums.items(), key=lambda item: item[0].encode())
+        }
+
+
+def _add_squares(values: Floats, rows: Floats, name: str) -> None:
+    """Add the squares of all rows to `values`, one after the other as llama-imatrix does."""
+    terms = np.empty((len(rows) + 1, rows.shape[1]), np.float32)
+    terms[0] = values
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        np.multiply(rows, rows, out=terms[1:])
+        np.add.reduce(terms, axis=0, out=values)
+    if not np.isfinite(values).all():
+        raise ValueTypeError(
+            f"the activations of {name!r} are infinite or not numbers",
+            remedy="The model is damaged, or overflows float16; try its BF16 or F32 form",
+        )
+
+
+def _weight_name(name: str) -> str:
+    """Return the name of a weight without what devices put around it: "CPU#blk.0.x.weight#0"."""
+    parts = name.split("#")
+    return parts[1] if len(parts) > 1 else name
+
+
+def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
+    model: AnyPath,
+    text: AnyPath,
+    *,
+    chunks: int | None = None,
+    context: int = CHUNK_SIZE,
+    batch: int = BATCH,
+    from_chunk: int = 0,
+    process_output: bool = False,
+    parse_special: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Imatrix:
+    """Run `model` over the file `text` and return its importance matrix, as llama-imatrix does.
+
+    The text is cut into chunks of `context` tokens, of which at most `chunks` are read, `batch`
+    tokens at a time; the first `from_chunk` are left out. `process_output` collects data for
+    output.weight too, and `parse_special` reads the names of special tokens as such.
+    `progress(done, total)` counts chunks. Raises MissingExtraError without the
+    extra `llama`, GGUFError with llama.cpp's own words where it fails, FormatError for a file that
+    is no model, ValueTypeError for a text that is too short.
+    """
+    location = as_path(model)
+    llama = library()
+    open_model(location).close()  # says what is wrong, which llama.cpp would not survive
+    content = as_path(text).read_bytes().removesuffix(b"\n")
+    sequences = max(1, batch // context)
+    batch = min(batch, sequences * context)
+    collector = _Collector(llama, process_output)
+    with Session(
+        location,
+        length=context,
+        batch=batch,
+        sequences=sequences,
+        threads=worker_count(threads),
+        watcher=collector,
+        llama=llama,
+    ) as session:
+        tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
+        groups = list(_groups(tokens, context, chunks, sequences))
+        total = sum(map(len, groups))
+        for done, group in zip(itertools.accumulate(map(len, groups)), groups, strict=True):
+            _read(session, group, batch)
+            if progress:
+                progress(done, total)
+    entries = collector.entries()
+    return Imatrix(entries, (os.fsdecode(text),), chunks_held(entries, context), context)
+
+
+def _groups(
+    tokens: list[int], context: int, chunks: int | None, sequences: int
+) -> Iterator[list[list[int]]]:
+    """Yield the chunks that are computed together."""
+    held = len(tokens) // context
+    if not held:
+        raise ValueTypeError(
+            f"the text has {len(tokens)} tokens, and a chunk takes {context}",
+            remedy="Take a longer text, or fewer tokens for each chunk",
+        )
+    total = held if chunks is None else min(chunks, held)
+    for first in range(0, total, sequences):
+        last = min(first + sequences, total)
+        yield [tokens[at * context : (at + 1) * context] for at in range(first, last)]
+
+
+def _read(session: Session, group: list[list[int]], batch: int) -> None:
+    """Compute chunks side by side, from an empty memory."""
+    session.clear()
+    beginning = session.beginning
+    if beginning is not None:
+        group = [[beginning, *chunk[1:]] for chunk in group]
+    length = len(group[0])
+    for start in range(0, length, batch):
+        session.decode([chunk[start : start + batch] for chunk in group], start)

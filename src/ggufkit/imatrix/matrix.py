@@ -1,0 +1,349 @@
+"""Importance matrices: how strongly each input of each weight matrix is driven, and their files.
+
+Source: llama.cpp's `imatrix-loader.cpp`, `tools/imatrix` and `tools/quantize`. Two forms exist.
+GGUF files keep raw sums of squared activations and how many tokens they sum up, per expert. Legacy
+`.dat` files keep means, multiplied by the number of chunks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import FormatError, ShapeError, ValueTypeError
+from ggufkit.format.coerce import typed
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC
+from ggufkit.format.values import Strings, require_uint32
+from ggufkit.imatrix.dat_file import (
+    MAX_INT32,
+    LegacyEntry,
+    LegacyFile,
+    as_bytes,
+    legacy_bytes,
+    read_legacy,
+)
+from ggufkit.model.model import Model, Tensor
+from ggufkit.model.open import open as open_model
+from ggufkit.model.rows import rows_and_width
+from ggufkit.output.execute import execute
+from ggufkit.output.layout import Plan, PlannedFile
+from ggufkit.output.write import save
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import MappedFile
+
+Floats = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.int64]
+
+CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context, which legacy files do not tell
+MAX_COUNT: Final = 2**48  # tokens, far beyond any text: sums of a few still fit 64 bits
+STACK_AXES: Final = 3  # of a tensor that stacks experts
+SUMS: Final = ".in_sum2"
+COUNTS: Final = ".counts"
+TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
+FORMATS: Final = ("gguf", "dat")
+
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+class Entry:
+    """What is known of one weight matrix, or of a stack of experts.
+
+    `sums` (float32, shape (matrices, width)) are the squared activations of each input added up
+    over `counts` (int64, shape (matrices,)) tokens. Of a legacy file both stand for chunks.
+    """
+
+    sums: Floats
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Imatrix:
+    """An importance matrix: entries by tensor name, and what they were computed from.
+
+    `chunk_size` is in tokens, 0 where the file does not tell; `is_legacy` says that the entries
+    are as a `.dat` file keeps them, `path` where they were read.
+    """
+
+    entries: Mapping[str, Entry]
+    datasets: tuple[str, ...] = ()
+    chunk_count: int = 0
+    chunk_size: int = CHUNK_SIZE
+    is_legacy: bool = False
+    path: Path | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep the entries from being changed."""
+        object.__setattr__(self, "entries", MappingProxyType(dict(self.entries)))
+
+    @classmethod
+    def open(cls, path: AnyPath) -> Imatrix:
+        """Read a GGUF or legacy file, whichever it is.
+
+        Raises a FormatError (a ValueError) for what is neither, is damaged, or holds values that
+        are not finite; OSError as the builtin `open` does.
+        """
+        location = as_path(path)
+        file = MappedFile(location)
+        try:
+            with file.unchanged():
+                is_gguf = bytes(file.data[: len(MAGIC)]) == MAGIC
+                found = None if is_gguf else read_legacy(file.data, str(location))
+        finally:
+            file.close()
+        read = _from_legacy(found, str(location)) if found else _read_gguf(location)
+        return replace(read, path=location)
+
+    def weights(self, name: str, shape: tuple[int, ...] | None = None) -> Floats | None:
+        """Return the weight of each column of a tensor as llama-quantize uses it, None if absent.
+
+        That is float32 of shape (width,), or (experts, width) for a stack of experts; an expert
+        that no token reached weighs its columns alike. With the `shape` of the tensor (NumPy
+        order) it is made to fit; ShapeError where it cannot. Token embeddings that do not fit are
+        absent, as llama.cpp has it.
+        """
+        entry = self.entries.get(name)
+        if entry is None:
+            return None
+        means = self._means(entry)
+        if shape is None:
+            return means[0] if len(means) == 1 else means
+        return _fitted(name, means, shape)
+
+    def _means(self, entry: Entry) -> Floats:
+        counts = entry.counts[:, np.newaxis].astype(np.float32)
+        unseen = entry.sums if self.is_legacy else np.float32(1)
+        return np.where(counts > 0, entry.sums / np.maximum(counts, 1), unseen)
+
+    def selected(self, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Imatrix:
+        """Return only the entries whose names hold one of `include` (or all) and none of `exclude`.
+
+        These are llama-quantize's --include-weights and --exclude-weights.
+        """
+        kept = {
+            name: entry
+            for name, entry in self.entries.items()
+            if not any(part in name for part in exclude)
+            and (not include or any(part in name for part in include))
+        }
+        return replace(self, entries=kept)
+
+    def save(self, path: AnyPath, format: str | None = None) -> Path:
+        """Write the file that llama-imatrix would write, whole or not at all; return its path.
+
+        `format` is "gguf" or "dat"; by default a name ending in .dat asks for the legacy form.
+        Legacy entries are turned into sums first, as `merge` does. Raises as `ggufkit.write` does.
+        """
+        target = as_path(path)
+        chosen = format or ("dat" if target.suffix == ".dat" else "gguf")
+        if chosen not in FORMATS:
+            raise ValueTypeError(f"there is no format {chosen!r}", remedy="Use 'gguf' or 'dat'")
+        raw = merge([self]) if self.is_legacy else self
+        if chosen == "gguf":
+            return _save_gguf(raw, target)
+        data = legacy_bytes(_to_legacy(raw))
+        file = PlannedFile(target.name, data, (), len(data))
+        return execute(Plan((file,), 0, "little", DEFAULT_ALIGNMENT), target.parent)[0]
+
+
+def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
+    width, is_stack = rows_and_width(shape)[1], len(shape) >= STACK_AXES
+    experts = shape[-STACK_AXES] if is_stack else 1
+    if means.size == width * experts:
+        return means.reshape((experts, width) if is_stack else width)
+    if name in TOKEN_EMBEDDINGS:
+        return None
+    raise ShapeError(
+        f"the importance data of {name!r} holds {means.size} values, and the tensor of shape "
+        f"{shape} needs {width * experts}",
+        remedy="Use an importance matrix of this very model, or leave the tensor out of it",
+    )
+
+
+# Merging.
+
+
+def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Imatrix:
+    """Add up several importance matrices (or one), as `llama-imatrix --in-file` does.
+
+    Legacy entries count `chunk_size` tokens for each chunk: by default what the others tell, or
+    512. Raises ShapeError where two do not fit each other.
+    """
+    given = list(imatrices)
+    told = {one.chunk_size for one in given if one.chunk_size}
+    size = chunk_size or (told.pop() if len(told) == 1 else CHUNK_SIZE)
+    entries: dict[str, Entry] = {}
+    for one in given:
+        for name, entry in one.entries.items():
+            tokens = _in_tokens(entry, size) if one.is_legacy else entry
+            known = entries.get(name)
+            entries[name] = _sum(name, known, tokens, is_legacy=one.is_legacy) if known else tokens
+    ordered = {name: _checked(entry, name) for name, entry in _sorted(entries)}
+    datasets = tuple(itertools.chain.from_iterable(one.datasets for one in given))
+    return Imatrix(ordered, datasets, chunks_held(ordered, size), size)
+
+
+def chunks_held(entries: Mapping[str, Entry], chunk_size: int) -> int:
+    """Return how many chunks the most used entry counts, which llama-imatrix calls all."""
+    return max((int(entry.counts.max()) for entry in entries.values()), default=0) // chunk_size
+
+
+def _sorted(entries: Mapping[str, Entry]) -> list[tuple[str, Entry]]:
+    return sorted(entries.items(), key=lambda item: as_bytes(item[0]))
+
+
+def _in_tokens(entry: Entry, chunk_size: int) -> Entry:
+    with np.errstate(over="ignore"):  # what becomes infinite is refused afterwards
+        sums = entry.sums * np.float32(chunk_size)
+    return Entry(_frozen(sums), _frozen(entry.counts * chunk_size))
+
+
+def _sum(name: str, known: Entry, added: Entry, *, is_legacy: bool) -> Entry:
+    """Add two entries; a single count stands for every expert where the other has one of each."""
+    fits = known.sums.size == added.sums.size
+    matrices = {len(known.counts), len(added.counts)}
+    if not fits or (len(matrices) > 1 and len(known.counts) != 1 and not is_legacy):
+        raise ShapeError(
+            f"the importance data of {name!r} do not fit each other: {known.sums.shape} and "
+            f"{added.sums.shape}",
+            remedy="Merge importance matrices of one model only; those that tell experts apart "
+            "come after those that do not",
+        )
+    counts = known.counts + added.counts
+    with np.errstate(over="ignore"):
+        sums = known.sums.reshape(-1) + added.sums.reshape(-1)
+    return Entry(_frozen(sums.reshape(len(counts), -1)), _frozen(counts))
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _checked(entry: Entry, name: str, path: str = "") -> Entry:
+    if np.isfinite(entry.sums).all():
+        return entry
+    raise FormatError(
+        f"the importance data of {name!r} is infinite or not a number",
+        remedy="Compute the matrix again; llama.cpp refuses it too",
+        path=path,
+    )
+
+
+# GGUF files.
+
+
+def _read_gguf(path: Path) -> Imatrix:
+    with open_model(path) as model:
+        chunk_count, chunk_size = (
+            _required(model, f"imatrix.{key}", path) for key in ("chunk_count", "chunk_size")
+        )
+        datasets = model.metadata.get("imatrix.datasets")
+        if datasets is None:
+            raise _no_imatrix(path, "imatrix.datasets")
+        entries = dict(_gguf_entries(model, str(path)))
+        if not entries:
+            raise FormatError("there is no data in this importance matrix", path=str(path))
+        names = tuple(datasets) if isinstance(datasets, Strings) else ()
+        return Imatrix(entries, names, chunk_count, chunk_size)
+
+
+def _required(model: Model, key: str, path: Path) -> int:
+    number = require_uint32(model.metadata[key]) if key in model.metadata else None
+    if number is None:
+        raise _no_imatrix(path, key)
+    return number
+
+
+def _no_imatrix(path: Path, key: str) -> FormatError:
+    return FormatError(
+        f"this GGUF file is no importance matrix: it has no {key}",
+        remedy="Use the output of llama-imatrix or `ggufkit imatrix compute`",
+        path=str(path),
+    )
+
+
+def _gguf_entries(model: Model, path: str) -> Iterator[tuple[str, Entry]]:
+    tensors = model.tensors
+    stems = {
+        name.removesuffix(end) for name in tensors for end in (SUMS, COUNTS) if name.endswith(end)
+    }
+    for stem in sorted(stems):
+        if stem + SUMS not in tensors or stem + COUNTS not in tensors:
+            missing = SUMS if stem + SUMS not in tensors else COUNTS
+            raise FormatError(f"there is no tensor {stem + missing!r}", path=path)
+        yield stem, _gguf_entry(stem, tensors[stem + SUMS], tensors[stem + COUNTS], path)
+
+
+def _gguf_entry(name: str, sums: Tensor, counts: Tensor, path: str) -> Entry:
+    matrices = counts.elements
+    is_float = sums.type.name == counts.type.name == "F32"
+    if not is_float or not matrices or not sums.elements or sums.elements % matrices:
+        raise FormatError(
+            f"the sums and counts of {name!r} do not fit: {sums.type} of shape {sums.shape} and "
+            f"{counts.type} of shape {counts.shape}",
+            remedy="Both are F32, and each count stands for as many sums",
+            path=path,
+        )
+    numbers = counts.numpy().reshape(-1)
+    if not ((numbers >= 0) & (numbers <= MAX_COUNT)).all():  # not a number fails this too
+        raise FormatError(f"a count of {name!r} is impossible", path=path)
+    whole = np.floor(numbers.astype(np.float64) + 0.5).astype(np.int64)  # as C's lround
+    values = np.array(sums.numpy(), np.float32).reshape(matrices, -1)
+    return _checked(Entry(_frozen(values), _frozen(whole)), name, path)
+
+
+def _save_gguf(imatrix: Imatrix, target: Path) -> Path:
+    tensors: dict[str, Floats] = {}
+    for name, entry in _sorted(imatrix.entries):
+        # ggml tells no axis of length 1 before the others.
+        stacked = len(entry.counts) > 1
+        tensors[name + SUMS] = entry.sums if stacked else entry.sums[0]
+        counts = entry.counts.astype(np.float32)
+        tensors[name + COUNTS] = counts[:, np.newaxis] if stacked else counts
+    metadata = Metadata(
+        {
+            "general.type": "imatrix",
+            "imatrix.datasets": typed("array[string]", list(imatrix.datasets)),
+            "imatrix.chunk_count": typed("uint32", imatrix.chunk_count),
+            "imatrix.chunk_size": typed("uint32", imatrix.chunk_size),
+        }
+    )
+    return save(target, tensors, metadata)[0]
+
+
+# Legacy files.
+
+
+def _from_legacy(file: LegacyFile, path: str) -> Imatrix:
+    entries = {
+        name: _checked(Entry(values[np.newaxis], np.array([calls], np.int64)), name, path)
+        for name, (values, calls) in file.entries.items()
+    }
+    datasets = (file.dataset,) if file.dataset else ()
+    return Imatrix(entries, datasets, file.chunk_count, chunk_size=0, is_legacy=True)
+
+
+def _to_legacy(imatrix: Imatrix) -> LegacyFile:
+    kept = [(name, entry) for name, entry in _sorted(imatrix.entries) if entry.counts.any()]
+    size = imatrix.chunk_size or CHUNK_SIZE
+    entries = {name: _legacy_entry(name, entry, size) for name, entry in kept}
+    dataset = imatrix.datasets[-1] if imatrix.datasets else ""
+    return LegacyFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset)
+
+
+def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> LegacyEntry:
+    # Rounded up, so that what few tokens reached does not count as nothing.
+    calls = math.ceil(int(entry.counts.max()) / chunk_size)
+    if calls > MAX_INT32:
+        raise ValueTypeError(f"{name!r} counts more chunks than a legacy file can tell")
+    counts = entry.counts[:, np.newaxis].astype(np.float32)
+    means = np.where(counts > 0, entry.sums / np.maximum(counts, 1), np.float32(1))
+    return LegacyEntry((means * np.float32(calls)).reshape(-1), calls)

@@ -1,0 +1,163 @@
+"""What the numbers of an importance matrix tell, as `llama-imatrix --show-statistics` has it.
+
+Sums run one term after the other in float32, as llama.cpp's do, so that the figures are the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ggufkit.imatrix.matrix import Entry, Floats, Imatrix, merge
+
+INACTIVE: Final = np.float32(1e-5)  # an input driven less than this counts as silent
+OTHER: Final = "-"  # the layer of tensors in no block
+_LAYER: Final = re.compile(r"blk\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Figures about the mean squared activations of one tensor's inputs.
+
+    `active` is the share of inputs that are driven at all, `entropy` in bits says how evenly,
+    `evenness` the same relative to the most that is possible, `z_density` the share of inputs
+    more than a standard deviation above the mean, `similarity` the cosine to the same tensor one
+    layer before (0 where there is none).
+    """
+
+    name: str
+    layer: str
+    tensor: str
+    elements: int
+    total: float
+    minimum: float
+    maximum: float
+    mean: float
+    deviation: float
+    active: float
+    entropy: float
+    evenness: float
+    z_density: float
+    similarity: float = 0.0
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """Averages over the tensors of a layer, weighted by their elements."""
+
+    layer: int
+    total: float
+    z_density: float
+    similarity: float
+
+
+def statistics(imatrix: Imatrix) -> list[Statistics]:
+    """Return the figures of each tensor, by kind of tensor and then the most driven first.
+
+    Tensors that no token reached are left out.
+    """
+    raw = merge([imatrix]) if imatrix.is_legacy else imatrix
+    found = [
+        replace(_about(name, means), similarity=_similarity(name, raw))
+        for name, means in ((name, _means(entry)) for name, entry in raw.entries.items())
+        if means.size
+    ]
+    return sorted(found, key=lambda one: (one.tensor.encode(), -one.total))
+
+
+def by_layer(found: Iterable[Statistics]) -> list[LayerStatistics]:
+    """Return the averages of each layer, in order."""
+    layers: dict[int, list[Statistics]] = defaultdict(list)
+    for one in found:
+        if one.layer.isdecimal():
+            layers[int(one.layer)].append(one)
+    return [_averages(layer, layers[layer]) for layer in sorted(layers)]
+
+
+def _averages(layer: int, members: list[Statistics]) -> LayerStatistics:
+    elements = np.array([one.elements for one in members])
+
+    def average(name: str) -> float:
+        values = np.array([getattr(one, name) for one in members], np.float32)
+        return float(_sum(elements.astype(np.float32) * values) / np.float32(elements.sum()))
+
+    return LayerStatistics(layer, average("total"), average("z_density"), average("similarity"))
+
+
+def _means(entry: Entry) -> Floats:
+    seen = entry.counts > 0
+    means = entry.sums[seen] / entry.counts[seen, np.newaxis].astype(np.float32)
+    return np.asarray(means, np.float32).reshape(-1)
+
+
+def _about(name: str, means: Floats) -> Statistics:
+    size = np.float32(means.size)
+    with np.errstate(over="ignore", invalid="ignore"):  # as in C, and shown as they come out
+        total = _sum(means)
+        mean = total / size
+        variance = _sum(means * means) / size - mean * mean
+        deviation = np.sqrt(max(np.float32(0), variance))
+        above = (means - mean) / deviation > 1 if deviation > 0 else np.zeros(0, bool)
+    entropy = _entropy(means, total)
+    most = math.log2(means.size)
+    layer, tensor = _parts(name)
+    return Statistics(
+        name,
+        layer,
+        tensor,
+        elements=means.size,
+        total=float(total),
+        minimum=float(means.min()),
+        maximum=float(means.max()),
+        mean=float(mean),
+        deviation=float(deviation),
+        active=float(1 - np.float32((np.abs(means) <= INACTIVE).sum()) / size),
+        entropy=entropy,
+        evenness=entropy / most if most else 0.0,
+        z_density=float(np.float32(above.sum()) / size),
+    )
+
+
+def _sum(terms: Floats) -> np.float32:
+    """Add up in order; NumPy's own sum goes by pairs."""
+    last: np.float32 = np.add.accumulate(terms, dtype=np.float32)[-1]
+    return last
+
+
+def _entropy(means: Floats, total: np.float32) -> float:
+    if not total > 0:
+        return 0.0
+    shares = np.asarray(means / total, np.float32)
+    shares = shares[shares > 0]
+    return float(-_sum(np.asarray(shares * np.log2(shares), np.float32))) if shares.size else 0.0
+
+
+def _similarity(name: str, imatrix: Imatrix) -> float:
+    """Return the cosine between the sums of a tensor and those of the layer before."""
+    found = _LAYER.search(name)
+    if not found:
+        return 0.0
+    before = f"{name[: found.start(1)]}{int(found[1]) - 1}{name[found.end(1) :]}"
+    other = imatrix.entries.get(before)
+    mine = imatrix.entries[name].sums.reshape(-1)
+    if other is None or other.sums.size != mine.size:
+        return 0.0
+    theirs = other.sums.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.sqrt(_sum(mine * mine)) * np.sqrt(_sum(theirs * theirs))
+        return float(_sum(mine * theirs) / lengths) if lengths > 0 else 0.0
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return the layer of a tensor's name, and the word before "weight"."""
+    words = name.split(".")
+    layers = [after for word, after in itertools.pairwise(words) if word == "blk"]
+    kinds = [word for word, after in itertools.pairwise(words) if after == "weight"]
+    return next(iter(layers), OTHER), next(iter(kinds), name)

@@ -1,0 +1,304 @@
+"""Compare two models by name: what each has alone, what differs, and by how much."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.format.encoding import CANONICAL
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import LAYOUT_KEYS
+from ggufkit.format.values import Value
+from ggufkit.model.model import Model, Tensor
+from ggufkit.model.tiles import Progress, Tally, packed, tiles
+from ggufkit.quants import codec
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.threads import in_turn
+
+Doubles = npt.NDArray[np.float64]
+Pair: TypeAlias = "tuple[Tensor, Tensor]"
+Kind = Literal["added", "removed", "reshaped", "retyped", "changed"]
+Made = TypeVar("Made")
+
+TILE_BYTES: Final = 4 << 20  # compared in one task
+TILE_ELEMENTS: Final = 1 << 18  # decoded in one task; a multiple of every type's block
+IN_FLIGHT: Final = 4  # tasks per thread
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """A key that only one model has, or whose type or value differs; None where it is missing."""
+
+    key: str
+    before: Value | None
+    after: Value | None
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far the elements of one tensor are from those of another, the first being the signal.
+
+    `rmse` is the root of the mean squared error, `max_abs` the largest error, `cosine` the cosine
+    of the angle between the two (NaN where one is zero), `snr_db` the signal-to-noise ratio in
+    decibels (infinite without an error). `unequal` counts elements that differ, `not_finite`
+    those of them that are NaN or infinite in either: they count in nothing else.
+    """
+
+    rmse: float
+    max_abs: float
+    cosine: float
+    snr_db: float
+    unequal: int
+    not_finite: int
+
+
+@dataclass(frozen=True)
+class TensorChange:
+    """A tensor that only one model has, or that differs: in shape, else in type, else in data.
+
+    `deviation` is told for tensors of one shape that can be decoded, if data was compared.
+    """
+
+    kind: Kind
+    before: Tensor | None
+    after: Tensor | None
+    deviation: Deviation | None = None
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+        tensor = self.before or self.after
+        return tensor.name if tensor else ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between two models, in the order of the first, then of the second."""
+
+    keys: tuple[KeyChange, ...]
+    tensors: tuple[TensorChange, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is any difference."""
+        return bool(self.keys or self.tensors)
+
+
+def diff(
+    before: Model,
+    after: Model,
+    *,
+    data: bool = True,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Difference:
+    """Return what differs from `before` to `after`: keys by type and value, tensors by data.
+
+    How the models lie makes no difference: files or shards, byte order, version, alignment, and
+    the order of keys and tensors. With `data=False` tensors of one type and shape are taken for
+    equal and no data is read. Data is read in tiles, memory staying at a few MiB per thread, and
+    the result does not depend on `threads`; `progress(done, total)` counts bytes. Raises
+    FormatError if a file changes meanwhile.
+    """
+    workers = worker_count(threads)
+    pairs = _pairs(before, after)
+    unequal: set[str] = set()
+    deviations: dict[str, Deviation] = {}
+    if data:
+        with ThreadPoolExecutor(workers) as pool:
+            work = _Work(pool, workers * IN_FLIGHT, Tally(progress))
+            unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
+            deviations = _deviations(work, [pair for pair in pairs if _deviates(pair, unequal)])
+    keys = key_changes(before.metadata, after.metadata)
+    return Difference(tuple(keys), tuple(_changes(before, after, unequal, deviations)))
+
+
+# What differs by headers alone.
+
+
+def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:
+    """Yield the keys that differ in type or value, those that tell the layout left out."""
+    for key in dict.fromkeys((*before, *after)):
+        if key not in LAYOUT_KEYS and _encoded(before, key) != _encoded(after, key):
+            yield KeyChange(key, _value(before, key), _value(after, key))
+
+
+def _encoded(metadata: Metadata, key: str) -> bytes:
+    """Return type and value of a key as bytes, none where it is missing."""
+    return metadata.arranged([key]).encode(CANONICAL) if key in metadata else b""
+
+
+def _value(metadata: Metadata, key: str) -> Value | None:
+    return metadata[key] if key in metadata else None  # noqa: SIM401 (`get` seeks the nearest)
+
+
+def _pairs(before: Model, after: Model) -> list[Pair]:
+    """Return the tensors of one name and shape."""
+    both = [(before.tensors[n], after.tensors[n]) for n in before.tensors if n in after.tensors]
+    return [pair for pair in both if pair[0].shape == pair[1].shape]
+
+
+def _changes(
+    before: Model, after: Model, unequal: set[str], deviations: dict[str, Deviation]
+) -> Iterator[TensorChange]:
+    olds, news = dict(before.tensors), dict(after.tensors)  # whose `get` seeks no nearest name
+    for name in dict.fromkeys((*olds, *news)):
+        old, new = olds.get(name), news.get(name)
+        kind = _kind(old, new, is_unequal=name in unequal)
+        if kind:
+            yield TensorChange(kind, old, new, deviations.get(name))
+
+
+def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> Kind | None:
+    if old is None or new is None:
+        return "added" if old is None else "removed"
+    if old.shape != new.shape:
+        return "reshaped"
+    if old.type != new.type:
+        return "retyped"
+    return "changed" if is_unequal else None
+
+
+# Whether data differs, and by how much: tile by tile, in order.
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Tasks in a pool, some of them ahead."""
+
+    pool: Executor
+    limit: int
+    tally: Tally
+
+    def results(self, tasks: Iterable[Callable[[], Made]]) -> Iterator[Made]:
+        """Return the results of `tasks` in their order, as they come."""
+        return in_turn(self.pool, tasks, self.limit - 1)
+
+
+def _unequal(work: _Work, pairs: list[Pair]) -> set[str]:
+    """Return the names of those pairs of one type whose bytes differ."""
+    found = {old.name for old, new in pairs if old.nbytes != new.nbytes}  # unknown types may
+    work.tally.expect(sum(old.nbytes for old, _ in pairs))
+
+    def tasks() -> Iterator[Callable[[], tuple[str, int, bool]]]:
+        for old, new in pairs:
+            for start, stop in tiles(old, TILE_BYTES):
+                if old.name not in found:
+                    yield functools.partial(_tile_differs, old, new, start, stop)
+
+    for name, nbytes, differs in work.results(tasks()):
+        work.tally.add(nbytes)
+        if differs:
+            found.add(name)
+    return found
+
+
+def _tile_differs(old: Tensor, new: Tensor, start: int, stop: int) -> tuple[str, int, bool]:
+    differs = not np.array_equal(packed(old, start, stop), packed(new, start, stop))
+    return old.name, stop - start, differs
+
+
+def _deviates(pair: Pair, unequal: set[str]) -> bool:
+    """Whether elements are to be compared: of tensors that differ and can be decoded."""
+    old, new = pair
+    differs = old.type != new.type or old.name in unequal
+    return differs and not old.type.is_opaque and not new.type.is_opaque
+
+
+def _deviations(work: _Work, pairs: list[Pair]) -> dict[str, Deviation]:
+    work.tally.expect(sum(old.nbytes for old, _ in pairs))
+    sums = {old.name: NOTHING for old, _ in pairs}
+
+    def tasks() -> Iterator[Callable[[], tuple[Tensor, _Sums]]]:
+        for old, new in pairs:
+            for start in range(0, old.elements, TILE_ELEMENTS):
+                yield functools.partial(_measured, old, new, start)
+
+    for old, part in work.results(tasks()):
+        sums[old.name] = sums[old.name].plus(part)
+        work.tally.add(old.type.row_bytes(part.elements))
+    return {name: total.deviation() for name, total in sums.items()}
+
+
+def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _Sums]:
+    stop = min(start + TILE_ELEMENTS, old.elements)
+    return old, _summed(_decoded(old, start, stop), _decoded(new, start, stop))
+
+
+def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
+    """Return elements of the tensor, counted through all rows."""
+    kind = tensor.type
+    data = packed(tensor, kind.row_bytes(start), kind.row_bytes(stop))
+    if kind.dtype:
+        return np.ascontiguousarray(data).view(f"<{kind.dtype}").astype(np.float64)
+    return codec.dequantize(data, kind, threads=1).astype(np.float64)
+
+
+class _Sums(NamedTuple):
+    """What two runs of elements add to a deviation."""
+
+    elements: int
+    unequal: int
+    not_finite: int
+    max_error: float
+    error: float  # sums of squares, and of products
+    before: float
+    after: float
+    product: float
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Return the sums of both runs."""
+        largest = max(self.max_error, other.max_error)
+        return _Sums(*map(operator.add, self, other))._replace(max_error=largest)
+
+    def deviation(self) -> Deviation:
+        """Return what the sums say of all elements."""
+        finite = self.elements - self.not_finite
+        norms = math.sqrt(self.before) * math.sqrt(self.after)
+        return Deviation(
+            rmse=math.sqrt(self.error / finite) if finite else 0.0,
+            max_abs=self.max_error,
+            cosine=min(max(self.product / norms, -1.0), 1.0) if norms else math.nan,
+            snr_db=_decibels(self.before, self.error),
+            unequal=self.unequal,
+            not_finite=self.not_finite,
+        )
+
+
+NOTHING: Final = _Sums(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _summed(old: Doubles, new: Doubles) -> _Sums:
+    elements = old.size
+    odd = ~(np.isfinite(old) & np.isfinite(new))
+    strange = 0
+    if odd.any():
+        same = (old == new) | (np.isnan(old) & np.isnan(new))
+        strange = int(np.count_nonzero(odd & ~same))
+        old, new = old[~odd], new[~odd]
+        elements = old.size + strange
+    error = new - old
+    return _Sums(
+        elements=elements,
+        unequal=int(np.count_nonzero(error)) + strange,
+        not_finite=strange,
+        max_error=float(np.abs(error).max(initial=0.0)),
+        # Sums of NumPy and not of BLAS, whose order of adding depends on its threads.
+        error=float(np.square(error).sum()),
+        before=float(np.square(old).sum()),
+        after=float(np.square(new).sum()),
+        product=float((old * new).sum()),
+    )

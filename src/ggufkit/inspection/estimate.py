@@ -1,0 +1,404 @@
+"""How much memory a model takes in llama.cpp: weights, caches by context, compute buffers.
+
+Nothing is read but headers, so a model that `quantize` or `convert` made is estimated before it is
+written. Weights and caches are exact. The compute buffer is what llama.cpp's allocator was seen to
+reserve on a CPU for the widest places of a graph; docs/estimate.md tells how well that holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypedDict
+
+import numpy as np
+
+from ggufkit.errors import ShapeError, ValueTypeError
+from ggufkit.format.types import TensorType, padded, tensor_type
+from ggufkit.inspection.kv_cache import ENCODERS, LayerMemory, Memory, memory_of
+from ggufkit.model.layers import layer_of
+from ggufkit.model.model import Model, Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+CACHE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "IQ4_NL", "Q5_0", "Q5_1")
+CELL_STEP: Final = 256  # tokens to whose multiples llama.cpp rounds contexts and windows
+MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
+DEFAULT_CONTEXT: Final = 4096  # where the metadata do not tell
+MAX_CONTEXT: Final = 1 << 31
+MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ of llama.cpp
+FLOAT: Final = 4  # bytes of what is computed with
+HALF: Final = 2
+# What stands in front of the first layer, which llama.cpp never puts on a device.
+_INPUT: Final = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")
+_EMBEDDING: Final = "token_embd.weight"
+_OUTPUT: Final = "output.weight"
+# Rows of activations that live at once, as seen in llama.cpp's compute buffers.
+LIVE_AT_OUTPUT: Final = 6
+LIVE_IN_LAYER: Final = 5
+HIDDEN_IN_LAYER: Final = 3
+HIDDEN_WITHOUT_GATE: Final = 2  # as encoders have it
+TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
+_GATE: Final = "blk.0.ffn_gate.weight"
+
+
+class EstimateOptions(TypedDict, total=False):
+    """How llama.cpp would be started; see `estimate`."""
+
+    context: int | None
+    cache_type: str | TensorType
+    value_cache_type: str | TensorType | None
+    micro_batch: int
+    sequences: int
+    unified: bool
+    flash_attention: bool
+    full_window: bool
+
+
+@dataclass(frozen=True)
+class LayerEstimate:
+    """Bytes of one layer: its weights, its keys and values, its recurrent state."""
+
+    number: int
+    weights: int
+    cache: int
+    state: int
+
+    @property
+    def nbytes(self) -> int:
+        """All that goes with the layer to a device."""
+        return self.weights + self.cache + self.state
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What fits into a memory: `layers` as llama.cpp's `--n-gpu-layers` counts, and the bytes.
+
+    The output counts as one layer more, after the last.
+    """
+
+    layers: int
+    device: int
+    host: int
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that a model takes, by what takes them.
+
+    `input_weights` stay with the processor, `output_weights` go with the output; `twice` are those
+    that both need once layers are on a device. `output` is the buffer for one text's logits.
+    """
+
+    context: int
+    layers: tuple[LayerEstimate, ...]
+    input_weights: int
+    output_weights: int
+    twice: int
+    compute: int
+    output: int
+
+    @property
+    def weights(self) -> int:
+        """All tensors of the file."""
+        return self.input_weights + self.output_weights + sum(one.weights for one in self.layers)
+
+    @property
+    def cache(self) -> int:
+        """Keys and values of all layers."""
+        return sum(one.cache for one in self.layers)
+
+    @property
+    def state(self) -> int:
+        """Recurrent state of all layers."""
+        return sum(one.state for one in self.layers)
+
+    @property
+    def total(self) -> int:
+        """All of it, on one device."""
+        return self.weights + self.cache + self.state + self.compute + self.output
+
+    def fit(self, memory: int) -> Fit:
+        """Return how many layers a device of `memory` bytes takes, counted from the output on."""
+        parts = [self.output_weights + self.twice, *(one.nbytes for one in reversed(self.layers))]
+        sums = [self.compute + held for held in itertools.accumulate(parts)]
+        count = sum(held <= memory for held in sums)
+        if not count:
+            return Fit(0, 0, self.total, is_whole=False)
+        device = sums[count - 1]
+        host = self.total + self.twice - device
+        return Fit(count, device, host, is_whole=count == len(parts))
+
+
+def estimate(  # noqa: PLR0913 (how llama.cpp is started)
+    model: Model,
+    *,
+    context: int | None = None,
+    cache_type: str | TensorType = "F16",
+    value_cache_type: str | TensorType | None = None,
+    micro_batch: int = MICRO_BATCH,
+    sequences: int = 1,
+    unified: bool = False,
+    flash_attention: bool = True,
+    full_window: bool = False,
+) -> Estimate:
+    """Return how many bytes `model` takes in llama.cpp, by what takes them; no tensor is read.
+
+    `context` counts tokens (by default as many as the model was trained with), shared by
+    `sequences` texts, in one cache if `unified`. `cache_type` is that of keys, and of values unless
+    `value_cache_type` says another. `full_window` keeps whole texts where a window would do.
+
+    Raises ValueTypeError and ShapeError for what llama.cpp refuses, and for architectures that
+    remember in ways unknown here.
+    """
+    memory = memory_of(model)
+    types = _cache_types(cache_type, value_cache_type or cache_type, memory)
+    if types[1].is_quantized and not flash_attention:
+        raise ValueTypeError(
+            f"a cache of {types[1]} values needs flash attention", remedy="Or keep values in F16"
+        )
+    _require_positive(context=context, micro_batch=micro_batch, sequences=sequences)
+    if sequences > MAX_SEQUENCES:
+        raise ValueTypeError(
+            f"llama.cpp does not compute {sequences} texts at once",
+            remedy=f"Use a number up to {MAX_SEQUENCES}",
+        )
+    cells = _Cells.of(model, memory, context, sequences, micro_batch, unified=unified)
+    cells = replace(cells, window=cells.whole) if full_window else cells
+    if not flash_attention:
+        memory = memory.with_padded_values()
+    weights = _weights(model)
+    graph = _Graph(model, memory, cells, micro_batch, flash_attention=flash_attention)
+    tied = _OUTPUT not in model.tensors and _EMBEDDING in model.tensors
+    return Estimate(
+        cells.whole * cells.streams,
+        tuple(_layers(memory, weights, types, cells)),
+        weights[_AT_INPUT],
+        weights[_AT_OUTPUT],
+        model.tensors[_EMBEDDING].nbytes if tied else 0,
+        graph.nbytes(),
+        graph.vocabulary * FLOAT * sequences,
+    )
+
+
+def _weights(model: Model) -> Counter[int]:
+    """Return the bytes of tensors by their place: a layer, or one of the two ends."""
+    weights: Counter[int] = Counter()
+    for tensor in model.tensors.values():
+        weights[_place(tensor)] += tensor.nbytes
+    return weights
+
+
+def _layers(
+    memory: Memory, weights: Counter[int], types: tuple[TensorType, TensorType], cells: _Cells
+) -> Iterator[LayerEstimate]:
+    kept = {layer.number: layer for layer in memory.layers}
+    last = max([*kept, *(place for place in weights if place >= 0)], default=-1)
+    for number in range(last + 1):
+        yield _layer(kept.get(number, LayerMemory(number)), weights[number], types, cells)
+
+
+def largest_context(model: Model, memory: int, **options: Unpack[EstimateOptions]) -> int:
+    """Return the most tokens, up to the context asked for, with which all fits `memory` bytes.
+
+    0 means that the model does not fit at all.
+    """
+    most = estimate(model, **options).context
+    low, high = 0, most // CELL_STEP
+    while low < high:
+        middle = (low + high + 1) // 2
+        options["context"] = middle * CELL_STEP
+        tried = estimate(model, **options)
+        low, high = (middle, high) if tried.total <= memory else (low, middle - 1)
+    return low * CELL_STEP
+
+
+# What was asked for.
+
+
+def _cache_types(
+    keys: str | TensorType, values: str | TensorType, memory: Memory
+) -> tuple[TensorType, TensorType]:
+    """Return the types of keys and values, refusing what llama.cpp refuses."""
+    types = (tensor_type(keys), tensor_type(values))
+    for kind, length, what in zip(types, memory.heads, ("keys", "values"), strict=True):
+        if kind.name not in CACHE_TYPES:
+            raise ValueTypeError(
+                f"llama.cpp has no cache of type {kind}", remedy=f"Use {', '.join(CACHE_TYPES)}"
+            )
+        if length % kind.block_size:
+            raise ShapeError(
+                f"heads of {length} {what} do not divide into the blocks of {kind.block_size} "
+                f"of {kind}",
+                remedy="Use F16",
+            )
+    return types
+
+
+def _require_positive(**numbers: int | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 < number <= MAX_CONTEXT:
+            raise ValueTypeError(f"{name} is {number}", remedy=f"Use a number up to {MAX_CONTEXT}")
+
+
+# Caches.
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Tokens that a cache has room for: in layers that keep all, and in those that slide."""
+
+    whole: int
+    window: int
+    streams: int
+    sequences: int
+
+    @classmethod
+    def of(  # noqa: PLR0913 (a part of `estimate`)
+        cls,
+        model: Model,
+        memory: Memory,
+        context: int | None,
+        sequences: int,
+        micro_batch: int,
+        *,
+        unified: bool,
+    ) -> _Cells:
+        key = f"{model.metadata.get('general.architecture', '')}.context_length"
+        trained = model.metadata.get(key)
+        known = int(trained) if isinstance(trained, np.integer) else 0
+        asked = context or (known if 0 < known <= MAX_CONTEXT else DEFAULT_CONTEXT)
+        streams = 1 if unified else sequences
+        whole = padded(padded(asked, CELL_STEP) // streams, CELL_STEP)
+        seen = memory.window * (sequences if unified else 1) + micro_batch
+        window = padded(min(whole, seen), CELL_STEP) if memory.window else whole
+        return cls(whole, window, streams, sequences)
+
+
+def _layer(
+    layer: LayerMemory, weights: int, types: tuple[TensorType, TensorType], cells: _Cells
+) -> LayerEstimate:
+    room = (cells.window if layer.slides else cells.whole) * cells.streams
+    widths = (layer.key_width, layer.value_width)
+    row = sum(kind.row_bytes(width) for kind, width in zip(types, widths, strict=True))
+    index = zip(types, layer.index_widths, strict=True)
+    index_row = sum(kind.row_bytes(width) for kind, width in index)
+    cache = room * row + cells.whole * cells.streams * index_row
+    return LayerEstimate(layer.number, weights, cache, layer.state * FLOAT * cells.sequences)
+
+
+# Weights.
+
+_AT_INPUT: Final = -1
+_AT_OUTPUT: Final = -2
+
+
+def _place(tensor: Tensor) -> int:
+    """Return the layer of a tensor, or where else it belongs."""
+    layer = layer_of(tensor.name)
+    if layer is not None:
+        return layer
+    return _AT_INPUT if tensor.name.startswith(_INPUT) else _AT_OUTPUT
+
+
+# The compute buffer.
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """The widest places of the graph that llama.cpp computes for one micro batch."""
+
+    model: Model
+    memory: Memory
+    cells: _Cells
+    batch: int
+    flash_attention: bool = True
+
+    def nbytes(self) -> int:
+        """Return the bytes of the compute buffer."""
+        row = self.batch * FLOAT
+        logits = 0 if self.is_encoder else self.vocabulary
+        output = logits + LIVE_AT_OUTPUT * self.width
+        layer = HIDDEN_IN_LAYER * self.hidden + LIVE_IN_LAYER * self.width
+        if self.is_encoder and _GATE not in self.model.tensors:
+            layer = HIDDEN_WITHOUT_GATE * self.hidden + self.width
+        scan = LIVE_IN_LAYER * (self.width + self.number("ssm.inner_size"))
+        return row * max(output, layer, scan, self._attention()) + self._masks()
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether a text is seen whole, once, and becomes vectors."""
+        return self.model.metadata.get("general.architecture") in ENCODERS
+
+    @property
+    def width(self) -> int:
+        """Elements of the embedding of a token."""
+        return self.number("embedding_length")
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that there are logits for."""
+        name = _OUTPUT if _OUTPUT in self.model.tensors else _EMBEDDING
+        return self.model.tensors[name].rows if name in self.model.tensors else 0
+
+    @property
+    def hidden(self) -> int:
+        """Units of feed forward that are computed for one token."""
+        dense, experts = self.number("feed_forward_length"), self.number("expert_used_count")
+        if not experts:
+            return dense
+        each = self.number("expert_feed_forward_length") or dense
+        return max(dense if self.number("leading_dense_block_count") else 0, experts * each)
+
+    def _attention(self) -> int:
+        heads = self.number("attention.head_count")
+        shared = self.number("attention.head_count_kv") or heads
+        # Without a cache, queries and keys are seen to live beside the rows.
+        lengths = self.memory.heads if self.memory.layers else (self.width // max(heads, 1), 0)
+        keys, values = (
+            max((getattr(layer, name) for layer in self.memory.layers), default=shared * length)
+            for name, length in zip(("key_width", "value_width"), lengths, strict=True)
+        )
+        is_latent = (
+            self.memory.layers and keys and not values
+        )  # then queries live twice: as they are, and compressed
+        queries = heads * lengths[0] * (2 if is_latent else 1)
+        scores = self._tables() * heads * max(self._rooms(), default=0)
+        return scores + LIVE_IN_LAYER * self.width + queries + keys + values
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether scores have a bias by distance, as T5's do; then they are computed as a whole."""
+        return self.number("attention.relative_buckets_count") > 0
+
+    def _tables(self) -> int:
+        """Return how many tables of scores live at once."""
+        if self.has_biases:
+            return TABLES_WITH_BIASES
+        return 0 if self.flash_attention else 1
+
+    def _masks(self) -> int:
+        """Return the bytes that tell which tokens see which: one mask for each kind of layer."""
+        item = HALF if self.flash_attention else FLOAT
+        item += FLOAT if self.has_biases else 0  # the distances
+        kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
+        return kinds * sum(self._rooms()) * self.batch * item
+
+    def _rooms(self) -> set[int]:
+        """Return the tokens that each kind of layer looks at."""
+        if self.is_encoder or not self.memory.layers:
+            return {self.batch}
+        kinds = {layer.slides for layer in self.memory.layers if layer.key_width}
+        return {self.cells.window if slides else self.cells.whole for slides in kinds}
+
+    def number(self, name: str) -> int:
+        """Return a number of the metadata, of an array the largest."""
+        key = f"{self.model.metadata.get('general.architecture', '')}.{name}"
+        value = self.model.metadata.get(key)
+        if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
+            value = value.max()
+        return max(int(value), 0) if isinstance(value, np.integer) else 0

@@ -1,0 +1,214 @@
+"""Hash the tensors of a model: llama-gguf-hash's digests, and one of all that a model is.
+
+Its digests cover the bytes of tensors and nothing else. They are taken here of the bytes that
+little endian has, so that a model keeps them in whatever byte order and shards it lies.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import ggufkit._native as _native
+from ggufkit.errors import ValueTypeError
+from ggufkit.format.encoding import CANONICAL
+from ggufkit.format.types import LAYOUT_KEYS
+from ggufkit.model.model import Model, Tensor
+from ggufkit.model.tiles import Progress, Tally, packed, tiles
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.threads import in_turn
+
+# In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
+BY_TENSOR: Final = ("xxh64", "sha1", "sha256")
+UUID: Final = "uuid"
+CONTENT: Final = "content"
+ALGORITHMS: Final = (*BY_TENSOR, UUID, CONTENT)
+UUID_NAMESPACE: Final = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")  # llama.cpp's own
+CONTENT_FORM: Final = b"ggufkit content 1\0"
+
+TILE_BYTES: Final = 1 << 20  # of two such tiles, one read and one hashed, caches hold both
+READ_AHEAD: Final = 4  # tiles
+
+
+class Hash(Protocol):
+    """What takes bytes and gives their digest."""
+
+    def update(self, data: Bytes, /) -> None:
+        """Take more bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of all bytes taken so far."""
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """Digests in hexadecimal by algorithm: of the whole model, and of each tensor by its name."""
+
+    model: Mapping[str, str]
+    tensors: Mapping[str, Mapping[str, str]]
+
+
+def hash(  # noqa: A001 (the name users expect)
+    model: Model,
+    algorithms: Iterable[str] = ("xxh64",),
+    *,
+    tensors: bool = True,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Hashes:
+    """Return the digests of `model`, and of each tensor unless `tensors` is false.
+
+    `algorithms` are names of ALGORITHMS: "xxh64", "sha1" and "sha256" of all tensor bytes in
+    order, "uuid" the identifier that llama-gguf-hash makes of them, "content" the digest of names,
+    shapes, types, data and metadata that docs/hash.md defines, the same for the same content in
+    whatever layout. Data is read once, in bounded memory; `progress(done, total)` counts bytes.
+    Raises ValueTypeError for an unknown algorithm, FormatError if a file changes meanwhile.
+    """
+    wanted = _known(algorithms)
+    workers = worker_count(threads)
+    by_tensor: list[str] = [name for name in BY_TENSOR if name in wanted and tensors]
+    inner = [*by_tensor, "sha256"] if CONTENT in wanted and "sha256" not in by_tensor else by_tensor
+    whole = {name: _new(name) for name in wanted if name != CONTENT}
+    done = Tally(progress)
+    done.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
+    with ThreadPoolExecutor(workers) as pool:
+        if whole:
+            digests = _in_order(pool, model, inner, list(whole.values()), done)
+        else:
+            digests = _side_by_side(pool, model, inner, done)
+    totals = {name: made.hexdigest() for name, made in whole.items()}
+    if CONTENT in wanted:
+        totals[CONTENT] = _content(model, {name: held["sha256"] for name, held in digests.items()})
+    shown = {name: {kind: held[kind] for kind in by_tensor} for name, held in digests.items()}
+    return Hashes(totals, shown if by_tensor else {})
+
+
+def _known(algorithms: Iterable[str]) -> list[str]:
+    given = set(algorithms)
+    if not given or not given.issubset(ALGORITHMS):
+        unknown = ", ".join(sorted(given.difference(ALGORITHMS))) or "none given"
+        raise ValueTypeError(
+            f"no such hash: {unknown}", remedy=f"Use some of {', '.join(ALGORITHMS)}"
+        )
+    return [name for name in ALGORITHMS if name in given]
+
+
+class _Xxh64:
+    """XXH64 in the manner of hashlib."""
+
+    def __init__(self) -> None:
+        self._hash = _native.Xxh64()
+        self.update = self._hash.update
+
+    def hexdigest(self) -> str:
+        return f"{self._hash.digest():016x}"
+
+
+class _Uuid:
+    """The identifier of version 5 for the bytes in llama.cpp's namespace."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha1(UUID_NAMESPACE.bytes, usedforsecurity=False)
+        self.update = self._hash.update
+
+    def hexdigest(self) -> str:
+        return str(uuid.UUID(bytes=self._hash.digest()[:16], version=5))
+
+
+def _new(algorithm: str) -> Hash:
+    made: dict[str, Callable[[], Any]] = {
+        "xxh64": _Xxh64,
+        "sha1": lambda: hashlib.sha1(usedforsecurity=False),
+        "sha256": hashlib.sha256,
+        UUID: _Uuid,
+    }
+    hash_: Hash = made[algorithm]()
+    return hash_
+
+
+# A digest of all tensors in a row takes tile after tile: each goes to all hashes at once.
+
+
+def _in_order(
+    pool: Executor, model: Model, inner: list[str], whole: list[Hash], done: Tally
+) -> dict[str, dict[str, str]]:
+    """Return each tensor's digests, and give all bytes to `whole`."""
+    ahead = _read_ahead(pool, model)
+    digests: dict[str, dict[str, str]] = {}
+    for tensor in model.tensors.values():
+        own = {name: _new(name) for name in inner}
+        for _ in tiles(tensor, TILE_BYTES):
+            data = next(ahead)
+            for taken in [pool.submit(each.update, data) for each in (*own.values(), *whole)]:
+                taken.result()
+            done.add(data.nbytes)
+        digests[tensor.name] = {name: each.hexdigest() for name, each in own.items()}
+    return digests
+
+
+def _read_ahead(pool: Executor, model: Model) -> Iterator[Bytes]:
+    """Return all tiles of all tensors in order, some being read meanwhile."""
+    tasks = (
+        functools.partial(packed, tensor, start, stop)
+        for tensor in model.tensors.values()
+        for start, stop in tiles(tensor, TILE_BYTES)
+    )
+    return in_turn(pool, tasks, READ_AHEAD)
+
+
+# Without such a digest each tensor is a task of its own.
+
+
+def _side_by_side(
+    pool: Executor, model: Model, inner: list[str], done: Tally
+) -> dict[str, dict[str, str]]:
+    """Return each tensor's digests."""
+    digests: dict[str, dict[str, str]] = {}
+    tensors = model.tensors.values()
+    for tensor, own in zip(tensors, pool.map(lambda t: _digested(t, inner), tensors), strict=True):
+        digests[tensor.name] = own
+        done.add(tensor.nbytes)
+    return digests
+
+
+def _digested(tensor: Tensor, inner: list[str]) -> dict[str, str]:
+    own = {name: _new(name) for name in inner}
+    for start, stop in tiles(tensor, TILE_BYTES):
+        data = packed(tensor, start, stop)
+        for each in own.values():
+            each.update(data)
+    return {name: each.hexdigest() for name, each in own.items()}
+
+
+# The digest of content.
+
+
+def _content(model: Model, data: Mapping[str, str]) -> str:
+    """Return the digest of keys and tensors in the order of their names; `data` has SHA-256s."""
+    metadata = model.metadata.without(*LAYOUT_KEYS)
+    keys = sorted(metadata, key=_utf8)
+    made = hashlib.sha256(CONTENT_FORM)
+    made.update(struct.pack("<QQ", len(keys), len(model.tensors)))
+    made.update(metadata.arranged(keys).encode(CANONICAL))
+    for name in sorted(model.tensors, key=_utf8):
+        made.update(_info(model.tensors[name]))
+        made.update(bytes.fromhex(data[name]))
+    return made.hexdigest()
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _info(tensor: Tensor) -> bytes:
+    """Return a tensor's name, dimensions and type as a tensor info has them."""
+    name, dims = _utf8(tensor.name), tuple(reversed(tensor.shape))
+    head = struct.pack("<Q", len(name)) + name
+    return head + struct.pack(f"<I{len(dims)}QI", len(dims), *dims, tensor.type.id)

@@ -1,0 +1,376 @@
+"""What a model keeps of the tokens it has seen, layer by layer, as llama.cpp does.
+
+Source: `load_hparams`, `create_memory` and the caches of llama.cpp of October 2026. The metadata
+says most of it; which layers slide is, for many architectures, known to llama.cpp alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import MissingKeyError, ValueTypeError
+from ggufkit.model.layers import block_count, layer_of
+from ggufkit.model.model import Model
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Which layers see a window only: all but one in `period`, the last of them or the first.
+
+    `default` is the window where the key is missing (0: then none slides), `fixed` the window
+    whatever the key says, `layers` the only depth at which llama.cpp heeds any of it.
+    """
+
+    period: int = 0
+    is_first_whole: bool = False
+    default: int = 0
+    fixed: int = 0
+    layers: int = 0
+
+
+_BY_ARRAY: Final = Sliding()  # the file tells for each layer
+
+SLIDING: Final = {
+    "afmoe": Sliding(4),
+    "cohere2": Sliding(4),
+    "cohere2moe": Sliding(4, is_first_whole=True),
+    "exaone-moe": Sliding(4, default=128),
+    "exaone4": Sliding(4, default=4096, layers=64),
+    "gemma2": Sliding(2, default=4096),
+    "gemma3": Sliding(6),
+    "gemma3n": Sliding(5),
+    "gemma4": _BY_ARRAY,
+    "gpt-oss": Sliding(2),
+    "granite_swa": _BY_ARRAY,
+    "laguna": Sliding(4, is_first_whole=True),
+    "lfm2": Sliding(1 << 16),  # all that are not recurrent
+    "llama4": Sliding(4, default=8192, fixed=8192),
+    "maple": _BY_ARRAY,
+    "mellum": Sliding(4),
+    "mimo2": _BY_ARRAY,
+    "muse-glimmer": Sliding(4),
+    "olmo2": Sliding(4),
+    "plamo3": Sliding(8),
+    "smallthinker": Sliding(4, is_first_whole=True, fixed=4096),
+    "spark2_5": _BY_ARRAY,
+    "step35": _BY_ARRAY,
+}
+
+# Encoders and diffusion models see their whole text each time, and keep nothing.
+KEEPS_NOTHING: Final = frozenset(
+    {
+        "bert",
+        "jina-bert-v2",
+        "jina-bert-v3",
+        "nomic-bert",
+        "nomic-bert-moe",
+        "neo-bert",
+        "eurobert",
+        "wavtokenizer-dec",
+        "modern-bert",
+        "gemma-embedding",
+        "dream",
+        "llada",
+        "llada-moe",
+        "rnd1",
+    }
+)
+# What makes vectors of texts, and no logits; two of them have a cache for texts all the same.
+ENCODERS: Final = KEEPS_NOTHING - {"dream", "llada", "llada-moe", "rnd1"} | {
+    "llama-embed",
+    "t5encoder",
+}
+RECURRENT: Final = frozenset(
+    {
+        "mamba",
+        "mamba2",
+        "rwkv6",
+        "rwkv6qwen2",
+        "rwkv7",
+        "arwkv7",
+    }
+)
+# Layers without heads for keys are recurrent.
+HYBRID_BY_HEADS: Final = frozenset(
+    {
+        "jamba",
+        "plamo2",
+        "granitehybrid",
+        "lfm2",
+        "lfm2moe",
+        "kimi-linear",
+        "bailingmoe3",
+        "kimi-k3",
+    }
+)
+# All but one layer in so many are recurrent, unless the file names them.
+HYBRID_BY_INTERVAL: Final = {
+    "qwen3next": 4,
+    "qwen35": 4,
+    "qwen35moe": 4,
+    "minimax-01": 8,
+}
+HYBRID_AT_ONCE: Final = frozenset({"falcon-h1"})  # each layer is both
+HYBRID_BY_FEED_FORWARD: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
+INDEXED: Final = frozenset({"deepseek32", "glm-dsa", "hy_v4", "minimax-m3"})
+UNKNOWN: Final = frozenset(
+    {
+        "deepseek4",
+        "glm5-next",
+        "dots3note",
+        "qwen4exp",
+        "gemma4-assistant",
+        "dflash",
+        "graniteswitch",
+        "clip",
+    }
+)
+GEMMA3N_LAYERS: Final = 20  # those of Gemma 3n that have a cache, as llama.cpp has it
+TOKEN_SHIFTS: Final = 2  # of RWKV, where the key is missing
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """Elements that one layer keeps: of keys and values for each token, of state for each text.
+
+    `index_width` is what sparse attention adds to look tokens up, as type of the keys and of the
+    values. `slides` says that only a window is kept.
+    """
+
+    number: int
+    key_width: int = 0
+    value_width: int = 0
+    index_widths: tuple[int, int] = (0, 0)
+    state: int = 0
+    slides: bool = False
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What all layers keep, and the window of those that slide (0: none).
+
+    `widest_value` is the width of the widest layer's values, `heads` the lengths of a head's keys
+    and values.
+    """
+
+    layers: tuple[LayerMemory, ...]
+    window: int = 0
+    widest_value: int = 0
+    heads: tuple[int, int] = (0, 0)
+
+    def with_padded_values(self) -> Memory:
+        """Return what is kept without flash attention: all values as wide as the widest."""
+        layers = (
+            replace(layer, value_width=self.widest_value) if layer.value_width else layer
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers))
+
+
+def memory_of(model: Model) -> Memory:
+    """Return what `model` keeps of a text; no tensor is read.
+
+    Raises MissingKeyError where the metadata do not tell, ValueTypeError for values that make no
+    sense and for architectures that remember in a way of their own which ggufkit does not know.
+    """
+    hyper = _Hyperparameters(model)
+    if hyper.architecture in UNKNOWN:
+        raise ValueTypeError(
+            f"how {hyper.architecture} remembers a text is not known to ggufkit",
+            remedy="Load it with llama.cpp, whose log tells",
+        )
+    if hyper.architecture in KEEPS_NOTHING:
+        return Memory(())
+    window, slides = hyper.sliding()
+    layers = tuple(_layers(hyper, slides))
+    widest = max(hyper.width("value", layer, slides[layer]) for layer in range(hyper.count))
+    widest *= hyper.loops
+    heads = (hyper.length("key"), 0 if hyper.is_latent else hyper.length("value"))
+    return Memory(layers, window if any(slides) else 0, widest, heads)
+
+
+def _layers(hyper: _Hyperparameters, slides: list[bool]) -> Iterator[LayerMemory]:
+    """Yield each layer; those that a model with loops passes again keep as much again."""
+    recurrent, attending = hyper.recurrent(), hyper.attending()
+    state = hyper.state() if any(recurrent) else 0
+    indexed = hyper.indexed()
+    for layer in range(hyper.count):
+        attends = attending[layer]
+        yield LayerMemory(
+            layer,
+            hyper.width("key", layer, slides[layer]) * hyper.loops if attends else 0,
+            hyper.width("value", layer, slides[layer]) * hyper.loops
+            if attends and not hyper.is_latent
+            else 0,
+            hyper.index_widths() if layer in indexed else (0, 0),
+            state if recurrent[layer] else 0,
+            slides[layer],
+        )
+
+
+class _Hyperparameters:
+    """The metadata under the architecture's name, checked as they are read."""
+
+    def __init__(self, model: Model) -> None:
+        self.metadata = model.metadata
+        key, self.count = block_count(model.metadata)
+        self.architecture = key.removesuffix(".block_count")
+        self.names = tuple(model.tensors)
+        self.heads = self.by_layer("attention.head_count", 0)
+        self.key_heads = self.by_layer("attention.head_count_kv", None) or self.heads
+
+    def number(self, name: str, default: int | None = 0) -> int:
+        """Return a number; `default` where the key is missing, MissingKeyError if that is None."""
+        key = f"{self.architecture}.{name}"
+        value = self.metadata.get(key)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            raise MissingKeyError(f"there is no key {key!r}, without which nothing is reckoned")
+        if not isinstance(value, np.integer) or value < 0:
+            raise ValueTypeError(f"{key} is {value!r}, and no number of anything")
+        return int(value)
+
+    def by_layer(self, name: str, default: int | None) -> list[int]:
+        """Return a number for each layer, from one or from an array; [] if None is the default."""
+        key = f"{self.architecture}.{name}"
+        value = self.metadata.get(key)
+        if value is None and default is None:
+            return []
+        if not isinstance(value, np.ndarray):
+            return [self.number(name, default)] * self.count
+        if value.dtype.kind not in "iub" or len(value) < self.count or (value < 0).any():
+            raise ValueTypeError(f"{key} has not a number for each of {self.count} layers")
+        return [int(item) for item in value[: self.count]]
+
+    @property
+    def trunk(self) -> int:
+        """Layers without those that predict further tokens, which have no part in the cache."""
+        ahead = self.number("nextn_predict_layers")
+        return self.count - ahead if 0 < ahead < self.count else self.count
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether keys and values are kept as one (multi-head latent attention)."""
+        return self.number("attention.key_length_mla") > 0
+
+    @property
+    def loops(self) -> int:
+        """How often a text passes the layers, keeping something each time."""
+        return self.number("num_loops", 1) if self.architecture == "nanbeige" else 1
+
+    def length(self, what: str) -> int:
+        """Return the elements of one head's keys or values."""
+        heads = self.heads[0]
+        if not heads and self.architecture != "plamo2":  # which reads it in any case
+            return 0
+        equal = self.number("embedding_length", None) // heads if heads else 0
+        return self.number(f"attention.{what}_length", equal)
+
+    def width(self, what: str, layer: int, slides: bool) -> int:  # noqa: FBT001 (of one layer)
+        """Return the elements of the keys or values of a token in a layer."""
+        length = self.length(what)
+        if slides:
+            length = self.number(f"attention.{what}_length_swa", length)
+        return length * self.key_heads[layer]
+
+    # Which layers do what.
+
+    def sliding(self) -> tuple[int, list[bool]]:
+        """Return the window, and whether each layer keeps no more than it."""
+        sliding = SLIDING.get(self.architecture)
+        window = self.number("attention.sliding_window", sliding.default if sliding else 0)
+        none = [False] * self.count
+        if sliding is None or not window or sliding.layers not in (0, self.trunk):
+            return 0, none
+        flags = self.metadata.get(f"{self.architecture}.attention.sliding_window_pattern")
+        if isinstance(flags, np.ndarray):
+            pattern = self.by_layer("attention.sliding_window_pattern", 0)
+            return sliding.fixed or window, [flag != 0 for flag in pattern]
+        period = self.number("attention.sliding_window_pattern", sliding.period)
+        if period == 0 and sliding.period == 0:
+            self.number("attention.sliding_window_pattern", None)
+        whole = 0 if sliding.is_first_whole else period - 1
+        slides = [
+            layer < self.trunk and (period == 0 or layer % period != whole)
+            for layer in range(self.count)
+        ]
+        if self.architecture == "lfm2":
+            slides = [not recurrent for recurrent in self.recurrent()]
+        return sliding.fixed or window, slides
+
+    def recurrent(self) -> list[bool]:
+        """Return whether each layer keeps a state."""
+        if self.architecture in RECURRENT or self.architecture in HYBRID_AT_ONCE:
+            return [layer < self.trunk for layer in range(self.count)]
+        if self.architecture in HYBRID_BY_HEADS:
+            return [heads == 0 for heads in self.key_heads]
+        if self.architecture in HYBRID_BY_FEED_FORWARD:
+            hidden = self.by_layer("feed_forward_length", 0)
+            return [
+                layer < self.trunk and not self.key_heads[layer] and not hidden[layer]
+                for layer in range(self.count)
+            ]
+        if self.architecture not in HYBRID_BY_INTERVAL:
+            return [False] * self.count
+        named = self.by_layer("attention.recurrent_layers", None)
+        every = self.number("full_attention_interval", HYBRID_BY_INTERVAL[self.architecture]) or 1
+        flags = named or [(layer + 1) % every for layer in range(self.count)]
+        return [layer < self.trunk and flag != 0 for layer, flag in enumerate(flags)]
+
+    def attending(self) -> list[bool]:
+        """Return whether each layer keeps keys and values."""
+        if self.architecture in RECURRENT:
+            return [False] * self.count
+        recurrent = self.recurrent()
+        if self.architecture in HYBRID_AT_ONCE:
+            recurrent = [False] * self.count
+        busy = [False] * self.count
+        if self.architecture in HYBRID_BY_FEED_FORWARD:
+            busy = [hidden > 0 for hidden in self.by_layer("feed_forward_length", 0)]
+        last = min(self.trunk, self._with_own_cache())
+        return [
+            layer < last and not recurrent[layer] and not busy[layer] for layer in range(self.count)
+        ]
+
+    def _with_own_cache(self) -> int:
+        """Return how many of the first layers have a cache, the others using theirs."""
+        if self.architecture == "gemma3n":
+            return GEMMA3N_LAYERS
+        if self.architecture == "gemma4":
+            return self.count - self.number("attention.shared_kv_layers")
+        return self.count
+
+    def indexed(self) -> frozenset[int]:
+        """Return the layers that look tokens up by keys of their own."""
+        if self.architecture not in INDEXED:
+            return frozenset()
+        found = {layer_of(name) for name in self.names if ".indexer." in name}
+        return frozenset(layer for layer in found if layer is not None and layer < self.trunk)
+
+    def index_widths(self) -> tuple[int, int]:
+        """Return what an indexer keeps of a token: one head of keys, and of values if any are."""
+        keys = self.number("attention.indexer.key_length", None)
+        values = 0 if self.is_latent else self.number("attention.value_length", keys)
+        return keys, values
+
+    def state(self) -> int:
+        """Return the elements of one layer's state: of the last inputs, and of what is summed."""
+        width, heads = self.number("embedding_length", None), self.heads[0]
+        if head := self.number("wkv.head_size"):
+            return self.number("token_shift_count", TOKEN_SHIFTS) * width + width * head
+        kernel, inner = self.number("ssm.conv_kernel"), self.number("ssm.inner_size")
+        if cached := self.number("shortconv.l_cache"):
+            return width * (cached - 1) + self.number("ssm.state_size") * inner
+        if head := self.number("kda.head_dim"):
+            return 3 * ((kernel or 4) - 1) * heads * head + head * head * heads
+        groups, state = self.number("ssm.group_count"), self.number("ssm.state_size")
+        inputs = max(kernel - 1, 0) * (inner + 2 * groups * state)
+        if self.architecture == "minimax-01":
+            head = self.number("attention.key_length", width // heads if heads else 0)
+            return inputs + head * head * heads
+        return inputs + state * inner

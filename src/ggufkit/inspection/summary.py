@@ -1,0 +1,204 @@
+"""What a person wants to know of a model first, and all of it as plain data for other programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ggufkit.format.file_types import file_type_name
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.values import Arrays, Strings, Value, type_name
+from ggufkit.model.model import Model, Tensor, bits_per_weight
+
+PerLayer: TypeAlias = "int | list[int] | None"  # one number for all layers, or one for each
+
+
+@dataclass(frozen=True)
+class TypeShare:
+    """How much of a model has one tensor type: tensors, elements and bytes."""
+
+    type: str
+    tensors: int
+    elements: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Facts about a model; None for what its metadata does not say (or says in the wrong type).
+
+    `parameters` counts the elements of all tensors, `bits_per_weight` what they take on average,
+    `types` is sorted by bytes. Lengths and counts are numbers of tokens, layers, heads, ….
+    """
+
+    architecture: str | None
+    kind: str | None
+    name: str | None
+    size_label: str | None
+    license: str | None
+    parameters: int
+    recipe: str | None
+    bits_per_weight: float | None
+    types: list[TypeShare]
+    context: int | None
+    layers: int | None
+    embedding: int | None
+    feed_forward: PerLayer
+    heads: PerLayer
+    kv_heads: PerLayer
+    experts: int | None
+    experts_used: PerLayer
+    vocabulary: int | None
+    tokenizer: str | None
+    chat_template: str | None
+
+
+def summarize(model: Model) -> Summary:
+    """Return the facts about `model` that a person asks for first; no tensor data is read."""
+    metadata = model.metadata
+    tensors = list(model.tensors.values())
+    architecture = _text(metadata, "general.architecture")
+    file_type = _number(metadata, "general.file_type")
+
+    def hyper(name: str) -> PerLayer:
+        return None if architecture is None else _numbers(metadata, f"{architecture}.{name}")
+
+    def count(name: str) -> int | None:
+        return None if architecture is None else _number(metadata, f"{architecture}.{name}")
+
+    return Summary(
+        architecture=architecture,
+        kind=_text(metadata, "general.type"),
+        name=_text(metadata, "general.name"),
+        size_label=_text(metadata, "general.size_label"),
+        license=_text(metadata, "general.license"),
+        parameters=sum(tensor.elements for tensor in tensors),
+        recipe=None if file_type is None else file_type_name(file_type),
+        bits_per_weight=bits_per_weight(tensors),
+        types=type_shares(tensors),
+        context=count("context_length"),
+        layers=count("block_count"),
+        embedding=count("embedding_length"),
+        feed_forward=hyper("feed_forward_length"),
+        heads=hyper("attention.head_count"),
+        kv_heads=hyper("attention.head_count_kv"),
+        experts=count("expert_count"),
+        experts_used=hyper("expert_used_count"),
+        vocabulary=_tokens(metadata) or count("vocab_size"),
+        tokenizer=_tokenizer(metadata),
+        chat_template=_text(metadata, "tokenizer.chat_template"),
+    )
+
+
+def type_shares(tensors: Iterable[Tensor]) -> list[TypeShare]:
+    """Return each tensor type that occurs, with its share, the most bytes first."""
+    groups: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.type.name, []).append(tensor)
+    shares = [
+        TypeShare(name, len(group), sum(t.elements for t in group), sum(t.nbytes for t in group))
+        for name, group in groups.items()
+    ]
+    return sorted(shares, key=lambda share: -share.nbytes)
+
+
+def _text(metadata: Metadata, key: str) -> str | None:
+    value = metadata.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _number(metadata: Metadata, key: str) -> int | None:
+    value = metadata.get(key)
+    return int(value) if isinstance(value, np.integer) else None
+
+
+def _numbers(metadata: Metadata, key: str) -> PerLayer:
+    value = metadata.get(key)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        numbers: list[int] = value.tolist()
+        return numbers[0] if len(set(numbers)) == 1 else numbers
+    return _number(metadata, key)
+
+
+def _tokens(metadata: Metadata) -> int | None:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return len(tokens) if isinstance(tokens, Strings) else None
+
+
+def _tokenizer(metadata: Metadata) -> str | None:
+    kind = _text(metadata, "tokenizer.ggml.model")
+    before = _text(metadata, "tokenizer.ggml.pre")
+    return f"{kind} ({before})" if kind and before else kind
+
+
+# For other programs.
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """Return everything but tensor data as values that JSON can hold; see docs/inspect.md."""
+    return {
+        "version": model.version,
+        "byte_order": model.byte_order,
+        "alignment": model.alignment,
+        "files": [
+            {
+                "path": str(file.path),
+                "nbytes": file.nbytes,
+                "data_offset": file.data_offset,
+                "data_nbytes": file.data_nbytes,
+            }
+            for file in model.files
+        ],
+        "summary": _plain_summary(summarize(model)),
+        "metadata": {
+            key: {"type": model.metadata.type_name(key), "value": plain(model.metadata[key])}
+            for key in model.metadata
+        },
+        "tensors": [_describe_tensor(tensor) for tensor in model.tensors.values()],
+    }
+
+
+def _plain_summary(summary: Summary) -> dict[str, Any]:
+    facts = dict(vars(summary))
+    return {**facts, "types": [vars(share) for share in summary.types]}
+
+
+def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "type": tensor.type.name,
+        "shape": list(tensor.shape),
+        "nbytes": tensor.nbytes,
+        "offset": tensor.offset,
+        "file": None if tensor.path is None else str(tensor.path),
+    }
+
+
+def plain(value: Value) -> object:
+    """Return a metadata value as JSON can hold it, exactly.
+
+    Floats become the shortest decimal of their own width, and the strings "NaN", "Infinity" and
+    "-Infinity" where they are not finite. An array inside an array becomes {"type", "value"}.
+    """
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, Arrays):
+        return [{"type": type_name(inner), "value": plain(inner)} for inner in value]
+    if isinstance(value, Strings):
+        return value.tolist()
+    if value.dtype.kind != "f":
+        return value.tolist()
+    if isinstance(value, np.ndarray):
+        return [_plain_float(number) for number in value]
+    return _plain_float(value)
+
+
+def _plain_float(number: np.generic) -> float | str:
+    wide = float(str(number))  # through the decimal: 0.1 as float32 is 0.1, not 0.1000000015
+    if math.isfinite(wide):
+        return wide
+    return "NaN" if math.isnan(wide) else "Infinity" if wide > 0 else "-Infinity"

@@ -1,0 +1,267 @@
+"""Models that other programs keep: Hugging Face's cache, llama.cpp's, Ollama's and LM Studio's.
+
+Each has a name that every command takes: "hf:user/repo:Q4_K_M", "llama.cpp:FILE",
+"ollama:llama3.2:1b", "lmstudio:user/repo:Q8_0". Nothing is downloaded, and nothing here is trusted
+to be well-formed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ggufkit.errors import MissingModelError
+from ggufkit.format.file_name import parse_name
+
+MAX_MANIFEST_BYTES: Final = 1 << 20  # Ollama's have a kilobyte
+PREFERRED: Final = ("Q4_K_M", "Q8_0")  # what llama.cpp takes of a repository where no tag is given
+SHOWN: Final = 8  # names in a message
+OLLAMA_REGISTRY: Final = ("registry.ollama.ai", "library")  # left out of names
+OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
+_DIGEST: Final = re.compile(r"sha256[:-]([0-9a-f]{64})")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SIDECARS: Final = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")  # no models
+
+
+@dataclass(frozen=True)
+class CachedModel:
+    """A model in a cache: `name` for commands, `path` of its (first) file, all its bytes."""
+
+    name: str
+    path: Path
+    nbytes: int
+
+
+def list(pattern: str = "") -> tuple[CachedModel, ...]:  # noqa: A001 (the command's name)
+    """Return the models in all caches whose name contains `pattern`, in any case, by name.
+
+    `open` takes the names. What is damaged is left out.
+    """
+    found = [model for models in SOURCES.values() for model in models()]
+    wanted = pattern.casefold()
+    return tuple(sorted((m for m in found if wanted in m.name.casefold()), key=lambda m: m.name))
+
+
+def is_name(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is the name of a cached model: it begins with a cache's, and is no file."""
+    text = os.fspath(path)
+    source, colon, rest = text.partition(":")
+    return bool(colon and rest) and source in SOURCES and not os.path.lexists(text)
+
+
+def resolve(path: Path) -> Path:
+    """Return where the model called `path` lies; any other path is itself.
+
+    A tag after the last colon is sought in file names as llama.cpp does; without one the only
+    model of a repository is meant, or else its Q4_K_M, or its Q8_0. Raises MissingModelError,
+    which tells the names there are.
+    """
+    if not is_name(path):
+        return path
+    name = path.as_posix()
+    models = tuple(SOURCES[name.partition(":")[0]]())
+    for match in (_of_that_name, _of_that_tag, _of_that_repository):
+        found = match(name, models)
+        if found:
+            return found.path
+    raise _missing(name, models)
+
+
+def _of_that_name(name: str, models: tuple[CachedModel, ...]) -> CachedModel | None:
+    short = name.casefold().removesuffix(":latest")
+    return next((m for m in models if m.name.casefold() in (short, f"{short}.gguf")), None)
+
+
+def _of_that_tag(name: str, models: tuple[CachedModel, ...]) -> CachedModel | None:
+    repository, _, tag = name.rpartition(":")
+    found = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
+    return next((m for m in _in_repository(repository, models) if found.search(m.path.name)), None)
+
+
+def _of_that_repository(name: str, models: tuple[CachedModel, ...]) -> CachedModel | None:
+    held = _in_repository(name, models)
+    if len(held) == 1:
+        return held[0]
+    for tag in PREFERRED:
+        if found := _of_that_tag(f"{name}:{tag}", held):
+            return found
+    return None
+
+
+def _in_repository(name: str, models: tuple[CachedModel, ...]) -> tuple[CachedModel, ...]:
+    """Return the models of a repository ("hf:user/repo"), projectors and such left out."""
+    beginnings = (f"{name}:".casefold(), f"{name}/".casefold())
+    held = (model for model in models if model.name.casefold().startswith(beginnings))
+    return tuple(m for m in held if not any(part in m.path.name for part in _SIDECARS))
+
+
+def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
+    known = [model.name for model in models]
+    near = [k for k in known if k.casefold().startswith(name.casefold())]
+    shown = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
+    remedy = f"There is {', '.join(shown)}" if shown else "`ggufkit list` shows all there are"
+    return MissingModelError(f"no cached model is called {name}", remedy=remedy)
+
+
+# Repositories: folders that hold a model's files in several encodings.
+
+
+def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
+    """Yield the models in a folder, called by their encoding if that tells them apart."""
+    held = tuple(_models_in(folder))
+    tags = {model.path: parse_name(model.path.name).encoding.upper() for model in held}
+    counts = Counter(tags.values())
+    for model in held:
+        tag, inside = tags[model.path], model.path.relative_to(folder).as_posix()
+        is_told = tag and counts[tag] == 1
+        yield replace(model, name=f"{prefix}:{tag}" if is_told else f"{prefix}/{inside}")
+
+
+def _models_in(folder: Path) -> Iterator[CachedModel]:
+    for place, _, names in os.walk(folder):  # which follows no links to folders
+        sizes = {name: _size(Path(place, name)) for name in names if name.lower().endswith(".gguf")}
+        for name, nbytes in sorted(sizes.items()):
+            shard = parse_name(name).shard
+            if nbytes is None or (shard and shard[0] != 1):
+                continue
+            others = _shards(name, sizes) if shard else [nbytes]
+            yield CachedModel(name, Path(place, name), sum(filter(None, others)))
+
+
+def _shards(first: str, sizes: dict[str, int | None]) -> Iterable[int | None]:
+    """Return the sizes of all shards of a set."""
+    head, tail = first.rsplit("-00001-of-", 1)
+    return [size for name, size in sizes.items() if _is_shard(name, head, tail)]
+
+
+def _is_shard(name: str, head: str, tail: str) -> bool:
+    return name.startswith(f"{head}-") and name.endswith(f"-of-{tail}")
+
+
+def _size(path: Path) -> int | None:
+    """Return the bytes of a file, None where a link leads nowhere."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return None
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """Yield the folders in a folder, none where it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):  # a name that a stranger wrote may hold NUL
+        yield from sorted(each for each in path.iterdir() if each.is_dir())
+
+
+# Where each program keeps its models.
+
+
+def _hugging_face() -> Iterator[CachedModel]:
+    for cache in dict.fromkeys((_hub(), _environment("LLAMA_CACHE"))):
+        for repository in _folders(cache) if cache else ():
+            kind, *names = repository.name.split("--")
+            snapshot = _snapshot(repository)
+            if kind == "models" and names and snapshot:
+                yield from _repository("hf:" + "/".join(names), snapshot)
+
+
+def _hub() -> Path:
+    home = _environment("HF_HOME") or _cache_home() / "huggingface"
+    return _environment("HF_HUB_CACHE") or _environment("HUGGINGFACE_HUB_CACHE") or home / "hub"
+
+
+def _snapshot(repository: Path) -> Path | None:
+    """Return the folder of the main branch, of another one where there is none."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        heads = sorted((repository / "refs").iterdir(), key=lambda ref: ref.name != "main")
+        commits = (ref.read_text(encoding="ascii").strip() for ref in heads if ref.is_file())
+        known = (repository / "snapshots" / c for c in commits if _COMMIT.fullmatch(c))
+        return next((folder for folder in known if folder.is_dir()), None)
+    return None
+
+
+def _llama_cpp() -> Iterator[CachedModel]:
+    system = Path.home() / "Library" / "Caches" if sys.platform == "darwin" else _cache_home()
+    folder = _environment("LLAMA_CACHE") or (_environment("LOCALAPPDATA") or system) / "llama.cpp"
+    for model in _models_in(folder):
+        if model.path.parent == folder:
+            yield replace(model, name=f"llama.cpp:{model.name}")
+
+
+def _ollama() -> Iterator[CachedModel]:
+    shared = Path("/usr/share/ollama/.ollama/models")  # of the service that Linux installs
+    for folder in (_environment("OLLAMA_MODELS") or Path.home() / ".ollama" / "models", shared):
+        manifests = folder / "manifests"
+        for place, _, names in os.walk(manifests):
+            for name in names:
+                path = Path(place, name)
+                yield from _ollama_model(path.relative_to(manifests).parts, path, folder / "blobs")
+
+
+def _ollama_model(parts: tuple[str, ...], manifest: Path, blobs: Path) -> Iterator[CachedModel]:
+    """Yield the model that a manifest names, nothing where it names none that is there."""
+    *repository, tag = parts
+    for known in OLLAMA_REGISTRY:
+        repository = repository[1:] if repository[:1] == [known] else repository
+    digest = _model_digest(_manifest(manifest))
+    nbytes = _size(blobs / f"sha256-{digest}") if digest else None
+    if nbytes is not None and repository:
+        ending = "" if tag == "latest" else f":{tag}"
+        yield CachedModel(
+            f"ollama:{'/'.join(repository)}{ending}", blobs / f"sha256-{digest}", nbytes
+        )
+
+
+def _manifest(path: Path) -> Any:  # noqa: ANN401 (what a stranger wrote)
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        if path.stat().st_size <= MAX_MANIFEST_BYTES:
+            return json.loads(path.read_bytes())
+    return None
+
+
+def _model_digest(manifest: Any) -> str | None:  # noqa: ANN401 (what a stranger wrote)
+    layers = manifest.get("layers") if isinstance(manifest, dict) else None
+    layer: Any
+    for layer in layers if isinstance(layers, Sequence) else ():
+        if isinstance(layer, dict) and layer.get("mediaType") == OLLAMA_MODEL:
+            found = _DIGEST.fullmatch(str(layer.get("digest")))
+            return found[1] if found else None
+    return None
+
+
+def _lm_studio() -> Iterator[CachedModel]:
+    for folder in (_lm_studio_home() / "models", _cache_home() / "lm-studio" / "models"):
+        for user in _folders(folder):
+            for repository in _folders(user):
+                yield from _repository(f"lmstudio:{user.name}/{repository.name}", repository)
+
+
+def _lm_studio_home() -> Path:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        pointer = Path.home() / ".lmstudio-home-pointer"
+        return Path(pointer.read_text(encoding="utf-8").strip() or Path.home() / ".lmstudio")
+    return Path.home() / ".lmstudio"
+
+
+def _cache_home() -> Path:
+    return _environment("XDG_CACHE_HOME") or Path.home() / ".cache"
+
+
+def _environment(name: str) -> Path | None:
+    value = os.environ.get(name)
+    return Path(value).expanduser() if value else None
+
+
+SOURCES: Final[dict[str, Callable[[], Iterator[CachedModel]]]] = {
+    "hf": _hugging_face,
+    "llama.cpp": _llama_cpp,
+    "ollama": _ollama,
+    "lmstudio": _lm_studio,
+}

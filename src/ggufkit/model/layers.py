@@ -1,0 +1,180 @@
+"""Take whole layers out of a model: tensors renumbered, and every key that counts layers made true.
+
+llama-quantize's `--prune-layers` corrects `block_count` alone; a model whose heads or widths
+differ by layer then fails to load, or computes with those of other layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError, brief
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.values import Array, Arrays, Strings, Value
+from ggufkit.model.model import Model, Tensor
+
+# T5 numbers the layers of encoder and decoder apart. Those of vision and audio ("v.blk.") are
+# counted by other keys and stay.
+LAYER_NAME: Final = re.compile(r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d+)(?P<after>\..+)")
+_LAYERS: Final = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
+MAX_LAYERS: Final = 1 << 16  # llama.cpp loads 512 (LLAMA_MAX_LAYERS); more is no model, but a lie
+
+# Keys after "<architecture>." that count layers: from the first on, or the last ones.
+FIRST_LAYERS: Final = (
+    "block_count",
+    "decoder_block_count",
+    "leading_dense_block_count",
+    "hash_layer_count",
+)
+LAST_LAYERS: Final = "nextn_predict_layers"
+LAST_OF_TRUNK: Final = "attention.shared_kv_layers"
+COUNTING_LAYERS: Final = (*FIRST_LAYERS, LAST_LAYERS, LAST_OF_TRUNK)
+# Arrays that may be as long as there are layers, and hold something else.
+NOT_BY_LAYER: Final = ("rope.dimension_sections", "ple.", "adapter.", "target_layers")
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """Return the layers of a list such as "3,5-7"; ValueTypeError for anything else."""
+    layers: set[int] = set()
+    for part in text.split(","):
+        found = _LAYERS.fullmatch(part.strip())
+        first = int(found["first"]) if found else MAX_LAYERS
+        last = int(found["last"] or first) if found else first
+        if not first <= last < MAX_LAYERS:
+            raise ValueTypeError(
+                f"{text!r} is no list of layers", remedy="Write it as 3,5-7, counting from 0"
+            )
+        layers.update(range(first, last + 1))
+    return tuple(sorted(layers))
+
+
+def layer_of(name: str) -> int | None:
+    """Return the layer that a tensor of this name belongs to, None for one of no layer."""
+    found = LAYER_NAME.fullmatch(name)
+    return int(found["number"]) if found else None
+
+
+def prune_layers(model: Model, layers: Iterable[int]) -> Model:
+    """Return `model` without these layers (from 0); no tensor data is read.
+
+    Those that stay are renumbered in order. Keys that count layers, and arrays with an item for
+    each layer, follow. Raises MissingKeyError for a model without a block count, ShapeError for a
+    layer that does not exist, or if none would be left.
+    """
+    gone = frozenset(layers)
+    key, count = block_count(model.metadata)
+    _require_layers(gone, count)
+    if not gone:
+        return model
+    left = [layer for layer in range(count) if layer not in gone]
+    numbers = {old: new for new, old in enumerate(left)}
+    kept = (_renumbered(tensor, numbers) for tensor in model.tensors.values())
+    prefix = key.removesuffix("block_count")
+    return model.replace(
+        metadata=_pruned(model.metadata, prefix, gone, count),
+        tensors=[tensor for tensor in kept if tensor],
+    )
+
+
+def block_count(metadata: Metadata) -> tuple[str, int]:
+    """Return the key that counts layers, and its number."""
+    key = f"{metadata.get('general.architecture', '')}.block_count"
+    number = metadata.get(key)
+    if not isinstance(number, np.integer) or not 0 < int(number) <= MAX_LAYERS:
+        found = "missing" if number is None else brief(getattr(number, "item", lambda: number)())
+        raise MissingKeyError(
+            f"the model does not tell its number of layers: {key} is {found}",
+            remedy="Set general.architecture and the block count first",
+        )
+    return key, int(number)
+
+
+def _require_layers(gone: frozenset[int], count: int) -> None:
+    strange = sorted(layer for layer in gone if not 0 <= layer < count)
+    if strange:
+        raise ShapeError(
+            f"there is no layer {strange[0]}", remedy=f"The model has layers 0 to {count - 1}"
+        )
+    if len(gone) == count:
+        raise ShapeError("no layer would be left", remedy="Keep at least one")
+
+
+def _renumbered(tensor: Tensor, numbers: Mapping[int, int]) -> Tensor | None:
+    """Return a tensor under its new name, None where its layer is gone."""
+    found = LAYER_NAME.fullmatch(tensor.name)
+    if found is None:
+        return tensor
+    number = numbers.get(int(found["number"]))
+    if number is None:
+        return None
+    return replace(tensor, name=f"{found['before']}{number}{found['after']}")
+
+
+# The keys.
+
+
+def keys_by_layer(metadata: Metadata) -> dict[str, Value]:
+    """Return the keys that count layers, or hold an item for each, and their values.
+
+    Raises MissingKeyError for metadata without a block count.
+    """
+    key, count = block_count(metadata)
+    prefix = key.removesuffix("block_count")
+    counting = tuple(prefix + name for name in COUNTING_LAYERS)
+    others = tuple(prefix + name for name in NOT_BY_LAYER)
+    lengths = (count, _trunk(metadata, prefix, count))
+    found: dict[str, Value] = {}
+    for key in metadata:
+        if not key.startswith(prefix) or key.startswith(others):
+            continue
+        value = metadata[key]
+        if isinstance(value, np.ndarray | Strings | Arrays):
+            is_by_layer = len(value) in lengths
+        else:
+            is_by_layer = key in counting
+        if is_by_layer:
+            found[key] = value
+    return found
+
+
+def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
+    """Return the number of layers without those that predict further tokens."""
+    ahead = metadata.get(prefix + LAST_LAYERS)
+    return count - int(ahead) if isinstance(ahead, np.integer) else count
+
+
+def _pruned(metadata: Metadata, prefix: str, gone: frozenset[int], count: int) -> Metadata:
+    trunk = _trunk(metadata, prefix, count)
+    changes: dict[str, object] = {}
+    for key, value in keys_by_layer(metadata).items():
+        if isinstance(value, np.integer):
+            lost = _uncounted(key.removeprefix(prefix), int(value), gone, (count, trunk))
+            changes[key] = value.dtype.type(int(value) - lost)
+        elif isinstance(value, np.ndarray | Strings | Arrays):
+            changes[key] = _shortened(value, gone)
+    return metadata.updated(changes)
+
+
+def _uncounted(name: str, number: int, gone: frozenset[int], counts: tuple[int, int]) -> int:
+    """Return how many of the layers that a key counts are gone; `counts`: all, and the trunk."""
+    count, trunk = counts
+    if name in FIRST_LAYERS:
+        return sum(layer < number for layer in gone)
+    if name == LAST_LAYERS:
+        return sum(layer >= count - number for layer in gone)
+    return sum(trunk - number <= layer < trunk for layer in gone)
+
+
+def _shortened(array: Array, gone: frozenset[int]) -> Value:
+    """Return an array that has an item for each layer, without the items of those gone."""
+    left = [i for i in range(len(array)) if i not in gone]
+    if isinstance(array, np.ndarray):
+        return array[left]
+    if isinstance(array, Strings):
+        return Strings([array[i] for i in left])
+    return Arrays([array[i] for i in left])

@@ -1,0 +1,215 @@
+"""Open a file, any shard of a set, or a folder that holds one set, as one model."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import ShardError
+from ggufkit.format.file_name import parse_shard_name, shard_name
+from ggufkit.format.header import Header, parse
+from ggufkit.format.types import SPLIT_KEYS
+from ggufkit.model.caches import resolve
+from ggufkit.model.model import Model, ModelFile, Tensor, Tensors
+from ggufkit.model.sources import FileSource
+from ggufkit.rules.findings import Finding, finding, first_error
+from ggufkit.system import edit_journal
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import MappedFile
+
+SHOWN_FILES: Final = 5  # names in a message
+
+
+@dataclass(frozen=True)
+class Part:
+    """One mapped file and its header."""
+
+    file: MappedFile
+    header: Header
+
+
+def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
+    """Open a GGUF file, shard set or folder lazily, as one Model.
+
+    `path` names a file, any shard of a set, a folder that holds exactly one file or set, or a
+    model in a cache as `ggufkit.list` calls it.
+    With `shards=False` a shard is opened alone. Raises a FormatError (a ValueError) for the
+    first thing that is wrong in a file, its subclass ShardError for a missing or foreign shard,
+    OSError as the builtin `open` does.
+    """
+    first = locate(as_path(path))
+    with contextlib.ExitStack() as opened:
+        part = _opened(first, opened)
+        parts = [part]
+        if shards and shard_count(part.header) > 1:
+            _raise_first(about_siblings(part))
+            parts = [part if other == first else _opened(other, opened) for other in siblings(part)]
+            _raise_first(about_set(parts))
+        model = model_of(parts)
+        opened.pop_all()
+    return model.reading(part.file for part in parts)
+
+
+def locate(path: Path) -> Path:
+    """Return the file that `path` means: itself, a cached model, or the first of a folder's set."""
+    path = resolve(path)
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.gguf"))
+    sets = {_set_name(each.name) for each in found}
+    if len(sets) == 1:
+        return found[0]
+    names = ", ".join(sorted(sets)[:SHOWN_FILES]) or "none"
+    raise ShardError(
+        f"the folder {path} holds {len(sets)} GGUF models ({names}), not exactly one",
+        remedy="Name the file",
+    )
+
+
+def _set_name(name: str) -> str:
+    """Return what all shards of a set have in common, a file that is no shard its own name."""
+    prefix, _, count = parse_shard_name(name) or (name, 0, 0)
+    return f"{prefix} in {count} shards" if count else prefix
+
+
+def map_part(path: Path) -> Part:
+    """Map and parse one file; the caller closes it. Raises only what opening a file can.
+
+    A file whose edit was interrupted is brought to the state before or after it first.
+    """
+    edit_journal.settle(edit_journal.real(path))
+    file = MappedFile(path)
+    with file.unchanged():
+        return Part(file, parse(file.data, file.nbytes))
+
+
+def _opened(path: Path, opened: contextlib.ExitStack) -> Part:
+    part = map_part(path)
+    opened.callback(part.file.close)
+    _raise_first(found.at(str(path)) for found in part.header.findings)
+    return part
+
+
+def _raise_first(findings: Iterable[Finding]) -> None:
+    wrong = first_error(findings)
+    if wrong:
+        raise wrong.exception()
+
+
+# Shard sets.
+
+
+def shard_count(header: Header) -> int:
+    """Return split.count; 1 where the key is absent, or 0 as gguf-split leaves it."""
+    return _split(header, "split.count", 1) or 1
+
+
+def _split(header: Header, key: str, absent: int) -> int:
+    """Return the number of a key; one that holds none is a finding of the parser already."""
+    entry = header.entries.get(key)
+    value = entry.decode() if entry else None
+    return int(value) if isinstance(value, np.integer) else absent
+
+
+def siblings(part: Part) -> list[Path]:
+    """Return where all shards of the set of `part` should lie; none if its name tells nothing."""
+    path, count = part.file.path, shard_count(part.header)
+    named = parse_shard_name(path.name)
+    if named is None or named[2] != count:
+        return []
+    folder = path.parent
+    return [folder / shard_name(named[0], number, count) for number in range(count)]
+
+
+def about_siblings(part: Part) -> Iterator[Finding]:
+    """Check that a shard's name leads to the others, and that they are there."""
+    count = shard_count(part.header)
+    paths = siblings(part)
+    missing = [path.name for path in paths if not path.exists()]
+    if not paths:
+        yield _about(part, "shard-name", "split.count", file=part.file.path.name, count=count)
+    elif missing:
+        names = ", ".join(missing[:SHOWN_FILES]) + (", ..." if len(missing) > SHOWN_FILES else "")
+        details = {"count": len(missing), "total": count, "names": names}
+        yield _about(part, "shard-missing", "split.count", **details)
+
+
+def about_set(parts: list[Part]) -> Iterator[Finding]:
+    """Check that shards belong together: number, count, byte order, names, total."""
+    owners: dict[str, str] = {}
+    for place, part in enumerate(parts):
+        yield from _about_shard(part, place, parts)
+        for name in part.header.places.infos.names:
+            if name in owners:
+                files = {"file": owners[name], "other": part.file.path.name}
+                yield _about(part, "shard-tensor", "split.no", name=name, **files)
+            owners[name] = part.file.path.name
+    expected = _split(parts[0].header, "split.tensors.count", len(owners))
+    if expected != len(owners):
+        counts = {"expected": expected, "count": len(owners)}
+        yield _about(parts[0], "shard-total", "split.tensors.count", **counts)
+
+
+def _about_shard(part: Part, place: int, parts: list[Part]) -> Iterator[Finding]:
+    header, file = part.header, part.file.path.name
+    number, count = _split(header, "split.no", -1), shard_count(header)
+    if (number, count) != (place, len(parts)):
+        said = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
+        yield _about(part, "shard-number", "split.no", file=file, **said)
+    if header.byte_order != parts[0].header.byte_order:
+        yield _about(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
+
+
+def _about(part: Part, rule: str, key: str, **details: object) -> Finding:
+    """Make a finding placed at the value of `key`, or at the beginning of the file."""
+    entry = part.header.entries.get(key)
+    return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))
+
+
+# The model.
+
+
+def model_of(parts: list[Part]) -> Model:
+    """Return the model of the files that hold it, of one shard alone or of a whole set."""
+    head = parts[0].header
+    metadata = head.metadata.without(*SPLIT_KEYS) if len(parts) > 1 else head.metadata
+    files = tuple(
+        ModelFile(p.file.path, p.header.nbytes, p.header.data_offset, p.header.data_nbytes)
+        for p in parts
+    )
+    return Model(
+        metadata,
+        _tensors(parts),
+        version=head.version,
+        byte_order=head.byte_order,
+        files=files,
+        end_padded=parts[-1].header.end_padded,
+    )
+
+
+def _tensors(parts: list[Part]) -> Tensors:
+    """Return the tensors of all parts, none of which is made before it is asked for."""
+    infos = [part.header.places.infos for part in parts]
+    ends = list(accumulate(len(each.names) for each in infos))
+
+    begins = [part.header.data_offset for part in parts]
+
+    def make(number: int) -> Tensor:
+        place = bisect.bisect_right(ends, number)
+        index = number - ends[place] + len(infos[place].names)
+        return _tensor(parts[place], begins[place], index)
+
+    return Tensors.lying(chain.from_iterable(each.names for each in infos), make)
+
+
+def _tensor(part: Part, begin: int, index: int) -> Tensor:
+    name, kind, shape, start, nbytes, row_bytes = part.header.places.tensor(index)
+    source = FileSource(part.file, begin + start, nbytes, row_bytes, part.header.byte_order)
+    return Tensor(name, kind, shape, nbytes, source)

@@ -1,0 +1,152 @@
+"""Rows of packed blocks: what a source of them is, parts of one, and several as one.
+
+The bytes of every tensor come from a source, and whatever changes tensors is a source over others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.format.encoding import ByteOrder
+from ggufkit.system.mapped_file import Bytes
+
+
+class OpenedFile(Protocol):
+    """A file that tensors lie in, as it was when it was opened."""
+
+    path: Path
+
+    def view(self, offset: int, nbytes: int) -> Bytes:
+        """Return bytes without copying them."""
+
+    def read(self, offset: int, nbytes: int) -> Bytes:
+        """Return a copy of bytes; FormatError if the file changed since it was opened."""
+
+    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
+        """Copy bytes to the descriptor `target`, in the kernel if possible; errors as `read`."""
+
+    def same_file(self, path: Path) -> bool:
+        """Whether `path` is this very file."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class Span(NamedTuple):
+    """A run of bytes that lies untouched in a file, for the engine to copy in the kernel."""
+
+    file: OpenedFile
+    offset: int
+    nbytes: int
+
+
+class Source(Protocol):
+    """Where a tensor's bytes come from: rows of packed blocks, read when asked for.
+
+    `read(start, stop)` gives rows `start` to `stop` as uint8 of shape (rows, bytes per row), in
+    `byte_order`. `span` tells where the bytes lie in a file, None if they are made.
+    """
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Byte order of what `read` gives."""
+
+    @property
+    def span(self) -> Span | None:
+        """The bytes in a file, None where they are computed or in memory."""
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows `start` to `stop`."""
+
+
+class Made:
+    """What most sources of computed rows have in common: they are little-endian, in no file."""
+
+    __slots__ = ()
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """Always little."""
+        return "little"
+
+    @property
+    def span(self) -> Span | None:
+        """In no file."""
+        return None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """From `start` to `stop` of another source, in its byte order."""
+
+    inner: Source
+    start: int
+    stop: int
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """The byte order of the whole."""
+        return self.inner.byte_order
+
+
+@dataclass(frozen=True)
+class Rows(_Part):
+    """Rows `start` to `stop` of another source."""
+
+    row_bytes: int
+
+    @property
+    def span(self) -> Span | None:
+        """Where they lie in the file of the whole."""
+        span = self.inner.span
+        nbytes = (self.stop - self.start) * self.row_bytes
+        return span and Span(span.file, span.offset + self.start * self.row_bytes, nbytes)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows of the whole."""
+        return self.inner.read(self.start + start, self.start + stop)
+
+
+class Columns(_Part):
+    """Bytes `start` to `stop` of the only row of another source."""
+
+    @property
+    def span(self) -> Span | None:
+        """Where they lie in the file of the whole."""
+        span = self.inner.span
+        return span and Span(span.file, span.offset + self.start, self.stop - self.start)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the row, and cut it."""
+        return self.inner.read(start, stop)[:, self.start : self.stop]
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Made):
+    """Sources one after the other; `ends` counts their rows up to the end of each."""
+
+    parts: tuple[Source, ...]
+    ends: npt.NDArray[np.int64]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read from each part that has some of the rows."""
+        first = int(np.searchsorted(self.ends, start, "right"))
+        pieces: list[Bytes] = []
+        at = start
+        while at < stop:
+            begin = int(self.ends[first - 1]) if first else 0
+            end = min(stop, int(self.ends[first]))
+            pieces.append(self.parts[first].read(at - begin, end - begin))
+            at, first = end, first + 1
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def rows_and_width(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the number of rows of the last axis, and its width; no axes at all are one element."""
+    return (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)

@@ -1,0 +1,231 @@
+"""Where tensor bytes come from: a range of a file, an array, or another tensor transformed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
+from ggufkit.format.byte_order import is_bytewise, to_byte_order
+from ggufkit.format.encoding import ByteOrder
+from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.model.rows import Made, Source, Span, rows_and_width
+from ggufkit.quants import codec
+from ggufkit.quants.packing import Floats
+from ggufkit.system.mapped_file import Bytes, MappedFile
+
+_TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
+
+
+class FileSource(NamedTuple):
+    """Rows that lie in a mapped file from byte `offset` on.
+
+    A tuple, for one is made for each tensor of a file that is opened.
+    """
+
+    file: MappedFile
+    offset: int
+    nbytes: int
+    row_bytes: int
+    byte_order: ByteOrder
+
+    @property
+    def span(self) -> Span:
+        """The bytes in the file."""
+        return Span(self.file, self.offset, self.nbytes)
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows read from the file; FormatError if it changed since it was opened."""
+        rows = stop - start
+        data = self.file.read(self.offset + start * self.row_bytes, rows * self.row_bytes)
+        return data.reshape(rows, self.row_bytes)
+
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+class ArraySource(Made):
+    """Rows of packed bytes in memory, in the machine's little-endian form."""
+
+    data: Bytes
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return a view of the rows."""
+        return self.data[start:stop]
+
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+class Packing(Made):
+    """Rows of numbers in memory, packed as `type` when they are read."""
+
+    name: str
+    rows: np.ndarray[Any, Any]
+    type: TensorType
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Pack rows `start` to `stop`; ValueTypeError for a number that an integer cannot hold."""
+        try:
+            return codec.quantize(self.rows[start:stop], self.type, threads=1)
+        except ValueTypeError as error:
+            message = f"tensor {self.name!r}, rows from {start} on: {error.message}"
+            raise ValueTypeError(message, remedy=error.remedy) from None
+
+
+@dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
+class Retyped(Made):
+    """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
+
+    `weights` says how important each column is: of shape (width,), or (matrices, width) for a
+    stack of matrices.
+    """
+
+    tensor: Tensor
+    type: TensorType
+    weights: Floats | None = None
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Decode and pack rows `start` to `stop`."""
+        packed = self.origin.read(start, stop)
+        if self.passes_floats:
+            return self.packed(codec.dequantize(packed, self.tensor.type, threads=1), start)
+        return codec.requantize(packed, self.tensor.type, self.type, threads=1)
+
+    @property
+    def origin(self) -> Source:
+        """The rows that are decoded, in the order of bytes that decoders take."""
+        return in_order(self.tensor, "little")
+
+    @property
+    def passes_floats(self) -> bool:
+        """Whether rows become float32 on the way: all do but whole numbers that stay so."""
+        return not (self.type.dtype or "").startswith("i")
+
+    def packed(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
+        """Pack decoded rows, of which the first is row `start`, into `out` if it is given.
+
+        Raises ValueTypeError for infinities and what is no number, which blocks cannot hold.
+        """
+        if self.type.is_quantized and not np.isfinite(rows).all():
+            self._refuse(rows, start)
+        if out is None:
+            out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
+        for part, weights in self._weighted(start, start + len(rows)):
+            codec.encode_rows(rows[part], self.type, out[part], imatrix=weights)
+        return out
+
+    def _refuse(self, rows: Floats, start: int) -> NoReturn:
+        row, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(rows)))
+        raise ValueTypeError(
+            f"tensor {self.tensor.name!r} holds {rows[row, column]} in row {start + row}, column "
+            f"{column}, which {self.type} cannot",
+            remedy="The model is damaged, llama.cpp refuses it too: get it again, or keep the "
+            "tensor in its type",
+        )
+
+    def _weighted(self, start: int, stop: int) -> Iterator[tuple[slice, Floats | None]]:
+        """Yield parts of rows `start` to `stop`, counted from `start`, and the weights of each."""
+        weights = self.weights
+        if weights is None or weights.ndim == 1:
+            yield slice(0, stop - start), weights
+            return
+        per_matrix = max(self.tensor.shape[-2], 1)
+        for matrix in range(start // per_matrix, -(-stop // per_matrix)):
+            first, last = matrix * per_matrix, (matrix + 1) * per_matrix
+            part = slice(max(first, start) - start, min(last, stop) - start)
+            yield part, weights[matrix % len(weights)]
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """Another source in the other byte order."""
+
+    inner: Source
+    type: TensorType
+    byte_order: ByteOrder
+
+    @property
+    def span(self) -> None:
+        """In no file."""
+        return
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read and swap rows `start` to `stop`."""
+        data = self.inner.read(start, stop)
+        return to_byte_order(data, self.type, self.inner.byte_order, self.byte_order)
+
+
+def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
+    """Return the tensor's source in `byte_order`: itself where no byte would move."""
+    if tensor.source.byte_order == byte_order or is_bytewise(tensor.type):
+        return tensor.source
+    return Swapped(tensor.source, tensor.type, byte_order)
+
+
+def retyped(tensor: Tensor, type: str | int | TensorType, weights: Floats | None = None) -> Tensor:
+    """Return `tensor` as another type: decoded to float32 and quantized when written.
+
+    `weights` says how important its columns are (see `Retyped`). Raises ShapeError where rows do
+    not divide into blocks, TensorTypeError for opaque types.
+    """
+    target = tensor_type(type)
+    if target == tensor.type:
+        return tensor
+    _check_requantize(tensor.type, target)
+    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target, weights))
+
+
+_check_requantize = functools.lru_cache(codec.check_requantize)
+
+
+def from_array(
+    name: str, array: np.ndarray[Any, Any], type: str | int | TensorType | None = None
+) -> Tensor:
+    """Return the tensor of a NumPy array: in its own dtype, or packed as `type` when written.
+
+    An array of uint8 together with a `type` holds rows already packed. Float and signed integer
+    dtypes have a tensor type of their own. Raises TensorTypeError for a dtype or type that cannot
+    be written, ShapeError where rows do not divide into blocks, ValueTypeError for integers as a
+    float type.
+    """
+    if type is not None and array.dtype == np.uint8:
+        return _from_packed(name, array, tensor_type(type))
+    own = _type_of(name, array.dtype)
+    target = own if type is None else codec.encodable(type)
+    count, width = rows_and_width(array.shape)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    packing = Packing(name, native.reshape(count, width), target)
+    tensor = Tensor.over(name, target, array.shape, packing)
+    if target != own:
+        packing.read(0, 0)  # an unfit dtype shows at once
+        return tensor
+    return replace(tensor, source=ArraySource(packing.read(0, count)))
+
+
+def _from_packed(name: str, data: Bytes, type: TensorType) -> Tensor:
+    nbytes = data.shape[-1] if data.ndim else 1
+    if type.is_opaque or nbytes % type.block_bytes:
+        raise ShapeError(
+            f"tensor {name!r}: rows of {nbytes} bytes do not divide into the blocks of "
+            f"{type.block_bytes} bytes of {type}",
+            remedy="The last axis counts bytes, as `ggufkit.quants.quantize` returns them",
+        )
+    width = nbytes // type.block_bytes * type.block_size
+    shape = (*data.shape[:-1], width) if data.ndim else ()
+    source = ArraySource(np.ascontiguousarray(data).reshape(rows_and_width(shape)[0], nbytes))
+    return Tensor.over(name, type, shape, source)
+
+
+def _type_of(name: str, dtype: np.dtype[Any]) -> TensorType:
+    kind = _TYPE_OF_DTYPE.get(dtype.newbyteorder("="))
+    if kind is None and dtype.name == "bfloat16":
+        return tensor_type("BF16")
+    if kind is None:
+        known = ", ".join(str(each) for each in _TYPE_OF_DTYPE)
+        raise TensorTypeError(
+            f"tensor {name!r}: no tensor type holds NumPy's {dtype}",
+            remedy=f"Convert to one of {known}, or give packed bytes with their type",
+        )
+    return kind

@@ -1,0 +1,58 @@
+"""A tensor's packed bytes in their order, tile by tile: little endian, in bounded memory.
+
+Rows lie one behind the other and each is whole blocks, so a tensor can be cut between any two
+blocks, however long its rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ggufkit.format.byte_order import to_byte_order
+from ggufkit.model.model import Tensor
+from ggufkit.model.sources import in_order
+from ggufkit.system.mapped_file import Bytes
+
+Progress = Callable[[int, int], None]
+
+
+def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of tiles of about `nbytes` bytes, in order; each is whole blocks."""
+    block = max(tensor.type.block_bytes, 1)
+    step = max(nbytes // block, 1) * block
+    for start in range(0, tensor.nbytes, step):
+        yield start, min(start + step, tensor.nbytes)
+
+
+def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
+    """Return the packed bytes from `start` to `stop`, between blocks, as little endian has them.
+
+    Of an opaque type, whose fields are not known, they come as they lie.
+    """
+    span = tensor.source.span
+    if span:
+        data = span.file.read(span.offset + start, stop - start)
+        return to_byte_order(data, tensor.type, tensor.source.byte_order, "little")
+    first = start // tensor.row_bytes
+    last = -(-stop // tensor.row_bytes)
+    rows = in_order(tensor, "little").read(first, last).reshape(-1)
+    begin = first * tensor.row_bytes
+    return rows[start - begin : stop - begin]
+
+
+class Tally:
+    """Bytes done of those expected, told to whoever asked."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        """Begin with nothing done and nothing expected."""
+        self._done, self._total, self._progress = 0, 0, progress
+
+    def expect(self, nbytes: int) -> None:
+        """Expect more bytes."""
+        self._total += nbytes
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes that are done."""
+        self._done += nbytes
+        if self._progress:
+            self._progress(self._done, self._total)

@@ -1,0 +1,266 @@
+"""The work of a plan in chunks: each makes or copies its bytes at their final offsets.
+
+A chunk is a value that says all about its work, so that it may run in any thread, process or
+machine: where it arrives, its sources open their files anew, and so does its output. Running it
+twice does no harm, for the same bytes go to the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import pickle
+import threading
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ggufkit.model.rows import Source
+from ggufkit.model.sources import FileSource, Retyped, Swapped
+from ggufkit.output.layout import Extent
+from ggufkit.quants import packing
+from ggufkit.system.descriptors import begin_writeback, checksum_at, write_at
+from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.staging import Output
+
+TILE: Final = 1 << 16  # elements decoded and packed at once: their floats stay in a core's cache
+PIECE: Final = 2 << 20  # bytes held at once, read or made, whichever are more
+
+
+class Sizes(NamedTuple):
+    """How many bytes a chunk copies, or makes (or reads, where those are more)."""
+
+    copied: int
+    made: int
+
+
+HERE: Final = Sizes(copied=32 << 20, made=8 << 20)  # short: all threads end at about one time
+AWAY: Final = Sizes(copied=256 << 20, made=64 << 20)  # long beside a message to another machine
+
+
+class Written(NamedTuple):
+    """Bytes in their place: numbers of job and file, offset, count, checksum if asked for."""
+
+    job: int
+    file: int
+    offset: int
+    nbytes: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One extent and the output that it goes to: the file of that number of a job."""
+
+    job: int
+    file: int
+    output: Output
+    extent: Extent
+
+    @property
+    def unit(self) -> int:
+        """Bytes of what chunks count in: rows, or bytes where the extent is copied as it lies."""
+        return self.extent.row_bytes if self.extent.source.span is None else 1
+
+    @property
+    def origin(self) -> Retyped | None:
+        """The source if its rows are decoded before they are packed."""
+        source = self.extent.source
+        return source if isinstance(source, Retyped) and source.passes_floats else None
+
+
+class Scratch(threading.local):
+    """Memory that each thread has for itself and uses again: new pages cost more than rows."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._lent: dict[int, Bytes] = {}
+
+    def lend(self, use: int, nbytes: int) -> Bytes:
+        """Return so many bytes, which the same use overwrites the next time."""
+        if use not in self._lent or len(self._lent[use]) < nbytes:
+            self._lent[use] = np.empty(nbytes, np.uint8)
+        return self._lent[use][:nbytes]
+
+
+_scratch: Final = Scratch()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Units `start` to `stop` of extents that are made of the same tensor, or of a single one.
+
+    `claims` are the checksums of the bytes that an earlier run says it has put there, if any.
+    """
+
+    parts: tuple[Part, ...]
+    start: int
+    stop: int
+    claims: tuple[int | None, ...] = ()
+
+    @property
+    def unit(self) -> int:
+        """Bytes of the widest unit, read or made."""
+        origin = self.parts[0].origin
+        read = origin.tensor.row_bytes if origin else 1
+        return max(read, *(part.unit for part in self.parts))
+
+    def place(self, part: Part) -> tuple[int, int]:
+        """Return offset and number of a part's bytes in its file."""
+        return part.extent.offset + self.start * part.unit, (self.stop - self.start) * part.unit
+
+    def cut(self, nbytes: int) -> Iterator[Chunk]:
+        """Cut into chunks of at most so many bytes, but of one unit at least."""
+        step = max(1, nbytes // self.unit)
+        for start in range(self.start, self.stop, step):
+            yield replace(self, start=start, stop=min(start + step, self.stop))
+
+    def cut_into(self, sizes: Sizes) -> Iterator[Chunk]:
+        """Cut into chunks of the size for what they do."""
+        is_copied = self.parts[0].extent.source.span is not None
+        return self.cut(sizes.copied if is_copied else sizes.made)
+
+    def contents(self, scratch: Scratch | None = None) -> list[Bytes]:
+        """Return the bytes of each part, in memory of `scratch` if it is given."""
+        source, origin = self.parts[0].extent.source, self.parts[0].origin
+        if origin is not None:
+            return self._packed(origin, scratch or Scratch())
+        if source.span is not None:
+            span = source.span
+            return [span.file.read(span.offset + self.start, self.stop - self.start)]
+        return [np.ascontiguousarray(source.read(self.start, self.stop))]
+
+    def _packed(self, origin: Retyped, scratch: Scratch) -> list[Bytes]:
+        """Decode rows tile by tile, and pack each tile for all parts while a cache holds it."""
+        rows = np.ascontiguousarray(origin.origin.read(self.start, self.stop))
+        width = origin.tensor.shape[-1]
+        step = max(1, TILE // width)
+        tile = scratch.lend(-1, min(step, len(rows)) * width * 4).view(np.float32)
+        tile = tile.reshape(-1, width)
+        made = [
+            scratch.lend(index, len(rows) * part.unit).reshape(len(rows), part.unit)
+            for index, part in enumerate(self.parts)
+        ]
+        sources = [part.origin for part in self.parts if part.origin]
+        for at in range(0, len(rows), step):
+            some = rows[at : at + step]
+            floats = tile[: len(some)]
+            packing.decode(some, origin.tensor.type, floats.reshape(-1), streaming=False)
+            for source, out in zip(sources, made, strict=True):
+                source.packed(floats, self.start + at, out[at : at + step])
+        return made
+
+
+def shortened(extent: Extent) -> Extent:
+    """Return the extent with a row too wide to be held cut into many, where its source allows.
+
+    Blocks do not look at one another, unless columns have weights: then some types look at rows.
+    """
+    source = extent.source
+    if extent.row_bytes <= PIECE or source.span is not None:
+        return extent
+    if isinstance(source, Retyped) and source.weights is None:
+        return _short_retyped(extent, source)
+    if isinstance(source, Swapped) and isinstance(source.inner, FileSource):
+        unit = _divisor(extent.row_bytes, source.type.block_bytes)
+        inner = source.inner._replace(row_bytes=unit)
+        return _with_rows(extent, replace(source, inner=inner), unit)
+    return extent
+
+
+def _short_retyped(extent: Extent, source: Retyped) -> Extent:
+    tensor = source.tensor
+    if not isinstance(tensor.source, FileSource):
+        return extent
+    block = math.lcm(tensor.type.block_size, source.type.block_size)
+    width = _divisor(tensor.shape[-1], block)
+    rows = tensor.source._replace(row_bytes=tensor.type.row_bytes(width))
+    short = replace(tensor, shape=(tensor.elements // width, width), source=rows)
+    return _with_rows(extent, replace(source, tensor=short), source.type.row_bytes(width))
+
+
+def _with_rows(extent: Extent, source: Source, row_bytes: int) -> Extent:
+    return replace(extent, source=source, rows=extent.nbytes // row_bytes, row_bytes=row_bytes)
+
+
+def _divisor(width: int, unit: int) -> int:
+    """Return the largest of `unit`, twice, four times ... that divides `width` and fits a tile."""
+    while unit < TILE and width % (2 * unit) == 0:
+        unit *= 2
+    return unit
+
+
+def grouped(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
+    """Bring together the parts that are made of the same tensor, which is then decoded once."""
+    groups: dict[object, list[Part]] = {}
+    for part in parts:
+        groups.setdefault(_key(part), []).append(part)
+    return [tuple(group) for group in groups.values() if group[0].extent.nbytes]
+
+
+def _key(part: Part) -> object:
+    if part.origin is None:
+        return id(part.extent)
+    tensor = part.origin.tensor
+    # A row that was cut has a source of its own for each output, but it is equal.
+    source = tensor.source if isinstance(tensor.source, FileSource) else id(tensor.source)
+    return source, tensor.type, tensor.shape[-1:], tensor.rows
+
+
+def whole(group: tuple[Part, ...]) -> Chunk:
+    """Return all of a group as one chunk."""
+    return Chunk(group, 0, group[0].extent.nbytes // group[0].unit)
+
+
+def run(chunk: Chunk, *, checked: bool = False) -> list[Written]:
+    """Put the bytes of a chunk in their places, but for those that are there as claimed.
+
+    `checked` asks for the checksums of what is written.
+    """
+    sums = list(chunk.claims or (None for _ in chunk.parts))
+    with contextlib.ExitStack() as opened:
+        targets = [opened.enter_context(part.output.opened()) for part in chunk.parts]
+        missing = [
+            index
+            for index, (part, target) in enumerate(zip(chunk.parts, targets, strict=True))
+            if sums[index] is None or checksum_at(target, *chunk.place(part)) != sums[index]
+        ]
+        todo = replace(chunk, parts=tuple(chunk.parts[index] for index in missing), claims=())
+        made = _put(todo, [targets[index] for index in missing], checked=checked)
+    for index, checksum in zip(missing, made, strict=True):
+        sums[index] = checksum
+    return [
+        Written(part.job, part.file, *chunk.place(part), checksum or 0)
+        for part, checksum in zip(chunk.parts, sums, strict=True)
+    ]
+
+
+def run_pickled(chunk: bytes, *, checked: bool) -> list[Written]:
+    """Run a chunk that travelled.
+
+    It is unpickled here so that what it cannot find fails the chunk, and not its worker.
+    """
+    return run(pickle.loads(chunk), checked=checked)  # noqa: S301 (from whoever gives us work)
+
+
+def _put(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
+    """Write the bytes of a chunk to these descriptors, one for each part; return checksums."""
+    if not targets:
+        return []
+    span = chunk.parts[0].extent.source.span
+    if span and not checked:
+        offset, nbytes = chunk.place(chunk.parts[0])
+        span.file.copy(span.offset + chunk.start, nbytes, targets[0], offset)
+        begin_writeback(targets[0], offset, nbytes)
+        return [0]
+    sums = [0] * len(targets)
+    for piece in chunk.cut(PIECE):
+        for index, data in enumerate(piece.contents(_scratch)):
+            write_at(targets[index], data.reshape(-1).data, piece.place(piece.parts[index])[0])
+            sums[index] = zlib.crc32(data.reshape(-1).data, sums[index]) if checked else 0
+    for part, target in zip(chunk.parts, targets, strict=True):
+        begin_writeback(target, *chunk.place(part))
+    return sums

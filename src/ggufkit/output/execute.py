@@ -1,0 +1,292 @@
+"""Do the work of plans, here or elsewhere, and publish what came of it whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import pickle
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    as_completed,
+    wait,
+)
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ggufkit.errors import DiskSpaceError, GGUFError, OutputError
+from ggufkit.output.chunks import (
+    AWAY,
+    HERE,
+    Chunk,
+    Part,
+    Written,
+    grouped,
+    run,
+    run_pickled,
+    shortened,
+    whole,
+)
+from ggufkit.output.layout import Plan, PlannedFile
+from ggufkit.output.resume import Journal, Place, journal_of
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.descriptors import sync_folder, write_at
+from ggufkit.system.staging import Staging, kept_bytes, sweep
+from ggufkit.system.threads import pool_of
+
+Progress = Callable[[int, int], None]
+Task = Callable[[], Future[list[Written]]]
+
+ZEROS: Final = 1 << 20  # bytes of a gap written at once
+IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop quickly
+IN_FLIGHT_AWAY: Final = 256  # tasks handed to an executor of unknown size
+TRAVEL_BYTES: Final = 16 << 20  # a source that is larger stays here: its rows are in memory
+_DISK_FULL: Final = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+
+
+class Order(NamedTuple):
+    """A plan and the folder for its files."""
+
+    plan: Plan
+    folder: Path
+
+    @property
+    def targets(self) -> list[Path]:
+        """The paths of the files, in shard order."""
+        return [self.folder / file.name for file in self.plan.files]
+
+
+class Job:
+    """One order being executed: its files as they grow and, to be resumed, its journal."""
+
+    def __init__(self, order: Order, *, resume: bool) -> None:
+        """Hold nothing yet; `begin` does."""
+        self.order = order
+        self.resume = resume
+        self.stages: list[Staging] = []
+        self.journal: Journal | None = None
+
+    def begin(self) -> None:
+        """Make the files and write into them all that does not come from tensors."""
+        targets = self.order.targets
+        for target in targets:
+            self.stages.append(Staging(target, kept=self.resume))
+        if self.resume:
+            is_new = all(stage.is_new for stage in self.stages)
+            self.journal = Journal(targets[0], self.order.plan, is_new=is_new)
+        else:
+            journal_of(targets[0]).unlink(missing_ok=True)
+        for file, stage in zip(self.order.plan.files, self.stages, strict=True):
+            stage.resize(file.nbytes)
+            write_at(stage.descriptor, file.head, 0)
+            if not stage.is_new:
+                _clear_gaps(file, stage.descriptor)
+
+    def parts(self, number: int) -> Iterator[Part]:
+        """Yield the extents of all files; `number` is the job's own."""
+        for index, (file, stage) in enumerate(zip(self.order.plan.files, self.stages, strict=True)):
+            for extent in file.extents:
+                yield Part(number, index, stage.output, shortened(extent))
+
+    def claim(self, chunk: Chunk, part: Part) -> int | None:
+        """Return the checksum of a part's bytes if an earlier run wrote them."""
+        if self.journal is None:
+            return None
+        return self.journal.claims.get(Place(part.file, *chunk.place(part)))
+
+    def note(self, written: Written) -> None:
+        """Remember what is done, if it may be resumed."""
+        if self.journal:
+            self.journal.add(Place(*written[1:4]), written.checksum)
+
+    def end(self) -> None:
+        """Remove what was not published, or leave it to be resumed."""
+        for stage in self.stages:
+            stage.leave()
+        if self.journal:
+            self.journal.close()
+
+
+def _clear_gaps(file: PlannedFile, descriptor: int) -> None:
+    """Write the zeros between tensors, which a new file has of itself."""
+    at = len(file.head)
+    for start, nbytes in (*((e.offset, e.nbytes) for e in file.extents), (file.nbytes, 0)):
+        for data in zeros(start - at):
+            write_at(descriptor, data, at)
+            at += len(data)
+        at = start + nbytes
+
+
+def zeros(count: int) -> Iterator[bytes]:
+    """Yield the zeros of a gap, which an alignment may make large."""
+    for at in range(0, count, ZEROS):
+        yield bytes(min(ZEROS, count - at))
+
+
+def execute(plan: Plan, folder: Path, *, threads: int | None = None) -> list[Path]:
+    """Write the files of one plan, and return their paths in shard order."""
+    return execute_all([Order(plan, folder)], threads=threads)[0]
+
+
+def execute_all(
+    orders: Sequence[Order],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    resume: bool = False,
+) -> list[list[Path]]:
+    """Write the files of all plans, and return the paths of each, in shard order."""
+    jobs = [Job(order, resume=resume) for order in orders]
+    count = worker_count(threads)
+    in_flight = IN_FLIGHT_AWAY if executor else count * IN_FLIGHT
+    try:
+        _prepare(orders)
+        for job in jobs:
+            job.begin()
+        with pool_of(count) as pool:
+            _work(jobs, _tasks(jobs, pool, executor), in_flight, progress)
+        for stage in [stage for job in jobs for stage in job.stages]:
+            stage.sync()
+        _publish(jobs)
+    except OSError as error:
+        if isinstance(error, GGUFError):
+            raise
+        raise _output_error(error, orders[0].targets[0], resume=resume) from error
+    finally:
+        for job in jobs:
+            job.end()
+    for folder in {order.folder for order in orders}:
+        sync_folder(folder)
+    return [order.targets for order in orders]
+
+
+# Before.
+
+
+def _prepare(orders: Sequence[Order]) -> None:
+    """Remove leftovers, and refuse what cannot be written."""
+    folders = {order.folder for order in orders}
+    for folder in folders:
+        sweep(folder)
+        if not folder.is_dir():
+            raise OutputError(f"the folder {folder} does not exist", remedy="Create it first")
+    for target in (target for order in orders for target in order.targets):
+        if target.exists() and not target.is_file():
+            raise OutputError(
+                f"{target} is there and no regular file",
+                remedy="Name a file; a pipe or device takes what is written to standard output",
+            )
+    for folder in folders:
+        _require_space(folder, [order for order in orders if order.folder == folder])
+
+
+def _require_space(folder: Path, orders: list[Order]) -> None:
+    needed = sum(order.plan.nbytes for order in orders)
+    needed -= sum(kept_bytes(target) for order in orders for target in order.targets)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DiskSpaceError(
+            f"{folder} has {free:,} bytes free, and {needed:,} are needed",
+            remedy="Free some space or write elsewhere; nothing was written",
+        )
+
+
+def _output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
+    reason = error.strerror or str(error)
+    place = f"{error.filename}: " if error.filename else ""
+    kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
+    left = "What is done is kept: resume when it can go on" if resume else "Nothing was left behind"
+    return kind(f"writing {target}: {place}{reason}", remedy=left)
+
+
+# The work.
+
+
+def _work(
+    jobs: list[Job],
+    tasks: Iterable[Task],
+    in_flight: int,
+    progress: Progress | None,
+) -> None:
+    """Have all chunks run, and note what is done."""
+    total = sum(job.order.plan.nbytes for job in jobs)
+    done = sum(len(file.head) for job in jobs for file in job.order.plan.files)
+    for written in _all_done(tasks, in_flight):
+        jobs[written.job].note(written)
+        done += written.nbytes
+        if progress:
+            progress(done, total)
+    if progress:
+        progress(total, total)
+
+
+def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterator[Task]:
+    """Yield what begins each chunk, wherever it shall run."""
+    checked = any(job.journal for job in jobs)
+    parts = (part for number, job in enumerate(jobs) for part in job.parts(number))
+    for group in grouped(parts):
+        away = executor if executor and _travels(group) else None
+        for chunk in whole(group).cut_into(AWAY if away else HERE):
+            claims = tuple(jobs[part.job].claim(chunk, part) for part in group)
+            claimed = replace(chunk, claims=claims)
+            if away:
+                yield partial(away.submit, run_pickled, pickle.dumps(claimed), checked=checked)
+            else:
+                yield partial(pool.submit, run, claimed, checked=checked)
+
+
+def _travels(group: tuple[Part, ...]) -> bool:
+    """Whether a source can go elsewhere: not if it cannot be pickled, or carries its data."""
+    with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
+        return len(pickle.dumps(group, 5)) <= TRAVEL_BYTES
+    return False
+
+
+def _all_done(tasks: Iterable[Task], in_flight: int) -> Iterator[Written]:
+    """Run all chunks in any order, and yield what they have written."""
+    pending: set[Future[list[Written]]] = set()
+    try:
+        for begin in tasks:
+            pending.add(begin())
+            if len(pending) >= in_flight:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from _results(finished)
+        yield from _results(as_completed(pending))
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _results(futures: Iterable[Future[list[Written]]]) -> Iterator[Written]:
+    for future in futures:
+        yield from future.result()
+
+
+# After.
+
+
+def _publish(jobs: list[Job]) -> None:
+    """Put all files in place, of a set the first last: who sees it sees the whole set."""
+    stages = [stage for job in jobs for stage in job.stages]
+    try:
+        for job in jobs:
+            if len(job.stages) > 1:  # never an old first shard before new others
+                job.stages[0].target.unlink(missing_ok=True)
+            for stage in reversed(job.stages):
+                stage.publish()
+    except BaseException:
+        # A signal may come when the file is in place and nobody has noted it: the disk knows.
+        published = [stage.target for stage in stages if not stage.path.exists()]
+        for path in published if len(published) < len(stages) else ():
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise
+    for job in jobs:
+        if job.journal:
+            job.journal.remove()

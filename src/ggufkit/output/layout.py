@@ -1,0 +1,291 @@
+"""Model to Plan: every file, every offset and every byte count, before a byte is read.
+
+Pure: sizes follow from shapes and types alone. Shards are a matter of the plan: merging is
+writing an opened set, splitting is writing with a limit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+import numpy as np
+
+from ggufkit.errors import FormatError, ShapeError, TensorTypeError, brief
+from ggufkit.format.coerce import typed
+from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Layout, is_utf8
+from ggufkit.format.file_name import parse_shard_name, shard_name
+from ggufkit.format.metadata import Metadata, alignment_of, is_alignment
+from ggufkit.format.types import (
+    DEFAULT_ALIGNMENT,
+    MAGIC,
+    MAX_NAME_BYTES,
+    SPLIT_KEYS,
+    SPLIT_TYPES,
+    padded,
+)
+from ggufkit.format.values import Value
+from ggufkit.model.model import Model, Tensor
+from ggufkit.model.rows import Source
+from ggufkit.model.sources import in_order
+
+WRITABLE_VERSIONS: Final = (2, 3)
+MAX_SHARDS: Final = 65535  # split.count is a uint16
+MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where a tensor's bytes go in its file: `offset` from the beginning, rows from `source`."""
+
+    offset: int
+    nbytes: int
+    name: str
+    rows: int
+    row_bytes: int
+    source: Source
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """One file: its `head` (header, metadata and tensor infos), its extents, its size in bytes.
+
+    What neither head nor an extent covers is zero.
+    """
+
+    name: str
+    head: bytes
+    extents: tuple[Extent, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be written: the files of one model, in shard order."""
+
+    files: tuple[PlannedFile, ...]
+    version: int
+    byte_order: ByteOrder
+    alignment: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.nbytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What all files of a plan have in common."""
+
+    version: int
+    encoding: Layout
+    alignment: int
+    pad_end: bool
+
+
+class LayoutOptions(TypedDict, total=False):
+    """What may be said of how a model is laid out; see `layout`."""
+
+    version: int | None
+    byte_order: ByteOrder | None
+    alignment: int | None
+    shard_size: int | None
+    shard_tensors: int | None
+    shard_counts: Sequence[int] | None
+
+
+def layout(  # noqa: PLR0913 (each is one property of the files)
+    model: Model,
+    name: str,
+    *,
+    version: int | None = None,
+    byte_order: ByteOrder | None = None,
+    alignment: int | None = None,
+    shard_size: int | None = None,
+    shard_tensors: int | None = None,
+    shard_counts: Sequence[int] | None = None,
+) -> Plan:
+    """Return the plan that writes `model` to a file called `name`, or to shards named after it.
+
+    What is not given stays as the model has it (version 1 becomes 3). A new shard begins before
+    its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`; or
+    `shard_counts` says how many tensors each shard holds.
+    """
+    metadata = _aligned(model.metadata, alignment)
+    form = _Form(
+        _version(version, model),
+        Layout(_byte_order(byte_order, model)),
+        alignment_of(metadata),
+        model.end_padded,
+    )
+    tensors = list(model.tensors.values())
+    if shard_counts is None:
+        groups = _groups(tensors, form.alignment, shard_size, shard_tensors)
+    else:
+        groups = _counted_groups(tensors, shard_counts)
+    files = tuple(
+        _file(shard, part, tensors, form)
+        for shard, part, tensors in _shards(name, metadata, groups, form.alignment)
+    )
+    return Plan(files, form.version, form.encoding.byte_order, form.alignment)
+
+
+def _version(version: int | None, model: Model) -> int:
+    if version is None:
+        return model.version if model.version in WRITABLE_VERSIONS else WRITABLE_VERSIONS[-1]
+    if version in WRITABLE_VERSIONS:
+        return version
+    raise FormatError(f"version {version} cannot be written", remedy="Versions 2 and 3 can")
+
+
+def _byte_order(order: ByteOrder | None, model: Model) -> ByteOrder:
+    if order is None:
+        return model.byte_order
+    if order in BYTE_ORDERS:
+        return order
+    raise FormatError(f"there is no byte order {order!r}", remedy="Use 'little' or 'big'")
+
+
+def _aligned(metadata: Metadata, alignment: int | None) -> Metadata:
+    if alignment is None or alignment == alignment_of(metadata):
+        return metadata
+    if not is_alignment(alignment) or alignment > np.iinfo(np.uint32).max:
+        raise FormatError(
+            f"an alignment of {alignment} is not possible",
+            remedy="Use a power of two from 8 to 2147483648",
+        )
+    return metadata.updated({"general.alignment": np.uint32(alignment)})
+
+
+# Shards.
+
+
+def _prefix(name: str) -> str:
+    found = parse_shard_name(name)
+    return found[0] if found else name.removesuffix(".gguf")
+
+
+def _groups(
+    tensors: list[Tensor], step: int, shard_size: int | None, shard_tensors: int | None
+) -> list[list[Tensor]]:
+    for limit, what in ((shard_size, "size"), (shard_tensors, "number of tensors")):
+        if limit is not None and limit < 1:
+            raise ShapeError(f"a shard {what} of {limit} is not possible", remedy="Use 1 or more")
+    groups: list[list[Tensor]] = [[]]
+    held = 0
+    for tensor in tensors:
+        size = padded(tensor.nbytes, step)
+        is_full = (shard_size is not None and held + size > shard_size) or (
+            shard_tensors is not None and len(groups[-1]) >= shard_tensors
+        )
+        if groups[-1] and is_full:
+            groups.append([])
+            held = 0
+        groups[-1].append(tensor)
+        held += size
+    return groups
+
+
+def _counted_groups(tensors: list[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:
+    ends = list(itertools.accumulate(counts))
+    if not ends or min(counts) < 0 or ends[-1] != len(tensors):
+        raise ShapeError(
+            f"shards of {list(counts)} tensors do not hold the {len(tensors)} tensors there are"
+        )
+    return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
+
+
+def _shards(
+    name: str, metadata: Metadata, groups: list[list[Tensor]], step: int
+) -> list[tuple[str, Metadata, list[Tensor]]]:
+    if len(groups) == 1:
+        return [(name, metadata, groups[0])]
+    count = len(groups)
+    if count > MAX_SHARDS:
+        raise ShapeError(
+            f"these limits give {count} shards, but at most {MAX_SHARDS} are possible",
+            remedy="Allow larger shards",
+        )
+    total = sum(len(group) for group in groups)
+    first = metadata.without(*SPLIT_KEYS)
+    # Each file is read on its own first, so each must tell its alignment.
+    others = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
+    return [
+        (
+            shard_name(_prefix(name), number, count),
+            (others if number else first).updated(_split_values(number, count, total)),
+            group,
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def _split_values(*values: int) -> dict[str, Value]:
+    pairs = zip(SPLIT_TYPES.items(), values, strict=True)
+    return {key: typed(kind, value) for (key, kind), value in pairs}
+
+
+# One file.
+
+
+def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> PlannedFile:
+    head, starts = _head(metadata, tensors, form)
+    data_offset = padded(len(head), form.alignment)
+    extents = tuple(
+        Extent(data_offset + at, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, form.encoding))
+        for t, at in zip(tensors, starts, strict=False)
+    )
+    end = extents[-1].offset + extents[-1].nbytes if extents else len(head)
+    nbytes = padded(end, form.alignment) if form.pad_end else end
+    if nbytes > MAX_FILE_BYTES:
+        raise ShapeError(f"{name} would have {nbytes} bytes, more than a file can have")
+    return PlannedFile(name, head, extents, nbytes)
+
+
+def _head(metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> tuple[bytes, list[int]]:
+    """Return all bytes before the data, and where each tensor starts in it."""
+    encoding = form.encoding
+    starts = [0]
+    for tensor in tensors:
+        starts.append(padded(starts[-1] + tensor.nbytes, form.alignment))
+    infos = [_info(t, at, encoding) for t, at in zip(tensors, starts, strict=False)]
+    counts = struct.pack(f"{encoding.mark}IQQ", form.version, len(tensors), len(metadata))
+    return b"".join((MAGIC, counts, metadata.encode(encoding), *infos)), starts
+
+
+def _source(tensor: Tensor, encoding: Layout) -> Source:
+    if tensor.type.is_opaque and tensor.source.byte_order != encoding.byte_order:
+        raise TensorTypeError(
+            f"tensor {tensor.name!r} of type {tensor.type} cannot change its byte order, "
+            "for its fields are not known",
+            remedy="Keep the byte order",
+        )
+    return in_order(tensor, encoding.byte_order)
+
+
+def _info(tensor: Tensor, start: int, encoding: Layout) -> bytes:
+    is_text = isinstance(tensor.name, str) and is_utf8(tensor.name)
+    name = tensor.name.encode() if is_text else b""
+    if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:
+        raise ShapeError(
+            f"{brief(tensor.name)} is not possible as a tensor's name",
+            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL",
+        )
+    numbers = (*reversed(tensor.shape), start)
+    if not all(0 <= number <= MAX_FILE_BYTES for number in numbers):
+        raise ShapeError(f"{brief(tensor.shape)} is not possible as the shape of {tensor.name!r}")
+    dims = struct.pack(f"{encoding.mark}{len(tensor.shape)}Q", *numbers[:-1])
+    return b"".join(
+        (
+            encoding.count(len(name)),
+            name,
+            encoding.u32(len(tensor.shape)),
+            dims,
+            encoding.u32(tensor.type.id),
+            struct.pack(f"{encoding.mark}Q", start),
+        )
+    )

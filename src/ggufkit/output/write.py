@@ -1,0 +1,232 @@
+"""Write models: to files, published whole or not at all, or to a stream in order."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
+
+import numpy as np
+
+from ggufkit.errors import OutputError, TensorTypeError
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import TensorType
+from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.model.sources import from_array
+from ggufkit.output.chunks import PIECE, Chunk, Part, shortened, whole
+from ggufkit.output.execute import Order, Progress, execute_all, zeros
+from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.staging import Output
+from ggufkit.system.threads import in_turn, pool_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+AHEAD: Final = 2  # pieces per thread that are made before a stream takes them
+_NOWHERE: Final = Output(Path(os.devnull), 0)  # what a stream takes, nobody else opens
+
+
+class WriteOptions(LayoutOptions, total=False):
+    """What may be said of how files are laid out and written; see `write`."""
+
+    threads: int | None
+    progress: Progress | None
+    executor: Executor | None
+    resume: bool
+
+
+class _WorkOptions(TypedDict):
+    """What `execute` takes."""
+
+    threads: int | None
+    progress: Progress | None
+    executor: Executor | None
+    resume: bool
+
+
+def write(  # noqa: PLR0913 (who does it and how)
+    model: Model,
+    path: AnyPath | IO[bytes],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    resume: bool = False,
+    **options: Unpack[LayoutOptions],
+) -> list[Path]:
+    """Write `model` to `path` and return the paths of the files written.
+
+    `path` is a file name, or a binary stream (a pipe) for a single file. `options` are those of
+    `layout`: `version`, `byte_order`, `alignment`, `shard_size` (bytes), `shard_tensors`; what
+    is not given stays as the model has it. `progress(done, total)` is called with bytes.
+
+    An `executor` of `concurrent.futures` works instead of threads: other processes, or a cluster
+    (`ggufkit.system.cluster`), which must see inputs and outputs under the same paths. Work that
+    cannot be sent to it is done here. `resume` keeps what is done when the job ends early, and goes
+    on from there when it is called again.
+
+    The output appears whole or not at all, an existing file (or link) is replaced only by a whole
+    one, and memory stays at a few MiB per thread. Raises OutputError (an OSError), DiskSpaceError
+    before anything is written where it can be known, and FormatError if an input changed since it
+    was opened.
+    """
+    if isinstance(path, str | bytes | os.PathLike):
+        work = _WorkOptions(threads=threads, progress=progress, executor=executor, resume=resume)
+        return write_many([(model, path)], **work, **options)[0]
+    if executor or resume:
+        raise OutputError(
+            "a stream is written in order and by one process, and cannot be resumed",
+            remedy="Write to a file instead",
+        )
+    stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
+    return []
+
+
+def write_many(
+    outputs: Sequence[tuple[Model, AnyPath]],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+    resume: bool = False,
+    **options: Unpack[LayoutOptions],
+) -> list[list[Path]]:
+    """Write several models at once; return the paths of the files of each.
+
+    Where tensors of several models are made of the same tensor, its rows are read and decoded
+    once for all of them. All outputs appear when all are whole. Else as `write`.
+    """
+    orders: list[Order] = []
+    for model, path in outputs:
+        target = as_path(path)
+        orders.append(Order(layout(model, target.name, **options), target.parent))
+    _refuse_repeats(orders)
+    for (model, _), (plan, folder) in itertools.product(outputs, orders):
+        _refuse_inputs(model, plan, folder)
+    return execute_all(orders, threads=threads, progress=progress, executor=executor, resume=resume)
+
+
+def _refuse_repeats(orders: Sequence[Order]) -> None:
+    targets = [target for order in orders for target in order.targets]
+    for target in targets:
+        if targets.count(target) > 1:
+            raise OutputError(f"two outputs are called {target}", remedy="Give each its own name")
+
+
+def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:
+    spans = [tensor.source.span for tensor in model.tensors.values()]
+    inputs = {*model.inputs, *(span.file for span in spans if span)}
+    for name in (file.name for file in plan.files):
+        if any(file.same_file(folder / name) for file in inputs):
+            raise OutputError(
+                f"{folder / name} is also an input",
+                remedy="Write to another name, and rename afterwards if you want to replace it",
+            )
+
+
+def save(
+    path: AnyPath | IO[bytes],
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, object] | None = None,
+    **options: Unpack[WriteOptions],
+) -> list[Path]:
+    """Write NumPy arrays and plain metadata as a GGUF file; return the paths written.
+
+    Each tensor is an array (stored in its dtype), a pair of an array and a tensor type
+    (quantized to it; uint8 means bytes already packed), or a Tensor. Values of `metadata` are
+    typed as `ggufkit.format.coerce.typed_value` documents. `options` are those of `write`. Raises
+    TensorTypeError, ShapeError and ValueTypeError for what has no place in a file, and else as
+    `write` does.
+    """
+    made = Tensors(as_tensor(name, value) for name, value in tensors.items())
+    return write(Model(Metadata(metadata or {}), made), path, **options)
+
+
+def as_tensor(name: str, value: object) -> Tensor:
+    """Return the tensor called `name` that `value` describes, as `save` documents it."""
+    if isinstance(value, Tensor):
+        return Tensor(name, value.type, value.shape, value.nbytes, value.source)
+    if not isinstance(value, tuple):
+        return from_array(name, _as_array(name, value))
+    if len(value) != 2 or not isinstance(value[1], str | int | TensorType):  # noqa: PLR2004
+        raise TensorTypeError(
+            f"tensor {name!r}: a tuple is a pair of an array and a tensor type",
+            remedy='Write (array, "Q8_0"), or give numbers as a NumPy array',
+        )
+    return from_array(name, _as_array(name, value[0]), value[1])
+
+
+def _as_array(name: str, value: object) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:  # ragged lists, and what other libraries refuse
+        raise TensorTypeError(
+            f"tensor {name!r} is no array: {error}", remedy="Give a NumPy array"
+        ) from error
+
+
+# To a pipe.
+
+
+def stream(
+    plan: Plan,
+    output: IO[bytes],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a plan of one file to a binary stream, in order."""
+    if len(plan.files) > 1:
+        raise OutputError("a stream cannot hold several shards", remedy="Write to files instead")
+    done = 0
+    count = worker_count(threads)
+    with pool_of(count) as pool:
+        for data in _ordered(pool, plan.files[0], count * AHEAD):
+            _write_all(output, data)
+            done += len(data)
+            if progress:
+                progress(done, plan.nbytes)
+    output.flush()
+
+
+def _write_all(output: IO[bytes], data: bytes | memoryview) -> None:
+    """Write all of `data`, however many calls an unbuffered stream takes."""
+    left = memoryview(data)
+    while left:
+        written: int | None = output.write(left)
+        if written is None:
+            raise OutputError(
+                "the stream is full", remedy="Give a stream that waits for its reader"
+            )
+        left = left[written:]
+
+
+def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[bytes | memoryview]:
+    """Yield the whole file's bytes in order, pieces being made ahead by the pool."""
+    yield file.head
+    at = len(file.head)
+    for offset, data in in_turn(pool, _pieces(file), in_flight - 1):
+        yield from zeros(offset - at)
+        yield data.reshape(-1).data
+        at = offset + data.nbytes
+    yield from zeros(file.nbytes - at)
+
+
+def _pieces(file: PlannedFile) -> Iterator[Callable[[], tuple[int, Bytes]]]:
+    """Yield what makes each piece of a file, and tells its place there."""
+    for extent in file.extents:
+        part = Part(0, 0, _NOWHERE, shortened(extent))
+        for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
+            yield functools.partial(_made, piece, piece.place(part)[0])
+
+
+def _made(piece: Chunk, offset: int) -> tuple[int, Bytes]:
+    (data,) = piece.contents()
+    return offset, data

@@ -1,0 +1,125 @@
+"""Which tensors llama-quantize touches at all: matrices of weights, less those it always keeps.
+
+Source: `tensor_allows_quantization` in llama.cpp's `llama-quant.cpp`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final
+
+from ggufkit.format.types import TensorType
+from ggufkit.model.model import Tensor
+
+# Tensors that stay as they are: small ones, and those whose precision the model hangs on.
+
+KEPT_NAMES: Final = ("position_embd.weight", "token_types.weight")
+KEPT_PARTS: Final = (
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
+    "altup",
+    "laurel",
+    "per_layer_model_proj",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+    # RWKV
+    "time_mix_first.weight",
+    "time_mix_w0.weight",
+    "time_mix_w1.weight",
+    "time_mix_w2.weight",
+    "time_mix_v0.weight",
+    "time_mix_v1.weight",
+    "time_mix_v2.weight",
+    "time_mix_a0.weight",
+    "time_mix_a1.weight",
+    "time_mix_a2.weight",
+    "time_mix_g1.weight",
+    "time_mix_g2.weight",
+    "time_mix_decay_w1.weight",
+    "time_mix_decay_w2.weight",
+    "time_mix_lerp_fused.weight",
+    # T5
+    "attn_rel_b.weight",
+    # Vision and audio
+    ".position_embd",
+    "sam.pos_embd",
+    "sam.neck.",
+    "sam.net_",
+    ".rel_pos",
+    ".patch_embd",
+    ".patch_merger",
+    "a.rvq.codebook",
+    "mm.a.code_embd",
+)
+KEPT_PARTS_OF: Final = {
+    "glm5-next": (
+        "hc_",
+        "indexer.attn_q_b",
+        "indexer.attn_k",
+        "indexer.proj",
+        "indexer_compressor_gate",
+        "indexer_compressor_ape",
+        "ssm_f_a.weight",
+        "ssm_f_b.weight",
+        "ssm_g_a.weight",
+        "ssm_g_b.weight",
+        "ssm_beta.weight",
+        "attn_kv_a_mqa.weight",
+        "attn_k_b.weight",
+        "attn_v_b.weight",
+    ),
+}
+
+_LAYER: Final = re.compile(r"blk\.\d+(?=\.)")
+
+
+def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
+    """Whether llama.cpp quantizes a tensor of this name and shape.
+
+    Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
+    """
+    if is_whole(tensor.type) or axes(tensor.shape) < 2:  # noqa: PLR2004
+        return False
+    name = tensor.name
+    # Compared as llama.cpp does, for which any name of five characters ends so too.
+    if name.rfind("weight") != len(name) - 6:
+        return False
+    return name not in KEPT_NAMES and not _is_kept(without_layer(name), architecture)
+
+
+def without_layer(name: str) -> str:
+    """Return what all layers' names have in common behind "blk.N", else the whole name.
+
+    Of what is looked for in names, nothing lies in or across what is cut off.
+    """
+    found = _LAYER.match(name)
+    return name[found.end() :] if found else name
+
+
+@functools.lru_cache
+def _is_kept(name: str, architecture: str) -> bool:
+    return _kept_parts(architecture).search(name) is not None
+
+
+@functools.cache
+def _kept_parts(architecture: str) -> re.Pattern[str]:
+    """Return what finds any of the parts at once."""
+    kept = KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
+    return re.compile("|".join(map(re.escape, kept)))
+
+
+def is_whole(type: TensorType) -> bool:
+    """Whether the elements of a type are integers."""
+    return (type.dtype or "").startswith("i")
+
+
+def axes(shape: tuple[int, ...]) -> int:
+    """Return the number of axes from the first on that is longer than 1, as ggml counts them."""
+    for i, length in enumerate(shape[:-1]):
+        if length > 1:
+            return len(shape) - i
+    return 1

@@ -1,0 +1,51 @@
+"""The keys that llama-quantize leaves in a file: recipe, version, and what users add."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from ggufkit.format.file_types import GUESSED, NUMBER_OF
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import SPLIT_KEYS
+from ggufkit.format.values import Value
+from ggufkit.model.model import Tensor
+from ggufkit.quantization.recipes import ALIASES
+
+QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
+VERSION_KEY: Final = "general.quantization_version"
+FILE_TYPE_KEY: Final = "general.file_type"
+
+
+def stamped(metadata: Metadata, number: int, *others: tuple[str, Value]) -> Metadata:
+    """Return the keys in llama-quantize's order: what it sets is taken out and comes last.
+
+    `number` is that of the recipe, for general.file_type; `others` come behind it.
+    """
+    changed = metadata.without(*SPLIT_KEYS)
+    for key, value in (
+        (VERSION_KEY, np.uint32(QUANTIZATION_VERSION)),
+        (FILE_TYPE_KEY, np.uint32(number)),
+        *others,
+    ):
+        changed = changed.without(key).updated({key: value})
+    return changed
+
+
+def file_type_of(metadata: Metadata) -> int | None:
+    """Return the number in general.file_type, None where there is none."""
+    number = metadata.get(FILE_TYPE_KEY)
+    return int(number) if isinstance(number, np.integer) and number >= 0 else None
+
+
+def guessed_file_type(tensors: Iterable[Tensor]) -> int:
+    """Return the number of the recipe that most tensors look like, marked as guessed."""
+    held: Counter[str] = Counter()
+    most = "F32"
+    for tensor in tensors:
+        held[tensor.type.name] += 1
+        most = max(most, tensor.type.name, key=held.__getitem__)  # the first of equals stays
+    return NUMBER_OF.get(ALIASES.get(most, most), 0) | GUESSED

@@ -1,0 +1,91 @@
+"""One option for each of many things, so that all fit a budget and the losses are least.
+
+Pure: a knapsack of multiple choice, solved along convex hulls. `quantization/target.py` asks it
+which type each tensor of a model gets.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ggufkit.errors import ShapeError
+from ggufkit.format.types import TensorType
+
+
+@dataclass(frozen=True)
+class Option:
+    """A type that a tensor may get, the bytes it then takes, and the loss it brings."""
+
+    type: TensorType
+    nbytes: int
+    loss: float
+
+
+def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, Option]:
+    """Return the option of each tensor such that all fit `budget` bytes and the losses are least.
+
+    Tensors climb from their smallest option along the lower convex hull of size and loss, the step
+    that saves most for its bytes first; what room is left goes to the best single changes. Of two
+    options of one size only the better counts. Raises ShapeError where even the smallest options
+    do not fit.
+    """
+    hulls = {name: _hull(each) for name, each in options.items()}
+    chosen = {name: hull[0] for name, hull in hulls.items()}
+    room = budget - sum(option.nbytes for option in chosen.values())
+    if room < 0:
+        raise ShapeError(
+            f"the smallest that is possible is {-room:,} bytes too large",
+            remedy="Allow more bytes or smaller types; the smallest need an importance matrix",
+        )
+    steps = [(_slope(*hull[:2]), name, 1) for name, hull in hulls.items() if len(hull) > 1]
+    heapq.heapify(steps)
+    while steps:
+        _, name, place = heapq.heappop(steps)
+        hull = hulls[name]
+        growth = hull[place].nbytes - hull[place - 1].nbytes
+        if growth > room:
+            continue
+        chosen[name], room = hull[place], room - growth
+        if place + 1 < len(hull):
+            heapq.heappush(steps, (_slope(hull[place], hull[place + 1]), name, place + 1))
+    return _filled(chosen, options, room)
+
+
+def _slope(lower: Option, upper: Option) -> float:
+    """Return what each further byte adds to the loss, a negative number."""
+    return (upper.loss - lower.loss) / (upper.nbytes - lower.nbytes)
+
+
+def _hull(options: Sequence[Option]) -> list[Option]:
+    """Return the options that no mixture of others beats, the smallest first."""
+    hull: list[Option] = []
+    for option in sorted(options, key=lambda each: (each.nbytes, each.loss)):
+        if hull and option.loss >= hull[-1].loss:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], option):
+            hull.pop()
+        hull.append(option)
+    return hull
+
+
+def _filled(
+    chosen: dict[str, Option], options: Mapping[str, Sequence[Option]], room: int
+) -> dict[str, Option]:
+    """Spend what room is left on single changes, those that save most first."""
+    savings = sorted(
+        (
+            (option.loss - chosen[name].loss, name, option)
+            for name, each in options.items()
+            for option in each
+            if option.loss < chosen[name].loss
+        ),
+        key=lambda saving: saving[:2],
+    )
+    filled = dict(chosen)
+    for _, name, option in savings:
+        growth = option.nbytes - filled[name].nbytes
+        if option.loss < filled[name].loss and growth <= room:
+            filled[name], room = option, room - growth
+    return filled

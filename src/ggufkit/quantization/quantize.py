@@ -1,0 +1,384 @@
+"""Quantize a model as llama-quantize does: the file that is written is its, byte for byte.
+
+`recipes.py` holds the policy, `type_choice.py` picks each tensor's type; this module applies them.
+Source: `llama_model_quantize_impl` and `tools/quantize` of llama.cpp.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
+
+import numpy as np
+
+from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeError
+from ggufkit.format.file_types import FILE_TYPES
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.values import Value
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.model.layers import block_count, layer_of, prune_layers
+from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.model.sources import retyped
+from ggufkit.quantization.eligibility import is_whole
+from ggufkit.quantization.file_keys import file_type_of, guessed_file_type, stamped
+from ggufkit.quantization.recipes import (
+    KEEP_ALL,
+    PROMOTED,
+    RECIPES,
+    Recipe,
+    find_recipe,
+    patterns_of,
+)
+from ggufkit.quantization.type_choice import Choice, Wishes, choose, facts_of, order_key, role_of
+from ggufkit.quants import codec, packing
+from ggufkit.quants.packing import Floats
+from ggufkit.system.descriptors import AnyPath
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+AnyType: TypeAlias = "str | int | TensorType"
+
+MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
+_LAYER: Final = re.compile(r"blk\.(\d+)\.")
+
+
+class QuantizeOptions(TypedDict, total=False):
+    """What may be said besides the recipe; see `quantize`."""
+
+    imatrix: Imatrix | AnyPath | None
+    include_weights: Sequence[str]
+    exclude_weights: Sequence[str]
+    pure: bool
+    leave_output_tensor: bool
+    output_tensor_type: AnyType | None
+    token_embedding_type: AnyType | None
+    tensor_types: Iterable[tuple[str, AnyType]]
+    types: Mapping[str, AnyType] | None
+    like: Model | None
+    layers: Iterable[int]
+    override_kv: Mapping[str, object] | None
+    keep_split: bool
+    keep_order: bool
+    promote_uncovered: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
+class Decision:
+    """What becomes of one tensor: `before` of the input is `after` of the output.
+
+    `fell_from` is the type that its rows do not fit, `promoted_from` the one that needs importance
+    data where there is none. `weights` is that data, `needs_imatrix` whether it must be there.
+    """
+
+    before: Tensor
+    after: Tensor
+    fell_from: TensorType | None = None
+    promoted_from: TensorType | None = None
+    needs_imatrix: bool = False
+    weights: Floats | None = None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the tensor is converted at all."""
+        return self.before is not self.after
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """A quantized model, and what was decided about each of its tensors, in their order.
+
+    `shard_counts` are the tensors of each shard where the input's shards are kept.
+    """
+
+    model: Model
+    decisions: tuple[Decision, ...]
+    recipe: Recipe
+    has_imatrix: bool
+    shard_counts: tuple[int, ...] | None
+
+    @property
+    def uncovered(self) -> list[Decision]:
+        """What cannot be written for want of importance data."""
+        return [d for d in self.decisions if d.is_changed and d.needs_imatrix and d.weights is None]
+
+    @property
+    def unweighted(self) -> list[Decision]:
+        """What is quantized without importance data that it needs, or that others have."""
+        bare = (d for d in self.decisions if d.is_changed and d.weights is None)
+        return [
+            d for d in bare if d.needs_imatrix or (self.has_imatrix and d.after.type.is_quantized)
+        ]
+
+    @property
+    def requantized(self) -> list[Decision]:
+        """What was quantized before and becomes something else."""
+        return [d for d in self.decisions if d.is_changed and d.before.type.is_quantized]
+
+
+def quantize(
+    model: Model,
+    recipe: str | int | Recipe | None = None,
+    *,
+    allow_requantize: bool = False,
+    **options: Unpack[QuantizeOptions],
+) -> Model:
+    """Return `model` quantized by a recipe, as llama-quantize would; no tensor data is read.
+
+    `recipe` is a name such as "Q4_K_M" (any case), its number in general.file_type, or a `Recipe`.
+    Options have the meaning of llama-quantize's flags: `imatrix` (an `Imatrix` or the path of
+    one) with `include_weights` or `exclude_weights` (parts of names), `pure`,
+    `leave_output_tensor`, `output_tensor_type`, `token_embedding_type`, `tensor_types` (pairs of a
+    regular expression and a type, the first that is found in a name deciding), `layers` to prune,
+    `override_kv` (keys and values), `keep_split` and `allow_requantize`.
+
+    Besides, `types` says the type of tensors by exact name, `like` takes those of another model,
+    and without a recipe all others stay as they are. `keep_order` keeps the order of the input's
+    tensors, and `promote_uncovered` takes the nearest type that needs no importance data.
+
+    Raises TensorTypeError for an unknown recipe, for types that cannot be decoded or encoded, and
+    for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
+    the list of tensors where data is missing; ShapeError where it does not fit.
+    """
+    done = decide(model, recipe, **options)
+    refuse(done, allow_requantize=allow_requantize)
+    return done.model
+
+
+@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
+class _Asked:
+    """The options of `quantize`, with what holds where one is not given."""
+
+    imatrix: Imatrix | AnyPath | None = None
+    include_weights: Sequence[str] = ()
+    exclude_weights: Sequence[str] = ()
+    pure: bool = False
+    leave_output_tensor: bool = False
+    output_tensor_type: AnyType | None = None
+    token_embedding_type: AnyType | None = None
+    tensor_types: Iterable[tuple[str, AnyType]] = ()
+    types: Mapping[str, AnyType] | None = None
+    like: Model | None = None
+    layers: Iterable[int] = ()
+    override_kv: Mapping[str, object] | None = None
+    keep_split: bool = False
+    keep_order: bool = False
+    promote_uncovered: bool = False
+
+    def wishes(self) -> Wishes:
+        """Return what is wanted otherwise than the recipe has it."""
+        return Wishes(
+            pure=self.pure,
+            leave_output_tensor=self.leave_output_tensor,
+            output_tensor_type=_encodable(self.output_tensor_type),
+            token_embedding_type=_encodable(self.token_embedding_type),
+            patterns=patterns_of(self.tensor_types),
+            types=_types(self.types, self.like),
+        )
+
+
+def decide(
+    model: Model, recipe: str | int | Recipe | None = None, **options: Unpack[QuantizeOptions]
+) -> Quantization:
+    """Decide what `quantize` would make, and refuse nothing that can be shown instead."""
+    asked = _Asked(**options)
+    chosen = _recipe(recipe, asked.like)
+    data = _selected(asked.imatrix, asked.include_weights, asked.exclude_weights)
+    wishes = asked.wishes()
+    overrides = Metadata(asked.override_kv or {})
+    facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
+    pruned, names = _pruned(model, frozenset(asked.layers))
+    tensors = [_as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
+    walked = tensors if asked.keep_split else sorted(tensors, key=lambda t: order_key(t.name))
+    choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
+    decide_one = functools.partial(
+        _decision, recipe=chosen, data=data, names=names, promote=asked.promote_uncovered
+    )
+    ordered = tensors if asked.keep_order else walked
+    decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
+    number = _number(chosen, pruned.metadata, decisions)
+    counted = [block_count(pruned.metadata)[0]] if names else []
+    layers = [(key, pruned.metadata[key]) for key in counted]
+    metadata = stamped(pruned.metadata, number, *overrides.items(), *_imatrix_keys(data), *layers)
+    made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
+    counts = _shard_counts(model, decisions) if asked.keep_split else None
+    return Quantization(made.reading(model.inputs), decisions, chosen, data is not None, counts)
+
+
+# What was asked for.
+
+
+def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
+    """Return the recipe asked for; of `like` that by which it was made, if it tells."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if recipe is not None:
+        return find_recipe(recipe)
+    known = file_type_of(like.metadata) if like else None
+    return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
+
+
+def _selected(
+    imatrix: Imatrix | AnyPath | None, include: Sequence[str], exclude: Sequence[str]
+) -> tuple[Imatrix, str] | None:
+    """Return the entries to use and the path as it was given; None where there are none."""
+    if include and exclude:
+        raise ValueTypeError(
+            "including and excluding weights cannot be combined", remedy="Use one of the two"
+        )
+    if imatrix is None:
+        return None
+    opened = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
+    path = opened.path if isinstance(imatrix, Imatrix) else imatrix
+    chosen = opened.selected(include, exclude)
+    return (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
+
+
+def _encodable(type: AnyType | None) -> TensorType | None:
+    return None if type is None else codec.encodable(type)
+
+
+def _types(types: Mapping[str, AnyType] | None, like: Model | None) -> dict[str, TensorType]:
+    """Return the types by exact name: those given, and those of the tensors of `like`."""
+    given = {name: codec.encodable(kind) for name, kind in (types or {}).items()}
+    held = like.tensors.values() if like else ()
+    copied = {t.name: t.type for t in held if not t.type.is_opaque and not is_whole(t.type)}
+    return copied | given
+
+
+# What becomes of the tensors.
+
+
+def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]]:
+    """Return the model without `layers`, and the old name of each tensor if there are any."""
+    if not layers:
+        return model, {}
+    pruned = prune_layers(model, layers)
+    kept = (name for name in model.tensors if layer_of(name) not in layers)
+    return pruned, dict(zip(pruned.tensors, kept, strict=True))
+
+
+def _as_ggml_counts(tensor: Tensor) -> Tensor:
+    """Return a tensor without leading axes of length 1, which ggml writes as if never there."""
+    if tensor.shape and tensor.shape[0] != 1:
+        return tensor
+    first = next((i for i, n in enumerate(tensor.shape[:-1]) if n != 1), len(tensor.shape) - 1)
+    shape = tensor.shape[max(first, 0) :] or (1,)
+    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
+
+
+def _decision(  # noqa: PLR0913 (a part of `decide`)
+    tensor: Tensor,
+    choice: Choice,
+    *,
+    recipe: Recipe,
+    data: tuple[Imatrix, str] | None,
+    names: Mapping[str, str],
+    promote: bool,
+) -> Decision:
+    kind = choice.type
+    weights = None
+    if data and kind != tensor.type and kind.is_quantized:
+        weights = data[0].weights(names.get(tensor.name, tensor.name), tensor.shape)
+    while promote and weights is None and kind != tensor.type and _needs(recipe, kind, tensor):
+        kind = tensor_type(PROMOTED[kind.name])
+    return Decision(
+        tensor,
+        retyped(tensor, kind, weights),
+        fell_from=choice.wanted if choice.fell_back else None,
+        promoted_from=choice.type if kind != choice.type else None,
+        needs_imatrix=_needs(recipe, kind, tensor),
+        weights=weights,
+    )
+
+
+def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
+    """Whether a type must have importance data: the recipe asks for it, or ggml fails without."""
+    if kind.id in packing.requiring_weights():
+        return True
+    return kind.name in recipe.needs_imatrix and role_of(tensor.name) not in ("embedding", "output")
+
+
+def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...] | None:
+    """Return how many tensors lie in each file of the input; None for a single file."""
+    held = Counter(decision.before.path for decision in decisions)
+    counts = tuple(held[file.path] for file in model.files)
+    return counts if len(counts) > 1 and sum(counts) == sum(held.values()) else None
+
+
+def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -> int:
+    """Return what general.file_type shall say."""
+    if recipe.file_type is not None:
+        return recipe.file_type
+    changed = [decision.is_changed for decision in decisions]
+    known = None if any(changed) else file_type_of(metadata)
+    return known if known is not None else guessed_file_type(d.after for d in decisions)
+
+
+def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, Value]]:
+    """Yield what tells of the importance matrix."""
+    if data is None:
+        return
+    imatrix, path = data
+    if path:
+        yield "quantize.imatrix.file", _cut(path)
+    if imatrix.datasets:
+        yield "quantize.imatrix.dataset", _cut(imatrix.datasets[0])
+    yield "quantize.imatrix.entries_count", np.uint32(len(imatrix.entries))
+    if imatrix.chunk_count > 0:
+        yield "quantize.imatrix.chunks_count", np.uint32(imatrix.chunk_count)
+
+
+def _cut(text: str) -> str:
+    """Return as many whole characters as llama-quantize's buffer holds."""
+    return os.fsencode(text)[:MAX_TEXT].decode("utf-8", "ignore")
+
+
+# What is refused.
+
+
+def refuse(done: Quantization, *, allow_requantize: bool) -> None:
+    """Raise for what is not to be written: see `quantize`."""
+    if done.requantized and not allow_requantize:
+        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
+        raise TensorTypeError(
+            f"{_named(done.requantized)}: quantized already ({kinds}), and quantizing again loses "
+            "quality",
+            remedy="Begin with the F32, F16 or BF16 model, or allow it (allow_requantize=True)",
+        )
+    if done.uncovered:
+        kinds = ", ".join(sorted({d.after.type.name for d in done.uncovered}))
+        raise MissingImportanceError(
+            f"{done.recipe.name} makes {_named(done.uncovered)} {kinds}, which needs importance "
+            "data that is not there",
+            remedy="Give an importance matrix that covers them (imatrix=...), take the nearest "
+            "types that need none (promote_uncovered=True), or name types (tensor_types=...)",
+        )
+
+
+def _named(decisions: Iterable[Decision]) -> str:
+    return named([decision.after.name for decision in decisions])
+
+
+def named(names: Sequence[str]) -> str:
+    """Return how many tensors these are, and all their names, those of many layers as one."""
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        found = _LAYER.match(name)
+        layers.setdefault(_LAYER.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
+    listed = ", ".join(name.replace("#", _ranges(held)) for name, held in layers.items())
+    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as "0-3,5"."""
+    runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ends = ([number for _, number in run] for _, run in runs)
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ends)

@@ -1,0 +1,139 @@
+"""What users write about recipes: files of their own, types for patterns, values for keys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from ggufkit.errors import FormatError, GGUFError, ValueTypeError
+from ggufkit.format.coerce import typed, typed_value
+from ggufkit.format.types import tensor_type
+from ggufkit.format.values import Value
+from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
+
+RECIPE_SUFFIX: Final = ".toml"
+MAX_RECIPE_BYTES: Final = 1 << 20  # far beyond any list of patterns
+_KEYS: Final = {"base": str, "types": dict}
+# How llama-quantize calls types of values, and ours for them; None: the smallest that holds it.
+_KINDS: Final = {"int": None, "float": "float32", "bool": "bool", "str": "string"}
+_TRUTH: Final = {"true": True, "false": False}
+
+
+# Recipes of the user's own.
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Return the recipe in a TOML file.
+
+    `base` names the recipe that holds for what no pattern names (without it, that stays as it
+    is), and the table `types` gives types to patterns: regular expressions searched in names, of
+    which the first that is found decides. Raises FormatError for anything else in the file.
+    """
+    file = Path(path)
+    try:
+        return _recipe(file.stem, _parsed(file))
+    except FormatError:
+        raise
+    except GGUFError as error:
+        raise FormatError(error.message, remedy=error.remedy, path=str(file)) from None
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
+
+    with file.open("rb") as stream:
+        text = stream.read(MAX_RECIPE_BYTES + 1)
+    if len(text) > MAX_RECIPE_BYTES:
+        raise FormatError("this is no recipe: it is too large", path=str(file))
+    try:
+        parsed: dict[str, Any] = _toml.loads(text.decode())
+    except (UnicodeDecodeError, _toml.TOMLDecodeError, RecursionError) as error:
+        raise FormatError(f"this is no TOML: {error}", path=str(file)) from None
+    return parsed
+
+
+def _recipe(name: str, said: dict[str, Any]) -> Recipe:
+    for key, value in said.items():
+        if key not in _KEYS or not isinstance(value, _KEYS[key]):
+            raise ValueTypeError(
+                f"a recipe has no {key!r} of this form",
+                remedy='It has base = "Q4_K_M" and a table [types] of "pattern" = "Q6_K"',
+            )
+    base = find_recipe(said["base"]) if "base" in said else KEEP_ALL
+    pairs = ((pattern, _type_name(kind)) for pattern, kind in said.get("types", {}).items())
+    return replace(base, name=name, patterns=patterns_of(pairs))
+
+
+def _type_name(kind: object) -> str:
+    if not isinstance(kind, str):
+        raise ValueTypeError(f"{kind!r} is no tensor type", remedy='Write it as "Q6_K"')
+    return tensor_type(kind).name
+
+
+# Types for patterns.
+
+
+def parse_tensor_type(text: str) -> tuple[str, str]:
+    """Return pattern and type of a text such as "attn_v=Q6_K"; the pattern is lower-cased.
+
+    So does llama-quantize, for tensors have lower-case names. Raises ValueTypeError for anything
+    else, and TensorTypeError for an unknown type.
+    """
+    pattern, found, kind = text.partition("=")
+    if not (pattern and found and kind):
+        raise ValueTypeError(f"{text!r} is no pattern and type", remedy="Write it as attn_v=Q6_K")
+    return pattern.lower(), tensor_type(kind).name
+
+
+def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
+    """Return patterns and types of a file: `parse_tensor_type`, between spaces or newlines."""
+    try:
+        words = Path(path).read_text(encoding="utf-8").split()
+    except UnicodeDecodeError:
+        raise FormatError("this is no text of patterns and types", path=str(path)) from None
+    return [parse_tensor_type(word) for word in words]
+
+
+# Values for keys.
+
+
+def parse_override(text: str) -> tuple[str, Value]:
+    """Return key and value of a text such as "general.name=str:Me" or "x=array[int32]:[1, -2]".
+
+    The types are llama-quantize's int, float, bool and str, and all of GGUF; an int becomes the
+    first of uint32, int32, uint64 and int64 that holds it. Arrays are written as JSON. Raises
+    ValueTypeError for anything else.
+    """
+    key, found, rest = text.partition("=")
+    kind, colon, written = rest.partition(":")
+    if not (key and found and kind and colon):
+        raise ValueTypeError(
+            f"{text!r} is no key, type and value",
+            remedy="Write it as general.name=str:Me, with a type of int, float, bool, str, or of "
+            "GGUF such as uint64 or array[int32]",
+        )
+    try:
+        return key, _value(kind.lower(), written)
+    except (ValueError, RecursionError) as error:
+        told = error.message if isinstance(error, GGUFError) else f"{written!r} is no {kind}"
+        remedy = error.remedy if isinstance(error, GGUFError) else "Write a value of that type"
+        raise ValueTypeError(f"{key}: {told}", remedy=remedy) from None
+
+
+def _value(kind: str, written: str) -> Value:
+    name = _KINDS.get(kind, kind)
+    if name is None:
+        return typed_value(int(written))
+    if name == "string":
+        return typed(name, written)
+    if name == "bool":
+        return typed(name, _TRUTH.get(written, written))
+    return typed(name, _number(name, written))
+
+
+def _number(name: str, written: str) -> object:
+    if name.startswith("array"):
+        return json.loads(written)
+    return float(written) if name.startswith("float") else int(written)

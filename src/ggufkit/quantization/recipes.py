@@ -1,0 +1,358 @@
+"""The recipes of llama-quantize as tables: which type each kind of tensor gets, and when.
+
+A recipe has a base type and, for each role a tensor can play, rules: a type and the conditions
+under which it is taken. The first rule that holds wins; where none does, the base type stays.
+Source: `llama-quant.cpp` of llama.cpp, October 2026. `type_choice.py` walks these tables.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.format.file_types import FILE_TYPES, NUMBER_OF
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.quantization.conditions import (
+    Condition,
+    eight_experts,
+    falcon,
+    first_eighth,
+    first_four,
+    first_sixteenth,
+    first_two,
+    middle,
+    more_bits,
+    not_eight_experts,
+    not_falcon,
+    shared_heads,
+    shared_heads_or_experts,
+    stacked_experts,
+    unfit,
+    with_imatrix,
+    without_imatrix,
+)
+
+# Roles, by the first part of its name that a tensor shows.
+
+EXACT_ROLES: Final = {
+    "output.weight": "output",
+    "token_embd.weight": "embedding",
+    "per_layer_token_embd.weight": "embedding",
+}
+ROLES: Final = {
+    "attn_qkv.weight": "attention_v",
+    "attn_kv_b.weight": "attention_v",
+    "attn_v.weight": "attention_v",
+    "attn_k.weight": "attention_k",
+    "attn_q.weight": "attention_q",
+    "attn_output.weight": "attention_output",
+    "ffn_up": "ffn_up",
+    "ffn_gate": "ffn_gate",
+    "ffn_down": "ffn_down",
+}
+
+
+# Recipes.
+
+
+class Rule(NamedTuple):
+    """The type that a tensor gets if all conditions hold."""
+
+    type: str
+    when: tuple[Condition, ...]
+
+
+Rules: TypeAlias = tuple[Rule, ...]
+Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
+
+
+NEEDS_IMATRIX: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe: `base` is the type of what no rule speaks of, None to keep every type.
+
+    `file_type` is its number in `general.file_type`. `needs_imatrix` are the types that it takes
+    only with importance data, the embedding and the output aside. `patterns` (see `patterns_of`)
+    come before all rules, as a user's own recipe has them. `by_count` recipes take the number of
+    tensors met for the layer, even where experts are sprinkled over layers.
+    """
+
+    name: str
+    base: str | None
+    file_type: int | None
+    rules: Mapping[str, Rules] = field(default_factory=dict)
+    needs_imatrix: frozenset[str] = NEEDS_IMATRIX
+    patterns: Patterns = ()
+    by_count: bool = False
+
+
+def _use(type: str, *when: Condition) -> Rule:
+    return Rule(type, when)
+
+
+_OUTPUT: Final = (_use("Q8_0", falcon), _use("Q8_0", unfit), _use("Q6_K"))
+_TINY_OUTPUT: Final = (_use("Q8_0", falcon), _use("Q8_0", unfit), _use("Q5_K"))
+_EIGHT_EXPERTS: Final = _use("Q8_0", eight_experts)
+_EXPERTS_OUTPUT: Final = _use("Q5_K", eight_experts, not_falcon)
+_EXPERTS: Final = (_use("MXFP4", stacked_experts), _use("Q8_0"))
+
+
+def _recipe(name: str, base: str, **rules: Rules) -> Recipe:
+    """Return a recipe with the rules that all share: 8 experts lift small attention tensors."""
+    shared = {
+        "output": rules.pop("output", _OUTPUT),
+        "attention_v": (_EIGHT_EXPERTS, *rules.pop("attention_v", ())),
+        "attention_k": (_EIGHT_EXPERTS, *rules.pop("attention_k", ())),
+    }
+    return Recipe(name, base, NUMBER_OF[name], shared | rules)
+
+
+def _tiny(name: str, base: str, lift: str, embedding: str, output: str) -> Recipe:
+    """Return a recipe below 3 bits: `lift` is the type of what suffers most."""
+    rules: dict[str, Rules] = {
+        "output": _TINY_OUTPUT,
+        "embedding": (_use(embedding),),
+        "attention_v": (_use("Q4_K", shared_heads_or_experts), _use(lift)),
+        "attention_k": (_use("Q4_K", eight_experts),),
+        "attention_output": (_use("Q5_K", eight_experts), _use(output)),
+        "ffn_down": (_use(lift, first_eighth),),
+    }
+    return Recipe(name, base, NUMBER_OF[name], rules, by_count=True)
+
+
+def _plain(name: str) -> Recipe:
+    return Recipe(name, name, NUMBER_OF[name])
+
+
+_ALL: Final = (
+    _plain("F32"),
+    _plain("F16"),
+    _plain("BF16"),
+    _recipe("Q1_0", "Q1_0"),
+    _recipe("Q2_0", "Q2_0", embedding=(_use("Q4_K"),)),
+    _recipe("Q4_0", "Q4_0", ffn_down=(_use("Q4_1", with_imatrix, first_eighth),)),
+    _recipe("Q4_1", "Q4_1"),
+    _recipe("Q5_0", "Q5_0", ffn_down=(_use("Q5_1", with_imatrix, first_eighth),)),
+    _recipe("Q5_1", "Q5_1"),
+    _recipe("Q8_0", "Q8_0", output=(_use("Q8_0"),)),
+    _recipe(
+        "Q2_K",
+        "Q2_K",
+        attention_v=(_use("Q4_K", shared_heads), _use("Q3_K")),
+        attention_output=(_EXPERTS_OUTPUT, _use("Q3_K", not_falcon)),
+        ffn_down=(_use("Q3_K"),),
+    ),
+    replace(
+        _recipe(
+            "Q2_K_S",
+            "Q2_K",
+            attention_v=(_use("Q4_K", shared_heads),),
+            ffn_down=(_use("Q4_K", first_eighth),),
+        ),
+        needs_imatrix=NEEDS_IMATRIX | {"Q2_K"},
+    ),
+    _recipe("Q3_K_S", "Q3_K", attention_output=(_EXPERTS_OUTPUT,)),
+    _recipe(
+        "Q3_K_M",
+        "Q3_K",
+        attention_v=(_use("Q5_K", first_two), _use("Q4_K")),
+        attention_output=(_EXPERTS_OUTPUT, _use("Q4_K", not_falcon)),
+        ffn_down=(
+            _use("Q5_K", first_sixteenth),
+            _use("Q4_K", not_falcon),
+            _use("Q4_K", more_bits),
+        ),
+    ),
+    _recipe(
+        "Q3_K_L",
+        "Q3_K",
+        attention_v=(_use("Q5_K"),),
+        attention_output=(_use("Q4_K", falcon), _use("Q5_K", not_eight_experts)),
+        ffn_down=(_use("Q4_K", falcon), _use("Q5_K")),
+    ),
+    _recipe(
+        "Q4_K_S",
+        "Q4_K",
+        attention_v=(_use("Q5_K", first_four),),
+        attention_output=(_EXPERTS_OUTPUT,),
+        ffn_down=(_use("Q5_K", not_falcon, first_eighth),),
+    ),
+    _recipe(
+        "Q4_K_M",
+        "Q4_K",
+        attention_v=(_use("Q6_K", more_bits),),
+        attention_output=(_EXPERTS_OUTPUT,),
+        ffn_down=(
+            _use("Q6_K", falcon, first_sixteenth),
+            _use("Q5_K", falcon, more_bits),
+            _use("Q6_K", not_falcon, more_bits),
+        ),
+    ),
+    _recipe("Q5_K_S", "Q5_K"),
+    _recipe(
+        "Q5_K_M",
+        "Q5_K",
+        attention_v=(_use("Q6_K", more_bits),),
+        ffn_down=(_use("Q6_K", more_bits),),
+    ),
+    _recipe("Q6_K", "Q6_K"),
+    _tiny("IQ1_S", "IQ1_S", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
+    _tiny("IQ1_M", "IQ1_M", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
+    _tiny("IQ2_XXS", "IQ2_XXS", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
+    _tiny("IQ2_XS", "IQ2_XS", lift="Q2_K", embedding="Q2_K", output="IQ2_XS"),
+    _tiny("IQ2_S", "IQ2_XS", lift="IQ3_S", embedding="IQ3_S", output="IQ3_S"),
+    _tiny("IQ2_M", "IQ2_S", lift="IQ3_S", embedding="IQ3_S", output="IQ3_S"),
+    _recipe(
+        "IQ3_XXS",
+        "IQ3_XXS",
+        output=_TINY_OUTPUT,
+        embedding=(_use("IQ3_S"),),
+        attention_v=(_use("Q4_K", shared_heads), _use("IQ3_S", without_imatrix)),
+        attention_k=(_use("IQ2_S"),),
+        attention_q=(_use("IQ2_S"),),
+        attention_output=(_EXPERTS_OUTPUT, _use("IQ3_S", not_falcon)),
+        ffn_down=(_use("Q4_K", without_imatrix, first_eighth), _use("Q3_K", without_imatrix)),
+    ),
+    _recipe(
+        "IQ3_XS",
+        "IQ3_S",
+        attention_v=(_use("Q4_K", shared_heads),),
+        attention_k=(_use("IQ3_XXS"),),
+        attention_q=(_use("IQ3_XXS"),),
+        attention_output=(_EXPERTS_OUTPUT,),
+        ffn_gate=(_use("IQ3_XXS", middle),),
+        ffn_up=(_use("IQ3_XXS", middle),),
+    ),
+    _recipe(
+        "IQ3_S",
+        "IQ3_S",
+        attention_v=(_use("Q4_K", shared_heads),),
+        attention_output=(_EXPERTS_OUTPUT,),
+    ),
+    _recipe(
+        "IQ3_M",
+        "IQ3_S",
+        attention_v=(_use("Q4_K"),),
+        attention_output=(_EXPERTS_OUTPUT, _use("Q4_K", not_falcon)),
+        ffn_down=(_use("Q4_K", first_eighth), _use("Q4_K", eight_experts, more_bits)),
+    ),
+    _recipe(
+        "IQ4_NL",
+        "IQ4_NL",
+        attention_v=(_use("Q5_K", shared_heads),),
+        attention_output=(_EXPERTS_OUTPUT,),
+        ffn_down=(_use("Q5_K", without_imatrix, first_eighth),),
+    ),
+    _recipe(
+        "IQ4_XS",
+        "IQ4_XS",
+        attention_v=(_use("Q5_K", shared_heads),),
+        attention_output=(_EXPERTS_OUTPUT,),
+        ffn_down=(_use("Q5_K", without_imatrix, first_eighth),),
+    ),
+    _recipe("TQ1_0", "TQ1_0", embedding=(_use("Q4_K"),)),
+    _recipe("TQ2_0", "TQ2_0", embedding=(_use("Q4_K"),)),
+    Recipe(
+        "MXFP4_MOE",
+        "MXFP4",
+        NUMBER_OF["MXFP4_MOE"],
+        dict.fromkeys((*ROLES.values(), "embedding", "other"), _EXPERTS)
+        | {"output": (_use("Q8_0"),)},
+    ),
+    _recipe("NVFP4", "NVFP4"),  # llama.cpp has the number and the type, its tool no such recipe
+    Recipe("COPY", None, None),
+)
+RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
+KEEP_ALL: Final = RECIPES["COPY"]
+ALIASES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+
+# What comes after the rules.
+
+# Attention values that eight heads share are small: models that llama.cpp calls 70B afford more.
+LIFTED_IN_70B: Final = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}
+NAMED_70B: Final = {
+    "llama": 80,
+    "llama-embed": 80,
+    "deci": 80,
+    "jais2": 68,
+    "olmo": 80,
+    "qwen2": 80,
+}
+
+# Where rows do not divide into blocks; what does not fit either becomes F16.
+FALLBACKS: Final = {
+    "IQ1_S": "IQ4_NL",
+    "IQ1_M": "IQ4_NL",
+    "IQ2_XXS": "IQ4_NL",
+    "IQ2_XS": "IQ4_NL",
+    "IQ2_S": "IQ4_NL",
+    "IQ3_XXS": "IQ4_NL",
+    "IQ3_S": "IQ4_NL",
+    "IQ4_XS": "IQ4_NL",
+    "Q2_0": "Q4_0",
+    "Q2_K": "Q4_0",
+    "Q3_K": "Q4_0",
+    "TQ1_0": "Q4_0",
+    "TQ2_0": "Q4_0",
+    "Q4_K": "Q5_0",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    # llama-quantize gives up on these two.
+    "Q1_0": "Q4_0",
+    "NVFP4": "Q4_0",
+}
+LAST_RESORT: Final = "F16"
+
+# The nearest type that needs no importance data, for tensors that have none.
+PROMOTED: Final = {
+    "IQ1_S": "Q2_K",
+    "IQ1_M": "Q2_K",
+    "IQ2_XXS": "Q2_K",
+    "IQ2_XS": "Q2_K",
+    "IQ2_S": "Q2_K",
+    "IQ3_XXS": "IQ3_S",
+    "Q2_K": "Q3_K",
+}
+
+# Weights of glm5-next that are never made smaller than Q8_0.
+FLOORS: Final = {"glm5-next": (("attn_q_a", "attn_q_b", "nextn.eh_proj"), "Q8_0")}
+
+
+def find_recipe(name: str | int) -> Recipe:
+    """Return a recipe by its name in any case, its alias, or its number in general.file_type.
+
+    Raises TensorTypeError with the list of recipes.
+    """
+    text = str(name).strip().upper()
+    known = FILE_TYPES.get(int(text), text) if text.isdecimal() else ALIASES.get(text, text)
+    if known in RECIPES:
+        return RECIPES[known]
+    near = difflib.get_close_matches(text, [*RECIPES, *ALIASES], 1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    remedy = f"{hint}There are {', '.join(RECIPES)}"
+    raise TensorTypeError(f"there is no recipe {name!r}", remedy=remedy)
+
+
+def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns:
+    """Return regular expressions, to be searched in names, with their types.
+
+    Raises ValueTypeError for what is no regular expression, TensorTypeError for an unknown type.
+    """
+    return tuple((_compiled(pattern), tensor_type(kind)) for pattern, kind in pairs)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueTypeError(
+            f"{pattern!r} is no regular expression: {error}",
+            remedy="Escape what is meant as it stands: \\. for a dot",
+        ) from None

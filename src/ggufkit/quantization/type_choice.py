@@ -1,0 +1,262 @@
+"""Choose a type for every tensor as llama-quantize does: walk the tables of `recipes.py`.
+
+Nothing but names, shapes, types and metadata is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.quantization.conditions import FEED_FORWARD, Facts, Place
+from ggufkit.quantization.eligibility import is_eligible, is_whole, without_layer
+from ggufkit.quantization.recipes import (
+    EXACT_ROLES,
+    FALLBACKS,
+    FLOORS,
+    LAST_RESORT,
+    LIFTED_IN_70B,
+    NAMED_70B,
+    ROLES,
+    Patterns,
+    Recipe,
+    Rules,
+)
+
+PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
+STACK_AXES: Final = 3  # of a tensor that stacks experts
+EIGHT_EXPERTS: Final = 8
+_LAYER: Final = re.compile(r"blk\.\s*([+-]?\d+)")  # as sscanf reads "blk.%d."
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user wants otherwise than the recipe has it, by the names of llama-quantize's flags.
+
+    `patterns` are regular expressions searched in names, the first that is found deciding;
+    `types` are by exact name and come before everything else.
+    """
+
+    pure: bool = False
+    leave_output_tensor: bool = False
+    output_tensor_type: TensorType | None = None
+    token_embedding_type: TensorType | None = None
+    patterns: Patterns = ()
+    types: Mapping[str, TensorType] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The type of one tensor; `wanted` differs where rows do not divide into its blocks."""
+
+    type: TensorType
+    wanted: TensorType
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the tensor's rows did not fit the wanted type."""
+        return self.type != self.wanted
+
+
+def role_of(name: str) -> str:
+    """Return the part that a tensor of this name plays, "other" for most."""
+    return _role_of(without_layer(name))
+
+
+@functools.lru_cache
+def _role_of(name: str) -> str:
+    if name in EXACT_ROLES:
+        return EXACT_ROLES[name]
+    for part, role in ROLES.items():
+        if part in name:
+            return role
+    return "other"
+
+
+def _layer_of(name: str) -> int | None:
+    """Return the layer that a name begins with, None where it has none."""
+    found = _LAYER.match(name)
+    return int(found[1]) if found else None
+
+
+def order_key(name: str) -> tuple[int, bytes]:
+    """Return what llama.cpp sorts tensors by: those of no layer first, then layer by layer."""
+    layer = _layer_of(name)
+    return (-1 if layer is None else layer), name.encode("utf-8", "surrogateescape")
+
+
+# Facts of a model.
+
+
+def facts_of(metadata: Metadata) -> Facts:
+    """Return what the policy asks about a model, as llama.cpp's loader would know it."""
+    architecture = str(metadata.get("general.architecture", ""))
+    blocks = _number(metadata, f"{architecture}.block_count")
+    experts = _number(metadata, f"{architecture}.expert_count")
+    heads = _number(metadata, f"{architecture}.attention.head_count")
+    shared = _number(metadata, f"{architecture}.attention.head_count_kv", heads)
+    main = blocks - _number(metadata, f"{architecture}.nextn_predict_layers")
+    is_70b = NAMED_70B.get(architecture) == main
+    if architecture.startswith("llama"):
+        is_70b = is_70b and heads != shared and experts != EIGHT_EXPERTS
+    grouped = heads // shared if shared else 0
+    layers = _layers(architecture, blocks, metadata)
+    return Facts(architecture, layers, grouped, experts, is_70b)
+
+
+def _layers(architecture: str, blocks: int, metadata: Metadata) -> int:
+    """Return the layers that the loader makes of `blocks`, which is not the same for some."""
+    if architecture == "nanbeige":
+        return blocks * max(_number(metadata, "nanbeige.num_loops", 1), 1)
+    return blocks + (architecture == "graniteswitch")  # one more, for the router
+
+
+def _number(metadata: Metadata, key: str, default: int = 0) -> int:
+    """Return an integer, or the first of an array with one for each layer."""
+    value: Any = metadata.get(key)
+    if isinstance(value, np.ndarray):
+        value = value[0] if value.size else None
+    return int(value) if isinstance(value, np.integer) and value >= 0 else default
+
+
+# The choice.
+
+
+def choose(
+    tensors: Iterable[Tensor],
+    facts: Facts,
+    recipe: Recipe,
+    wishes: Wishes = Wishes(),
+    *,
+    imatrix: bool = False,
+) -> dict[str, Choice]:
+    """Return the choice for each tensor, by name; the order of `tensors` matters.
+
+    Some rules count the tensors met before, so they must come in the order of llama.cpp
+    (`order_key`). `imatrix` says whether there is importance data at all.
+    """
+    ordered = list(tensors)
+    roles = {tensor.name: role_of(tensor.name) for tensor in ordered}
+    walk = _Walk(facts, recipe, wishes, imatrix, Counter(roles.values()))
+    return {tensor.name: walk.choice(tensor, roles[tensor.name]) for tensor in ordered}
+
+
+class _Walk:
+    """One pass over a model's tensors, counting those of each role as it meets them."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        recipe: Recipe,
+        wishes: Wishes,
+        imatrix: bool,  # noqa: FBT001
+        held: Counter[str],
+    ) -> None:
+        """Begin before the first tensor; `held` counts the model's tensors of each role."""
+        self.facts = facts
+        self.recipe = recipe
+        self.base = tensor_type(recipe.base) if recipe.base else None
+        self.wishes = wishes
+        self.imatrix = imatrix
+        self.floor = FLOORS.get(facts.architecture, ((), ""))
+        self.held = held
+        self.met: Counter[str] = Counter()
+
+    def choice(self, tensor: Tensor, role: str) -> Choice:
+        """Return the choice for the next tensor."""
+        wanted = self._wanted(tensor, role)
+        return _choice(fitting(tensor, wanted), wanted)
+
+    def _wanted(self, tensor: Tensor, role: str) -> TensorType:
+        if tensor.name in self.wishes.types and not is_whole(tensor.type):
+            return self.wishes.types[tensor.name]
+        if not self._is_eligible(tensor):
+            return tensor.type
+        base = self.base or tensor.type
+        mixes = self.base is not None and base.is_quantized
+        asked = self._asked(tensor.name, role, mixes)
+        if asked is not None:
+            return asked
+        return self._by_rules(tensor, role, base) if mixes and not self.wishes.pure else base
+
+    def _asked(self, name: str, role: str, mixes: bool) -> TensorType | None:  # noqa: FBT001
+        """Return the type that the user asked for, None where the recipe decides."""
+        wishes = self.wishes
+        named = _found(name, wishes.patterns)
+        own = named is not None and name == PER_LAYER_EMBEDDING
+        if wishes.token_embedding_type and role == "embedding" and not own:
+            return wishes.token_embedding_type
+        if wishes.output_tensor_type and role == "output":
+            return wishes.output_tensor_type
+        # llama-quantize looks at no pattern where the recipe is F32, F16 or BF16.
+        return named if named is not None and mixes else _found(name, self.recipe.patterns)
+
+    def _is_eligible(self, tensor: Tensor) -> bool:
+        if self.wishes.leave_output_tensor and tensor.name == "output.weight":
+            return False
+        return is_eligible(tensor, self.facts.architecture)
+
+    def _by_rules(self, tensor: Tensor, role: str, base: TensorType) -> TensorType:
+        parts, floor = self.floor
+        if any(part in tensor.name for part in parts):
+            return tensor_type(floor)
+        if role == "embedding" and not self.held["output"]:  # tied: it is the output as well
+            role = "output"
+        if role == "output" and self.wishes.output_tensor_type:
+            return self.wishes.output_tensor_type
+        rules = self.recipe.rules.get(role)
+        taken = _first_that_holds(rules, self._place(tensor, role, base)) if rules else None
+        self.met[role] += 1
+        is_lifted = role == "attention_v" and self.facts.is_70b and not self.recipe.by_count
+        kind = taken or base.name
+        return tensor_type(LIFTED_IN_70B.get(kind, kind) if is_lifted else kind)
+
+    def _place(self, tensor: Tensor, role: str, base: TensorType) -> Place:
+        layer = self.met[role]
+        if role in FEED_FORWARD and self.facts.experts > 1 and not self.recipe.by_count:
+            named = _layer_of(tensor.name)
+            layer = layer if named is None else named
+        return Place(
+            self.facts,
+            role,
+            layer,
+            self.held[role] if role == "attention_v" else self.facts.layers,
+            self.imatrix,
+            fits=tensor.shape[-1] % base.block_size == 0,
+            is_stack=len(tensor.shape) >= STACK_AXES and tensor.shape[-STACK_AXES] > 1,
+        )
+
+
+_choice = functools.lru_cache(Choice)  # many tensors have it in common
+
+
+def _found(name: str, patterns: Patterns) -> TensorType | None:
+    for pattern, kind in patterns:
+        if pattern.search(name):
+            return kind
+    return None
+
+
+def _first_that_holds(rules: Rules, place: Place) -> str | None:
+    return next((kind for kind, when in rules if all(test(place) for test in when)), None)
+
+
+def fitting(tensor: Tensor, wanted: TensorType) -> TensorType:
+    """Return `wanted`, or its fallback where the tensor's rows do not divide into its blocks."""
+    if wanted == tensor.type:
+        return wanted
+    width = tensor.shape[-1] if tensor.shape else 1
+    if wanted.block_size and width % wanted.block_size == 0:
+        return wanted
+    fallback = tensor_type(FALLBACKS.get(wanted.name, LAST_RESORT))
+    fits = fallback.block_size and width % fallback.block_size == 0
+    return fallback if fits else tensor_type(LAST_RESORT)

@@ -1,0 +1,109 @@
+"""How fast this machine encodes and decodes each tensor type."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ggufkit.format.types import TENSOR_TYPES, TensorType
+from ggufkit.quants import codec, parallel
+from ggufkit.quants.packing import Floats, codecs, requiring_weights
+from ggufkit.system.cpu import worker_count
+
+WIDTH: Final = 4096  # columns: those of a usual matrix, in whole blocks of every type
+ELEMENTS: Final = 1 << 25  # 128 MiB of floats, beyond the caches of most machines
+SAMPLE: Final = parallel.TASK // WIDTH  # rows that make a piece for one thread
+TASKS: Final = 2  # pieces for each thread, so that all have work to the end
+PATIENCE: Final = 0.1  # seconds for one repeat: slow types get fewer rows
+REPEATS: Final = 5  # of which the median counts
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Elements per second of one tensor type, by one thread and by several."""
+
+    type: TensorType
+    threads: int
+    encode: float
+    encode_threaded: float
+    decode: float
+    decode_threaded: float
+
+
+def bench(
+    types: Iterable[TensorType | str | int] | None = None,
+    *,
+    threads: int | None = None,
+    weighted: bool = False,
+    patience: float = PATIENCE,
+) -> Iterator[Rate]:
+    """Yield the rates of `types`, by default all that are quantized, and F16 and BF16.
+
+    `threads` is how many work together, by default one for each usable core. With `weighted`,
+    importance weights steer the encoding; types that require them always have them. A rate is the
+    median of five repeats, each of about `patience` seconds, on rows beyond the caches.
+
+    Raises TensorTypeError for a type that has no codec, ValueTypeError for less than one thread.
+    """
+    many = worker_count(threads)
+    chosen = [codec.encodable(key) for key in types] if types is not None else _all()
+    rows = max(ELEMENTS, many * TASKS * parallel.TASK) // WIDTH
+    floats = parallel.aligned((rows, WIDTH), np.dtype(np.float32))
+    floats[:] = np.random.default_rng(0).standard_normal((rows, WIDTH), np.float32)
+    return (_measure(row, floats, many, patience, weighted=weighted) for row in chosen)
+
+
+def _all() -> list[TensorType]:
+    found = [TENSOR_TYPES[number] for number, encodes in codecs().items() if encodes]
+    return [row for row in found if row.is_quantized or row.name in {"F16", "BF16"}]
+
+
+def _measure(
+    type: TensorType, floats: Floats, threads: int, patience: float, *, weighted: bool
+) -> Rate:
+    weights = _weights(type, weighted=weighted)
+    packed = np.empty((len(floats), type.row_bytes(WIDTH)), np.uint8)
+    sample = codec.quantize(floats[:SAMPLE], type, imatrix=weights)
+    packed[:] = np.resize(sample, packed.shape)
+    decoded = np.zeros_like(floats)
+    decoded[:] = 1.0  # so that its pages are there before the clock runs
+
+    def encode(rows: int, threads: int) -> object:
+        part, out = floats[:rows], packed[:rows]
+        return codec.quantize(part, type, imatrix=weights, threads=threads, out=out)
+
+    def decode(rows: int, threads: int) -> object:
+        return codec.dequantize(packed[:rows], type, threads=threads, out=decoded[:rows])
+
+    rates = [
+        _rate(work, len(floats), many, patience)
+        for work in (encode, decode)
+        for many in (1, threads)
+    ]
+    return Rate(type, threads, *rates)
+
+
+def _weights(type: TensorType, *, weighted: bool) -> Floats | None:
+    if weighted or type.id in requiring_weights():
+        return np.random.default_rng(1).random(WIDTH, np.float32)
+    return None
+
+
+def _rate(work: Callable[[int, int], object], rows: int, threads: int, patience: float) -> float:
+    """Return the elements per second of `work`, done on as many rows as patience allows."""
+    least = min(rows, SAMPLE * threads)
+    once = _seconds(work, least, threads)
+    fitting = min(rows // least, max(1, int(patience / once))) * least
+    took = statistics.median(_seconds(work, fitting, threads) for _ in range(REPEATS))
+    return fitting * WIDTH / took
+
+
+def _seconds(work: Callable[[int, int], object], rows: int, threads: int) -> float:
+    begin = time.perf_counter()
+    work(rows, threads)
+    return time.perf_counter() - begin

@@ -1,0 +1,351 @@
+"""Quantize and dequantize arrays exactly as ggml does, faster.
+
+Shapes are as in gguf-py: the last axis of the packed form counts bytes instead of elements.
+Large arrays use all cores; GGUFKIT_ISA forces an instruction set, such as `v2` or `portable`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import ggufkit._native as _native
+from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.quants import packing, parallel
+from ggufkit.quants.packing import Array, Bytes, Floats
+from ggufkit.quants.parallel import Piece
+from ggufkit.system.cpu import instruction_set, instruction_sets, usable_cores
+
+__all__ = [
+    "check_requantize",
+    "decodable",
+    "decode_rows",
+    "dequantize",
+    "encodable",
+    "encode_rows",
+    "instruction_set",
+    "instruction_sets",
+    "quantize",
+    "requantize",
+    "usable_cores",
+    "validate",
+]
+
+AnyType = TensorType | str | int
+
+BYTES: Final = np.dtype(np.uint8)
+FLOAT: Final = np.dtype(np.float32)
+
+
+def quantize(
+    array: npt.ArrayLike,
+    type: AnyType,
+    *,
+    imatrix: npt.ArrayLike | None = None,
+    threads: int | None = None,
+    out: Bytes | None = None,
+) -> Bytes:
+    """Return `array` packed as `type`: shape (..., width) becomes (..., bytes of a row).
+
+    Takes float16, bfloat16 (of ml_dtypes, or its bits as uint16), float32 and float64 in any
+    strides and converts to float32 as it goes, never the whole; integer types take integers too.
+    An array of the type's own dtype keeps its exact bytes, as a view where it is contiguous.
+    `imatrix` holds a weight per column, of shape (width,), or (experts, width) for an array of
+    three axes; types that ggml weighs nothing for ignore it. `out`, if given, is filled and
+    returned: contiguous uint8 of the resulting shape, apart from `array`.
+
+    Raises TensorTypeError for a type that has no encoder or cannot do without weights, ShapeError
+    where rows do not divide into blocks, or weights or `out` do not fit, ValueTypeError for other
+    dtypes, for weights that are not finite, and for values that the type does not hold.
+    """
+    target = encodable(type)
+    source = np.asarray(array)
+    shape = _packed_shape(source.shape, target)
+    weights = packing.column_weights(imatrix, source.shape, target)
+    native = source.dtype.newbyteorder("=")
+    if packing.is_own_dtype(native, target):
+        same = np.ascontiguousarray(source, native).view(np.uint8)
+        return same if out is None else _copied(same, _checked_out(out, shape, BYTES, source))
+    pack = packing.packer(source.dtype, target)
+    packed = _checked_out(out, shape, BYTES, source)
+    rows = parallel.as_rows(packed)
+
+    def run(piece: Piece) -> None:
+        part = rows[
+            piece.row : piece.row + len(piece.view),
+            target.row_bytes(piece.column) : target.row_bytes(piece.column + piece.view.shape[-1]),
+        ]
+        bad = pack(piece.view, piece.weights, target, part.reshape(-1))
+        if bad >= 0:
+            raise _refusal(piece.view, bad, target, piece.row, piece.column)
+
+    work = parallel.cut(source, target.block_size, parallel.TASK, weights)
+    parallel.run_all(run, list(work), threads)
+    return packed
+
+
+def dequantize(
+    data: Bytes,
+    type: AnyType,
+    *,
+    dtype: npt.DTypeLike = np.float32,
+    threads: int | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Return the elements of packed `data`: the inverse of `quantize`.
+
+    `data` is uint8 of shape (..., bytes of a row), in any strides. `dtype` is float32, float16 or
+    ml_dtypes.bfloat16, or the string "bfloat16", which gives the bits of bfloat16 as uint16; they
+    are rounded as ggml rounds. A tensor type of that dtype gives a view where it can. `out`, if
+    given, is filled and returned: contiguous, of the resulting shape and dtype, apart from `data`.
+
+    Raises TensorTypeError for a type that has no decoder, ShapeError where rows do not divide into
+    blocks or `out` does not fit, ValueTypeError for another dtype.
+    """
+    source = decodable(type)
+    packed = _packed_bytes(data, source)
+    wanted, plain = _float_dtype(dtype)
+    if source == plain and out is None and _can_view(packed, wanted):
+        return packed.view(wanted)
+    elements = _checked_out(out, _element_shape(packed.shape, source), wanted, packed)
+    if plain.dtype == "f4" and source != plain:
+        _decode_all(packed, source, elements, threads)
+    else:
+        requantize(packed, source, plain, threads=threads, out=elements.view(np.uint8))
+    return elements
+
+
+def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
+    data: Bytes,
+    from_type: AnyType,
+    to_type: AnyType,
+    *,
+    imatrix: npt.ArrayLike | None = None,
+    threads: int | None = None,
+    out: Bytes | None = None,
+) -> Bytes:
+    """Return packed `data` of one type as another: tile by tile, through float32, as llama.cpp.
+
+    Integers become integers exactly. Of the same type, `data` is returned as it is. `imatrix`,
+    `threads` and `out` are those of `quantize`, and it raises as `dequantize` and `quantize` do.
+    """
+    source, target = decodable(from_type), encodable(to_type)
+    packed = _packed_bytes(data, source)
+    elements = _element_shape(packed.shape, source)
+    shape = _packed_shape(elements, target)
+    weights = packing.column_weights(imatrix, elements, target)
+    if source == target:
+        return packed if out is None else _copied(packed, _checked_out(out, shape, BYTES, packed))
+    result = _checked_out(out, shape, BYTES, packed)
+    rows = parallel.as_rows(result)
+    unpack = packing.unpacker(source, target)
+
+    def run(piece: Piece) -> None:
+        view = unpack(piece.view, source)
+        column = piece.column // source.block_bytes * source.block_size
+        start, stop = target.row_bytes(column), target.row_bytes(column + view.shape[-1])
+        part = rows[piece.row : piece.row + len(view), start:stop].reshape(-1)
+        bad = packing.packer(view.dtype, target)(view, piece.weights, target, part)
+        if bad >= 0:
+            raise _refusal(view, bad, target, piece.row, column)
+
+    tile = math.lcm(source.block_size, target.block_size)
+    step = source.row_bytes(max(tile, parallel.TASK // tile * tile))
+    work = parallel.cut(packed, source.row_bytes(tile), step, weights)
+    parallel.run_all(run, list(work), threads)
+    return result
+
+
+def encode_rows(
+    rows: Floats, type: AnyType, out: Bytes | None = None, *, imatrix: npt.ArrayLike | None = None
+) -> Bytes:
+    """Pack contiguous float32 `rows` (n, width) into `out` (n, bytes of a row), in this thread.
+
+    The interpreter lock is released meanwhile. `imatrix` has shape (width,). Raises as `quantize`
+    does.
+    """
+    target = encodable(type)
+    rows = np.asarray(rows)
+    packed = _checked_out(out, _packed_shape(rows.shape, target), BYTES, rows)
+    weights = packing.column_weights(imatrix, rows.shape[-1:], target)
+    bad = packing.packer(rows.dtype, target)(rows, weights, target, packed.reshape(-1))
+    if bad >= 0:
+        raise _refusal(rows, bad, target, 0, 0)
+    return packed
+
+
+def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats:
+    """Unpack contiguous uint8 rows (n, bytes of a row) into `out` (n, width), in this thread.
+
+    The interpreter lock is released meanwhile. Raises as `dequantize` does.
+    """
+    source = decodable(type)
+    packed = _packed_bytes(data, source)
+    elements = _checked_out(out, _element_shape(packed.shape, source), FLOAT, packed)
+    packing.decode(packed, source, elements.reshape(-1), streaming=False)
+    return elements
+
+
+def validate(data: Bytes, type: AnyType) -> int | None:
+    """Return the first block that ggml's row validation refuses (NaN or infinite scales), or None.
+
+    Blocks count from 0 through all rows. Raises as `dequantize` does.
+    """
+    source = decodable(type)
+    flat = np.ascontiguousarray(_packed_bytes(data, source)).reshape(-1)
+    bad = _native.validate(source.id, flat, instruction_set())
+    return bad if bad >= 0 else None
+
+
+def encodable(type: AnyType) -> TensorType:
+    """Return the row of a type that `quantize` takes; raise TensorTypeError for any other."""
+    found = tensor_type(type)
+    if not packing.codecs().get(found.id, False):
+        can = ", ".join(
+            tensor_type(key).name for key, encodes in packing.codecs().items() if encodes
+        )
+        raise TensorTypeError(f"{found} cannot be encoded", remedy=f"These can: {can}")
+    return found
+
+
+def decodable(type: AnyType) -> TensorType:
+    """Return the row of a type that `dequantize` takes; raise TensorTypeError for any other."""
+    found = tensor_type(type)
+    if found.id not in packing.codecs():
+        can = ", ".join(tensor_type(key).name for key in packing.codecs())
+        raise TensorTypeError(f"{found} cannot be decoded", remedy=f"These can: {can}")
+    return found
+
+
+def check_requantize(source: AnyType, target: AnyType) -> None:
+    """Raise TensorTypeError unless `source` has a decoder and `target` an encoder."""
+    decodable(source)
+    encodable(target)
+
+
+def _decode_all(packed: Bytes, source: TensorType, elements: Floats, threads: int | None) -> None:
+    rows = parallel.as_rows(elements)
+    streaming = elements.nbytes > _native.last_level_cache_bytes()
+
+    def run(piece: Piece) -> None:
+        start = piece.column // source.block_bytes * source.block_size
+        stop = start + piece.view.shape[-1] // source.block_bytes * source.block_size
+        part = rows[piece.row : piece.row + len(piece.view), start:stop]
+        packing.decode(piece.view, source, part.reshape(-1), streaming=streaming)
+
+    step = parallel.TASK // source.block_size * source.block_bytes
+    parallel.run_all(run, list(parallel.cut(packed, source.block_bytes, step)), threads)
+
+
+def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
+    """Return the dtype that `dequantize` is asked for, and the tensor type that has it."""
+    try:
+        wanted = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+    except TypeError:
+        wanted = None
+    for name in ("F32", "F16", "BF16"):
+        if wanted is not None and packing.is_own_dtype(wanted, tensor_type(name)):
+            return wanted, tensor_type(name)
+    raise ValueTypeError(
+        f"there is no dequantizing to {wanted or dtype}",
+        remedy='Use float32, float16, ml_dtypes.bfloat16 or "bfloat16"',
+    )
+
+
+def _refusal(view: Array, bad: int, target: TensorType, row: int, column: int) -> ValueTypeError:
+    """Return the error for a block of a piece that begins at that row and column."""
+    down, right = divmod(bad, view.shape[-1])
+    right -= right % target.block_size
+    block = view.reshape(-1, view.shape[-1])[down, right : right + target.block_size]
+    row, column = row + down, column + right
+    if target.block_size == 1:
+        return ValueTypeError(
+            f"{target} does not hold {block[0]!s} (row {row}, column {column})",
+            remedy="Round and clip the array first, or use a float type",
+        )
+    place = f"in a block that llama.cpp aborts on (row {row}, columns from {column} on)"
+    strange = block[~np.isfinite(block)]
+    if strange.size:
+        message = f"{target} does not hold {strange[0]!s}, {place}"
+        return ValueTypeError(message, remedy="Replace it before quantizing")
+    return ValueTypeError(
+        f"{target} does not hold numbers this large or far apart, {place}",
+        remedy="Use a type that needs no grid, such as Q4_K or IQ4_XS",
+    )
+
+
+def _packed_bytes(data: Bytes, source: TensorType) -> Bytes:
+    """Return `data`, rows of whole blocks."""
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
+        given = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
+        raise ValueTypeError(
+            f"packed data is an array of uint8, not {given}",
+            remedy="`array.view(np.uint8)` and `np.frombuffer(data, np.uint8)` give one",
+        )
+    _require_blocks(
+        data.shape,
+        source.block_bytes,
+        f"the {source.block_bytes} bytes of a {source}",
+        "Pass whole rows, with the type that they were packed as",
+    )
+    return data
+
+
+def _kind(value: object) -> str:
+    return f"of class {type(value).__name__}"
+
+
+def _packed_shape(shape: tuple[int, ...], target: TensorType) -> tuple[int, ...]:
+    _require_blocks(
+        shape,
+        target.block_size,
+        f"the {target.block_size} elements of a {target}",
+        "Choose a type whose blocks fit, or pad the last axis",
+    )
+    return (*shape[:-1], target.row_bytes(shape[-1]))
+
+
+def _element_shape(shape: tuple[int, ...], source: TensorType) -> tuple[int, ...]:
+    return (*shape[:-1], shape[-1] // source.block_bytes * source.block_size)
+
+
+def _require_blocks(shape: tuple[int, ...], block: int, block_name: str, remedy: str) -> None:
+    if not shape:
+        raise ShapeError("a single number has no rows", remedy="Pass an array of one axis or more")
+    if shape[-1] % block:
+        raise ShapeError(
+            f"rows of {shape[-1]} do not divide into {block_name} block (shape {shape})",
+            remedy=remedy,
+        )
+
+
+def _checked_out(
+    out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any], source: Array
+) -> Array:
+    """Return `out`, or a new array where it is None."""
+    if out is None:
+        return parallel.aligned(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
+        given = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else _kind(out)
+        raise ShapeError(f"the output is {given}", remedy=f"Pass {dtype} of shape {shape}")
+    if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
+        raise ShapeError(
+            "the output is not contiguous, aligned and writable",
+            remedy=f"Pass such an array, as `np.empty({shape}, {dtype.name!r})` gives",
+        )
+    if np.may_share_memory(out, source):
+        raise ShapeError("the output overlaps the input", remedy="Pass memory of its own")
+    return out
+
+
+def _copied(source: Array, out: Array) -> Array:
+    np.copyto(out, source)
+    return out
+
+
+def _can_view(packed: Bytes, dtype: np.dtype[Any]) -> bool:
+    return packed.flags.c_contiguous and packed.ctypes.data % dtype.itemsize == 0

@@ -1,0 +1,161 @@
+"""Numbers of any dtype to blocks and back, one contiguous piece at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import ggufkit._native as _native
+from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.system.cpu import instruction_set, instruction_sets
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+Packer = Callable[[Array, Floats | None, TensorType, Bytes], int]
+
+REQUIRED: Final = 2  # how the native core says that a type cannot do without weights
+EXPERT_AXES: Final = 3  # of an array that stacks experts
+
+
+@functools.cache
+def codecs() -> dict[int, bool]:
+    """Return the ids of all codecs and whether each encodes."""
+    return {row[0]: row[4] for row in _native.codecs(instruction_sets()[-1])}
+
+
+@functools.cache
+def _weights_use() -> dict[int, int]:
+    """Return the ids of all codecs and whether weights are unused (0), taken or required (2)."""
+    return {row[0]: row[5] for row in _native.codecs(instruction_sets()[-1])}
+
+
+@functools.cache
+def requiring_weights() -> frozenset[int]:
+    """Return the ids of the types that cannot be encoded without importance weights."""
+    return frozenset(number for number, use in _weights_use().items() if use == REQUIRED)
+
+
+def column_weights(
+    imatrix: npt.ArrayLike | None, shape: tuple[int, ...], target: TensorType
+) -> Floats | None:
+    """Return checked weights for an array of that shape, None where `target` uses none."""
+    use = _weights_use()[target.id]
+    if imatrix is None:
+        if use == REQUIRED:
+            raise TensorTypeError(
+                f"{target} cannot be encoded without importance weights",
+                remedy="Pass a weight per column as `imatrix`",
+            )
+        return None
+    given = np.asarray(imatrix)
+    width = shape[-1]
+    fitting = [(width,), (shape[0], width)] if len(shape) == EXPERT_AXES else [(width,)]
+    if given.shape not in fitting:
+        raise ShapeError(
+            f"importance weights of shape {given.shape} do not fit an array of shape {shape}",
+            remedy="These shapes do: " + ", ".join(map(str, fitting)),
+        )
+    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
+        raise ValueTypeError(
+            f"there is no weighing by importance of {given.dtype}", remedy="Pass float32"
+        )
+    with np.errstate(over="ignore"):  # a double beyond float32 is refused as infinite
+        weights = np.require(given, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+    strange = np.argwhere(~np.isfinite(weights))
+    if len(strange):
+        place = ", ".join(map(str, strange[0]))
+        raise ValueTypeError(
+            f"the importance weight at [{place}] is infinite or not a number",
+            remedy="Compute the importance data anew, or leave it out",
+        )
+    return weights if use else None
+
+
+def packer(dtype: np.dtype[Any], target: TensorType) -> Packer:
+    """Return what packs elements of `dtype` and tells the first that `target` does not hold."""
+    whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
+    exact_in_float32 = dtype.kind == "f" and np.can_cast(dtype, np.float32)
+    if whole and dtype.kind in "iuf" and not exact_in_float32:
+        return _store_whole
+    if dtype.kind == "f" or is_bfloat16(dtype):
+        return encode
+    raise ValueTypeError(
+        f"an array of {dtype} cannot be packed as {target}",
+        remedy="Convert it first, for example with `array.astype(np.float32)`",
+    )
+
+
+def encode(view: Array, weights: Floats | None, target: TensorType, out: Bytes) -> int:
+    """Pack floats and return the first that does not fit, or -1."""
+    floats = _as_float32(view).reshape(-1)
+    if floats.size == 0:
+        return -1
+    isa = instruction_set()
+    return _native.encode(target.id, floats, out, view.shape[-1], weights, isa)
+
+
+def decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> None:
+    """Unpack blocks, past the caches where `streaming`."""
+    data = np.ascontiguousarray(view).reshape(-1)
+    _native.decode(source.id, data, out, streaming, instruction_set())
+
+
+def unpacker(source: TensorType, target: TensorType) -> Callable[[Bytes, TensorType], Array]:
+    """Return what unpacks a piece that is to become `target`: to float32, integers exactly."""
+    whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
+    return _read_plain if whole and source.dtype is not None else _decoded
+
+
+def is_own_dtype(dtype: np.dtype[Any], type: TensorType) -> bool:
+    """Whether arrays of `dtype` are `type` already."""
+    if is_bfloat16(dtype):
+        return type.name == "BF16"
+    return type.dtype is not None and bool(dtype == np.dtype(type.dtype))
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Whether numbers are bfloat16: ml_dtypes' own, or 16 bits as uint16 has them."""
+    return dtype.name in {"bfloat16", "uint16"}
+
+
+def _read_plain(view: Bytes, source: TensorType) -> Array:
+    return np.ascontiguousarray(view).view(np.dtype(source.dtype))
+
+
+def _decoded(view: Bytes, source: TensorType) -> Floats:
+    shape = (len(view), view.shape[-1] // source.block_bytes * source.block_size)
+    floats = np.empty(shape, np.float32)
+    decode(view, source, floats.reshape(-1), streaming=False)
+    return floats
+
+
+def _as_float32(view: Array) -> Floats:
+    """Return contiguous, aligned float32 values, a copy only where needed."""
+    if view.dtype == np.float32 and view.flags.c_contiguous and view.flags.aligned:
+        return view  # a short cut, for tiles are many
+    if view.dtype == np.float16 or is_bfloat16(view.dtype):
+        own = tensor_type("F16" if view.dtype == np.float16 else "BF16")
+        words = np.ascontiguousarray(view, view.dtype.newbyteorder("="))
+        return _decoded(words.view(np.uint8), own)
+    with np.errstate(over="ignore", invalid="ignore"):  # a double beyond float32 is infinite
+        return np.require(view, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def _store_whole(view: Array, _: Floats | None, target: TensorType, out: Bytes) -> int:
+    """Pack doubles or integers as the integers of `target`; return the first not held, or -1."""
+    dtype = np.dtype(target.dtype)
+    limits = np.iinfo(dtype)
+    if view.dtype.kind == "f":
+        fits = (view >= limits.min) & (view < -float(limits.min)) & (np.trunc(view) == view)
+    else:
+        fits = (view >= limits.min) & (view <= limits.max)
+    if not fits.all():
+        return int(np.argmin(fits.reshape(-1)))
+    out.view(dtype)[:] = view.reshape(-1)
+    return -1

@@ -1,0 +1,122 @@
+"""Arrays cut into pieces that a processor's cache holds, and worked on in several threads."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.system.cpu import worker_count
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Floats = npt.NDArray[np.float32]
+Bytes = npt.NDArray[np.uint8]
+
+TASK: Final = 1 << 18  # elements per task: long beside its start, its floats short beside a cache
+TASKS_PER_THREAD: Final = 4  # fewer are not worth starting a thread for
+ALIGNMENT: Final = 64  # bytes: streaming stores want whole cache lines
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a matrix, or a part of one row, where they begin, and the weights of columns."""
+
+    row: int
+    column: int
+    view: Array
+    weights: Floats | None = None
+
+
+def cut(array: Array, unit: int, step: int, weights: Floats | None = None) -> Iterator[Piece]:
+    """Yield all of `array` in order, as views of about `step` numbers along the last axis.
+
+    No piece divides a `unit` of numbers. `weights` has shape (columns,), or (experts, columns) of
+    an array of three axes; with them pieces are whole rows, as some types ask for.
+    """
+    if weights is None:
+        yield from _pieces(array, unit, step)
+    elif weights.ndim == 1:
+        for piece in _pieces(array, unit, max(step, array.shape[-1])):
+            yield replace(piece, weights=weights)
+    else:
+        for index, (expert, own) in enumerate(zip(array, weights, strict=True)):
+            for piece in cut(expert, unit, step, own):
+                yield replace(piece, row=index * len(expert) + piece.row)
+
+
+def run_all(work: Callable[[Piece], None], pieces: list[Piece], threads: int | None) -> None:
+    """Call `work` on every piece, in several threads where there are enough of them."""
+    wanted = worker_count(threads)
+    if threads is None:
+        wanted = min(wanted, len(pieces) // TASKS_PER_THREAD)
+    if min(wanted, len(pieces)) <= 1:
+        for piece in pieces:
+            work(piece)
+        return
+    todo = deque(pieces)
+
+    def drain() -> None:
+        while todo:
+            try:
+                piece = todo.popleft()
+            except IndexError:  # another thread was faster
+                return
+            work(piece)
+
+    with ThreadPoolExecutor(min(wanted, len(pieces))) as pool:
+        try:
+            for done in [pool.submit(drain) for _ in range(min(wanted, len(pieces)))]:
+                done.result()
+        finally:
+            todo.clear()  # after an error or Ctrl-C no thread goes on
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an uninitialized array that begins on a cache line."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def as_rows(array: Array) -> Array:
+    """Return a contiguous array as a matrix, however empty it is."""
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+
+
+def _pieces(array: Array, unit: int, step: int) -> Iterator[Piece]:
+    row = 0
+    for matrix in _matrices(array) if array.size else ():
+        rows, width = matrix.shape
+        many = max(1, step // width)
+        wide = width if width <= step else max(step // unit, 1) * unit
+        for at in range(0, rows, many):
+            for column in range(0, width, wide):
+                view = matrix[at : at + many, column : column + wide]
+                yield Piece(row + at, column, view)
+        row += rows
+
+
+def _matrices(array: Array) -> Iterator[Array]:
+    """Yield `array` as matrices of its rows, in order and without a copy."""
+    if array.ndim == 1:
+        yield array[np.newaxis]
+    elif array.ndim == 2 or _leading_axes_merge(array):  # noqa: PLR2004 (a matrix)
+        yield array.reshape(-1, array.shape[-1])
+    else:
+        for part in array:
+            yield from _matrices(part)
+
+
+def _leading_axes_merge(array: Array) -> bool:
+    """Whether one stride steps through all rows."""
+    return all(
+        array.strides[axis] == array.strides[axis + 1] * array.shape[axis + 1]
+        for axis in range(array.ndim - 2)
+    )

@@ -1,0 +1,98 @@
+"""What was found in a file, made from the rules.
+
+The parser collects findings and does not throw; `open` raises the first error among them as a
+typed exception, `check` lists them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ggufkit.errors import FormatError, printable
+from ggufkit.rules.rules import RULES, Authority, Severity
+
+MAX_FINDINGS: Final = 1000  # of one rule in one file: enough for people, and memory stays small
+SHOWN_CHARACTERS: Final = 128  # of a name in a message: every name that the format allows, whole
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found in a file.
+
+    `rule` is the rule's id, `severity` "error", "warning" or "note", `offset` the byte position
+    in `path`, `breaks` whose rule it breaks: "GGUF" (the specification), "llama.cpp" (valid GGUF
+    that llama.cpp refuses to load) or "" (neither).
+    """
+
+    rule: str
+    severity: Severity
+    offset: int
+    message: str
+    remedy: str
+    breaks: Authority = ""
+    path: str = field(default="", compare=False)
+
+    def exception(self) -> FormatError:
+        """Return the typed exception that says the same."""
+        error = RULES[self.rule].error
+        return error(
+            self.message, remedy=self.remedy, rule=self.rule, offset=self.offset, path=self.path
+        )
+
+    def at(self, path: str) -> Finding:
+        """Return the same finding, placed in the file `path`."""
+        return replace(self, path=path)
+
+
+class Findings:
+    """The findings of one file as they are made; beyond MAX_FINDINGS a rule is only counted."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._found: list[Finding] = []
+        self._listed: Counter[str] = Counter()
+        self._omitted: Counter[str] = Counter()
+
+    def add(self, rule: str, offset: int, **details: object) -> None:
+        """Note that `rule` is broken at byte `offset`, with the details that its message shows."""
+        if self._listed[rule] < MAX_FINDINGS:
+            self._listed[rule] += 1
+            self._found.append(finding(rule, offset, **details))
+        else:
+            self._omitted[rule] += 1
+
+    def worth_adding(self, rule: str, indexes: Sequence[int]) -> Sequence[int]:
+        """Return the first of `indexes`, as many as can be listed, and count the others."""
+        self._omitted[rule] += len(indexes[MAX_FINDINGS:])
+        return indexes[:MAX_FINDINGS]
+
+    def breaks(self, *rules: str) -> bool:
+        """Whether one of `rules` is broken."""
+        return any(rule in self._listed for rule in rules)
+
+    def all(self) -> tuple[Finding, ...]:
+        """Return the findings in the order in which they were made, and how many were left out."""
+        omitted = (+self._omitted).items()
+        return (*self._found, *(finding("omitted", 0, count=n, of=rule) for rule, n in omitted))
+
+
+def finding(rule: str, offset: int, **details: object) -> Finding:
+    """Make the finding of `rule` at byte `offset`; long names among `details` are cut short."""
+    row = RULES[rule]
+    shown = {key: _short(value) for key, value in details.items()}
+    message = printable(row.message.format(**shown))
+    return Finding(rule, row.severity, offset, message, row.remedy, row.breaks)
+
+
+def _short(value: object) -> object:
+    if isinstance(value, str) and len(value) > SHOWN_CHARACTERS:
+        return value[:SHOWN_CHARACTERS] + "..."
+    return value
+
+
+def first_error(findings: Iterable[Finding]) -> Finding | None:
+    """Return the finding that `open` would raise, if any."""
+    return next((found for found in findings if found.severity == "error"), None)

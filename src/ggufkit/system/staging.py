@@ -1,0 +1,203 @@
+"""Outputs: hidden siblings of their targets that grow, and are published when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import OutputError
+from ggufkit.system import descriptors
+from ggufkit.system.descriptors import BINARY, close, lock, with_descriptors
+
+ATTEMPTS: Final = 100  # others may sweep, or begin the same output, between any two calls
+MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
+_THERE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | BINARY
+
+
+class Output:
+    """A file that grows: open in the process that made it, reopened by its path in any other."""
+
+    def __init__(self, path: Path, number: int, descriptor: int | None = None) -> None:
+        """Take a path, the file's number (inode) and, where it is open, its descriptor."""
+        self.path = path
+        self.number = number
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[..., Output], tuple[Path, int]]:
+        """Travel without the descriptor, which means nothing elsewhere."""
+        return Output, (self.path.absolute(), self.number)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """Lend a descriptor for writing; what is written is safe at the end, or once synced."""
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
+        descriptor = os.open(self.path, os.O_RDWR | BINARY)
+        try:
+            # A late worker must not write into the output of the next attempt.
+            if os.fstat(descriptor).st_ino != self.number:
+                raise OSError(errno.ESTALE, "the output is another one by now", str(self.path))
+            yield descriptor
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Staging:
+    """The hidden sibling in which an output grows until it is whole.
+
+    Its name follows from the output's, and it is locked while in use: whoever comes next can
+    tell a leftover of a killed process from one that is being written, and removes the former.
+    One that is `kept` is no leftover: it lies under another name, and the next one goes on in it.
+    """
+
+    SUFFIX: Final = ".ggufkit-part"
+    KEPT: Final = ".ggufkit-resume"
+
+    def __init__(self, target: Path, *, kept: bool = False) -> None:
+        """Create or take over, and lock, the sibling of `target`.
+
+        Raises OutputError if another process writes it.
+        """
+        own, other = (self.KEPT, self.SUFFIX) if kept else (self.SUFFIX, self.KEPT)
+        self.target = target
+        self.path = sibling(target, own)
+        self.is_kept = kept
+        self.is_new = True
+        self.descriptor = -1
+        if not remove_leftover(sibling(target, other)):
+            raise self._refusal(sibling(target, other))
+        try:
+            self._take()
+            self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
+        except BaseException:
+            self.leave()
+            raise
+
+    def _take(self) -> None:
+        """Open the file and lock it."""
+        for _ in range(ATTEMPTS):
+            self.descriptor = self._opened()
+            if self.descriptor < 0:
+                continue
+            if lock(self.descriptor) is not False and _is_at(self.path, self.descriptor):
+                return
+            self._close()
+            if self.is_kept:
+                break
+        raise self._refusal(self.path)
+
+    def _opened(self) -> int:
+        """Open the file; -1 if another was in the way and is gone."""
+        try:
+            return with_descriptors(lambda: os.open(self.path, _NEW, 0o666))
+        except FileExistsError:
+            if self.is_kept:
+                self.is_new = False
+                return os.open(self.path, _THERE)
+        if remove_leftover(self.path):
+            return -1
+        raise self._refusal(self.path)
+
+    def _refusal(self, path: Path) -> OutputError:
+        return OutputError(
+            f"{self.target} is being written by another process",
+            remedy=f"Wait for it or choose another name; if none runs, remove {path}",
+        )
+
+    def resize(self, nbytes: int) -> None:
+        """Give the file its final size; what is never written reads as zeros."""
+        os.ftruncate(self.descriptor, nbytes)
+
+    def sync(self) -> None:
+        """Make the content durable."""
+        os.fsync(self.descriptor)
+
+    def publish(self) -> None:
+        """Put the file in the place of the target, at once."""
+        self._finish(lambda: self.path.replace(self.target))
+
+    def leave(self) -> None:
+        """Keep the file for the next run, or remove it; nothing happens if it was published."""
+        if self.is_kept:
+            self._close()
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the file; nothing happens if it was published."""
+        if self.descriptor >= 0 and _is_at(self.path, self.descriptor):
+            with contextlib.suppress(OSError):
+                self._finish(self.path.unlink)
+        self._close()
+
+    def _finish(self, act: Callable[[], object]) -> None:
+        """Rename or remove the file while it is locked, or closed where that must be."""
+        if not descriptors.renames_open_files:
+            self._close()
+        act()
+        self._close()
+
+    def _close(self) -> None:
+        if self.descriptor >= 0:
+            close(self.descriptor)
+            self.descriptor = -1
+
+
+def sibling(target: Path, suffix: str) -> Path:
+    """Return the hidden file beside `target` that `suffix` tells from others."""
+    hidden = f".{target.name}{suffix}"
+    if len(os.fsencode(hidden)) > MAX_FILE_NAME:
+        hidden = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{suffix}"
+    return target.with_name(hidden)
+
+
+def kept_bytes(target: Path) -> int:
+    """Return how much of its disk the kept staging file of `target` takes already."""
+    with contextlib.suppress(OSError, AttributeError):  # Windows counts no blocks
+        return sibling(target, Staging.KEPT).lstat().st_blocks * 512
+    return 0
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left behind in `folder`: staging files that nobody locks."""
+    for path in folder.glob(f".*{Staging.SUFFIX}"):
+        remove_leftover(path)
+
+
+def remove_leftover(path: Path) -> bool:
+    """Remove a staging file unless a process holds it, and say whether it is gone."""
+    try:
+        descriptor = with_descriptors(lambda: os.open(path, _THERE))
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise
+        return False
+    try:
+        if lock(descriptor) is not True:
+            return False
+        if not _is_at(path, descriptor):  # another process removed it first
+            return True
+        if descriptors.renames_open_files:
+            path.unlink()
+            return True
+    finally:
+        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        path.unlink()
+    return not path.exists()
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file is still the one at `path`."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False

@@ -1,0 +1,104 @@
+"""Chat templates are searched and rendered; whatever they try, it ends soon, in a finding."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+
+import pytest
+
+from ggufkit.checks.chat_template import MAX_TEMPLATES, TEMPLATE, template_faults
+from ggufkit.checks.subject import Seen
+from ggufkit.checks.template_sandbox import MAX_CHARACTERS, faults
+from ggufkit.format.metadata import Metadata
+from ggufkit.model.model import Model, Tensors
+
+SOUND = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+
+
+def rules(text, key=TEMPLATE, **others):
+    metadata = Metadata({key: text, **others})
+    return [broken.rule for broken in template_faults(Seen.of(Model(metadata, Tensors())))]
+
+
+def rendered(text):
+    job = {"template": text, "is_special": False, "bos_token": "<s>", "eos_token": "</s>"}
+    return [fault["rule"] for fault in faults(job)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SOUND,
+        SOUND + "{% generation %}{{ eos_token }}{% endgeneration %}",
+        SOUND + "{% for i in range(9) %}{% if i > 3 %}{% break %}{% endif %}{% endfor %}",
+        SOUND + "{{ tools | tojson(indent=2) }}{{ strftime_now('%Y') }}",
+        "{% for m in messages %}{{ m.content[0].text }}{% endfor %}",
+        SOUND + "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}",
+        SOUND + "The words eval( and __class__ are plain text here.",
+    ],
+)
+def test_what_real_templates_do_is_no_fault(text):
+    assert rules(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ ''['__cla' ~ 'ss__'] }}",
+        "{{ messages | attr('_x') }}",
+        r"{{ ''['\x5f\x5fclass'] }}",
+        "{{ ('_' * 2) }}",
+        "{{ cycler.x }}{{ lipsum['y'] }}",
+        "{% include 'file' %}",
+        "{{ unclosed.popen(",
+    ],
+)
+def test_attempts_to_reach_python_are_found(text):
+    assert "template-code" in rules(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("{{ messages.append(1) }}", "template-unsafe"),
+        ("{{ cycler.__init__.__globals__.os.popen('id').read() }}", "template-unsafe"),
+        ("{{ raise_exception('never') }}", "template-render"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "template-render"),
+        ("{{ " + "(" * 50_000, "template-syntax"),
+        (SOUND + "{% break %}", "template-syntax"),  # which Python finds, not jinja2
+        ("{% for i in range(99999) %}{{ 'x' * 99 }}{% endfor %}", "template-limit"),
+    ],
+)
+def test_fault_of_rendering_is_told(text, rule):
+    assert rule in rendered(text)
+
+
+def test_memory_is_bounded():
+    assert rules("{{ 'a'.center(10**10) }}") == ["template-limit"]
+
+
+def test_templates_beyond_the_limits_are_not_rendered():
+    assert rules("x" * (MAX_CHARACTERS + 1)) == ["template-limit"]
+    many = {f"{TEMPLATE}.{number}": SOUND for number in range(MAX_TEMPLATES)}
+    assert rules(SOUND, **many) == ["template-limit"]
+
+
+def test_template_with_a_name_gets_tools_and_documents():
+    text = "{% for d in documents %}{{ d.text }}{% endfor %}{{ tools[0].function.name }}" + SOUND
+    assert rules(text, key=f"{TEMPLATE}.rag") == []
+    assert rules(text) == ["template-render"]
+
+
+def test_child_that_does_not_end_is_stopped(monkeypatch):
+    def endless(command, **options):
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", endless)
+    assert rules(SOUND) == ["template-limit"]
+
+
+def test_without_jinja2_templates_are_only_searched(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert rules("{{ ''.__class__ }}") == ["template-code", "template-unrendered"]

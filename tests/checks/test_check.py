@@ -1,0 +1,233 @@
+"""`check` lists what is wrong: header, values, padding, and the other shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ggufkit
+from forging import sets
+from forging.builder import (
+    ARCHITECTURE,
+    ARRAY,
+    Q8_0,
+    STRING,
+    U32,
+    Array,
+    Forge,
+    Pair,
+    array,
+    number,
+    string,
+    tensor,
+    text,
+)
+from ggufkit.checks.check import MAX_GAP
+
+VERSION_2 = number("general.quantization_version", U32, 2)
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Check files given by name and content, and return the findings of the first."""
+
+    def check(content, **others):
+        for name, each in {"model.gguf": content, **others}.items():
+            data = each if isinstance(each, bytes) else each.build()
+            (tmp_path / name).write_bytes(data)
+        return ggufkit.check(tmp_path / "model.gguf")
+
+    return check
+
+
+def rules(findings):
+    return [finding.rule for finding in findings]
+
+
+def write_set(folder: Path, *shards: Forge) -> list[Path]:
+    paths = [folder / name for name in sets.names(len(shards))]
+    for path, shard in zip(paths, shards, strict=True):
+        path.write_bytes(shard.build())
+    return paths
+
+
+# Files.
+
+
+def test_no_fault_is_found_in_real_models(smollm2, gemma3, vocabularies):
+    for path in (smollm2, gemma3, *vocabularies):
+        faults = [found for found in ggufkit.check(path) if found.severity != "note"]
+        assert faults == [], path.name
+
+
+def test_missing_file_is_an_oserror(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        ggufkit.check(tmp_path / "none.gguf")
+
+
+def test_path_may_be_text(check, tmp_path):
+    findings = check(Forge(tail=b"x"))
+    assert ggufkit.check(str(tmp_path / "model.gguf")) == findings
+
+
+def test_findings_carry_the_path_and_come_by_offset(check, tmp_path):
+    forge = Forge((string("a.b", b"\xff"), number("B", 0, 1)), padding=b"x", tail=b"tail")
+    findings = check(forge)
+    assert {finding.path for finding in findings} == {str(tmp_path / "model.gguf")}
+    assert [finding.offset for finding in findings] == sorted(f.offset for f in findings)
+    assert len(findings) >= 4
+
+
+def test_header_errors_do_not_hide_one_another(check):
+    pairs = (number("general.alignment", U32, 3), number("a\0b", 0, 1), string("c.d", b"\xff"))
+    infos = (tensor("", 4), tensor("x", 33, type=Q8_0, size=34))
+    expected = {"alignment-value", "key-nul", "string-utf8", "name-empty", "row-width"}
+    assert expected <= set(rules(check(Forge(pairs, infos))))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_no_file_stays_open(check, tmp_path):
+    write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
+    opened = Path("/proc/self/fd")
+    before = len(list(opened.iterdir()))
+    check(Forge())
+    ggufkit.check(tmp_path)
+    assert len(list(opened.iterdir())) == before
+
+
+# Values.
+
+
+@pytest.mark.parametrize("mark", "<>")
+@pytest.mark.parametrize("version", [1, 3])
+def test_item_that_is_no_utf8_is_named(check, version, mark):
+    pairs = (array("a.b", STRING, ["fine", "été", b"\xc3", b"\xff"]),)
+    findings = check(Forge(pairs, version=version, mark=mark))
+    messages = [finding.message for finding in findings if finding.rule == "string-utf8"]
+    assert messages == ["item 2 of 'a.b' is not valid UTF-8"]
+
+
+def test_items_of_inner_arrays_are_looked_at(check):
+    inner = Array(ARRAY, [Array(ARRAY, [Array(STRING, [text("a"), text(b"\xff")])])])
+    findings = check(Forge((Pair(text("a.b"), ARRAY, inner),)))
+    assert "item 1 of 'a.b' is not valid UTF-8" in [finding.message for finding in findings]
+
+
+def test_quantization_version_is_asked_for_once_in_a_set(tmp_path):
+    infos = [tensor(f"t{i}", 32, type=Q8_0) for i in range(2)]
+    paths = write_set(tmp_path, *(sets.shard(i, 2, 2, infos[i]) for i in range(2)))
+    findings = ggufkit.check(paths[1])
+    assert rules(findings) == ["quantization-version"]
+    assert findings[0].path == str(paths[0])
+
+
+def test_plain_tensors_need_no_quantization_version(check):
+    assert check(Forge()) == []
+    assert check(Forge((VERSION_2,), (tensor("a", 32, type=Q8_0),))) == []
+
+
+# Padding.
+
+
+def test_dirty_padding_is_found_at_each_place(check):
+    infos = (tensor("a", 3), tensor("b", 3), tensor("c", 3))
+    forge = Forge(infos=infos, padding=b"\x01")
+    findings = check(forge)
+    assert rules(findings) == ["padding"] * 4
+    begin = -(-len(forge.header()) // 32) * 32
+    ends = [begin + 12, begin + 32 + 12, begin + 64 + 12]
+    assert [finding.offset for finding in findings] == [len(forge.header()), *ends]
+
+
+def test_gaps_are_looked_at_up_to_a_limit(check):
+    infos = (tensor("a", 8), tensor("b", 8, offset=4 * MAX_GAP))
+    for place, is_found in ((MAX_GAP // 2, True), (2 * MAX_GAP, False)):
+        data = bytearray(4 * MAX_GAP + 32)
+        data[place] = 1
+        findings = check(Forge(infos=infos, data=bytes(data)))
+        assert ("padding" in rules(findings)) == is_found
+
+
+def test_opaque_tensors_are_no_padding(check):
+    infos = (tensor("a", 5, type=99, size=5), tensor("b", 3))
+    forge = Forge(infos=infos, padding=b"\x01", pad_end=False)
+    offsets = [finding.offset for finding in check(forge) if finding.rule == "padding"]
+    assert offsets == [len(forge.header())]
+
+
+def test_bytes_after_the_end_are_counted(check):
+    findings = check(Forge(tail=bytes(1000)))
+    assert [finding.message for finding in findings] == ["1000 bytes follow the last tensor"]
+
+
+@pytest.mark.parametrize("size", [24, 25, 31, 32])
+def test_file_without_tensors_may_end_anywhere_up_to_its_alignment(check, size):
+    assert check(Forge((), ()).build().ljust(size, b"\0")) == []
+
+
+# Sets and folders.
+
+
+def test_any_shard_stands_for_its_set(tmp_path):
+    cut = sets.THREE.build()[:-32]
+    paths = write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
+    paths[2].write_bytes(cut)
+    for path in paths:
+        findings = ggufkit.check(path)
+        assert rules(findings) == ["data-truncated"]
+        assert findings[0].path == str(paths[2])
+
+
+def test_what_is_left_of_a_set_is_checked(tmp_path):
+    paths = write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
+    paths[1].unlink()
+    paths[2].write_bytes(b"")
+    findings = ggufkit.check(paths[0])
+    assert rules(findings) == ["shard-missing", "empty"]
+    assert paths[1].name in findings[0].message
+
+
+def test_shard_that_cannot_be_read_is_a_finding(tmp_path):
+    paths = write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
+    paths[1].unlink()
+    paths[1].mkdir()
+    findings = ggufkit.check(paths[0])
+    assert rules(findings) == ["unreadable"]
+    assert findings[0].path == str(paths[1])
+
+
+def test_folder_stands_for_all_files_in_it(tmp_path):
+    write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
+    (tmp_path / "cut.gguf").write_bytes(Forge().build()[:-60])
+    (tmp_path / "page.gguf").write_bytes(b"<html></html>")
+    (tmp_path / "notes.txt").write_bytes(b"no model")
+    (tmp_path / "folder.gguf").mkdir()
+    findings = ggufkit.check(tmp_path)
+    found = {(Path(finding.path).name, finding.rule) for finding in findings}
+    assert found == {
+        ("cut.gguf", "data-truncated"),
+        ("page.gguf", "html"),
+        ("folder.gguf", "unreadable"),
+    }
+
+
+def test_folder_reports_a_missing_shard_once(tmp_path):
+    write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)[1].unlink()
+    assert rules(ggufkit.check(tmp_path)) == ["shard-missing"]
+
+
+def test_folder_without_a_model_is_a_finding(tmp_path):
+    findings = ggufkit.check(tmp_path)
+    assert rules(findings) == ["unreadable"]
+    assert findings[0].path == str(tmp_path)
+
+
+def test_sound_set_has_no_findings(tmp_path):
+    paths = write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
+    assert ggufkit.check(paths[1]) == []
+    assert ggufkit.check(tmp_path) == []
+
+
+def test_architecture_is_not_asked_for(check):
+    assert check(Forge(pairs=())) == check(Forge(pairs=(ARCHITECTURE,))) == []

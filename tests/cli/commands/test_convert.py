@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import errno
+import json
+
+import pytest
+
+import ggufkit as library
+from ggufkit.output import chunks, execute
+from ggufkit.system.staging import Staging
+from plain_checkpoint import ARCH, CONFIG, numbers, whole
+from shell import ggufkit
+from tensors_file import write_checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    return write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=whole())
+
+
+def run(checkpoint, out, *options):
+    return ggufkit("convert", checkpoint, out, "--arch-path", checkpoint.parent / "arch", *options)
+
+
+def test_convert_writes_a_file(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "out.gguf")
+    assert done.code == 0, done.err
+    assert "wrote" in done.out
+    assert len(library.open(tmp_path / "out.gguf").tensors) == 20
+
+
+def test_output_in_a_folder_is_named_by_the_convention(checkpoint, tmp_path):
+    (tmp_path / "out").mkdir()
+    assert run(checkpoint, tmp_path / "out").code == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["Tiny-Plain-1.2K-F16.gguf"]
+
+
+def test_several_types_are_several_files(checkpoint, tmp_path):
+    (tmp_path / "out").mkdir()
+    done = run(checkpoint, tmp_path / "out", "--quantize", "F32,BF16")
+    assert done.code == 0, done.err
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert [name.rpartition("-")[2] for name in names] == ["BF16.gguf", "F32.gguf"]
+
+
+def test_empty_list_of_types_is_no_list(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "one.gguf", "--quantize", "")
+    assert done.code == 1, done.err
+    assert "there is no recipe ''" in done.err
+    assert not (tmp_path / "one.gguf").exists()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\tb"])
+def test_names_of_strangers_make_no_odd_file_names(checkpoint, tmp_path, name):
+    (tmp_path / "out").mkdir()
+    card = json.dumps({"basename": name})
+    (checkpoint / "README.md").write_text(f"---\n{card[1:-1]}\n---\n")
+    done = run(checkpoint, tmp_path / "out")
+    assert done.code == 0, done.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a-b-1.2K-F16.gguf"]
+
+
+def test_several_types_need_a_folder(checkpoint, tmp_path):
+    assert run(checkpoint, tmp_path / "one.gguf", "--quantize", "F32,F16").code == 2
+
+
+def test_dry_run_shows_and_writes_nothing(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "out.gguf", "--dry-run")
+    assert "blk.1.ffn_up.weight" in done.out
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_json_tells_the_tensors(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "out.gguf", "--dry-run", "--json")
+    (entry,) = json.loads(done.out)
+    assert entry["architecture"] == "llama"
+    assert len(entry["tensors"]) == 20
+
+
+def test_shards_are_written(checkpoint, tmp_path):
+    assert run(checkpoint, tmp_path / "out.gguf", "--shard-size", "1000").code == 0
+    assert len(list(tmp_path.glob("out-*-of-*.gguf"))) > 1
+
+
+def test_problems_are_listed_line_by_line_and_nothing_is_written(checkpoint, tmp_path):
+    config = CONFIG | {"hidden_act": "gelu"}
+    write_checkpoint(checkpoint, config, model=whole() | {"odd\x1b": numbers(1)})
+    done = run(checkpoint, tmp_path / "out.gguf")
+    assert done.code == 1
+    assert len([line for line in done.err.splitlines() if line.startswith("  - ")]) == 2
+    assert "\x1b" not in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_metadata_file_that_is_no_object_is_wrong_usage(checkpoint, tmp_path, content):
+    (tmp_path / "keys.json").write_text(content)
+    assert run(checkpoint, tmp_path / "o.gguf", "--metadata", tmp_path / "keys.json").code == 2
+
+
+def test_metadata_file_replaces_keys(checkpoint, tmp_path):
+    (tmp_path / "keys.json").write_text('{"general.author": "Somebody"}')
+    options = ("--metadata", tmp_path / "keys.json", "--name", "Mine")
+    assert run(checkpoint, tmp_path / "out.gguf", *options).code == 0
+    metadata = library.open(tmp_path / "out.gguf").metadata
+    assert (metadata["general.author"], metadata["general.name"]) == ("Somebody", "Mine")
+
+
+@pytest.mark.parametrize("options", [(), ("--quantize", "Q8_0"), ("--outtype", "f32")])
+def test_interrupted_conversion_goes_on_from_what_was_kept(
+    checkpoint, tmp_path, monkeypatch, options
+):
+    out = tmp_path / "out.gguf"
+    assert run(checkpoint, tmp_path / "wanted.gguf", *options).code == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "_publish", full)
+        failed = run(checkpoint, out, "--resume", *options)
+    assert failed.code == 1
+    assert "resume" in failed.err
+    assert not out.exists()
+    assert (tmp_path / f".{out.name}{Staging.KEPT}").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks, "_put", refuse_work)
+        done = run(checkpoint, out, "--resume", *options)
+    assert done.code == 0, done.err
+    assert out.read_bytes() == (tmp_path / "wanted.gguf").read_bytes()
+
+
+def full(_jobs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def refuse_work(chunk, _targets, *, checked):
+    assert checked
+    assert not chunk.parts, "this was done already"
+    return []
+
+
+def test_several_outputs_are_resumed_together(checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    several = ("--quantize", "F32,BF16", "--resume")
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "_publish", full)
+        assert run(checkpoint, tmp_path / "out", *several).code == 1
+    assert run(checkpoint, tmp_path / "out", *several).code == 0
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_stdout_cannot_be_resumed(checkpoint):
+    done = run(checkpoint, "-", "--resume")
+    assert done.code == 2
+    assert "need a file" in done.err

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from plain_checkpoint import ARCH, CONFIG, whole
+from shell import done, ggufkit
+from tensors_file import write_checkpoint
+
+ARRAY = np.random.default_rng(7).standard_normal((4, 256)).astype("f4")
+TENSORS = {"x.weight": ARRAY, "y.weight": ARRAY, "z": np.zeros(3, "f4")}
+TEMPLATE = "{% for message in messages %}\n{{ message.content }}\n{% endfor %}" * 3
+KEYS = {
+    "general.architecture": "llama",
+    "a.words": [str(i) for i in range(100)],
+    "a.number": 5,
+    "a.template": TEMPLATE,
+}
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    api.save("a.gguf", TENSORS, KEYS)
+
+    def save(tensors=None, keys=None):
+        api.save("b.gguf", TENSORS | (tensors or {}), KEYS | (keys or {}))
+
+    save()
+    return save
+
+
+def different(*arguments):
+    result = ggufkit("diff", *arguments)
+    assert result.code == 1, result.err
+    return result
+
+
+def test_same_models_do_not_differ_whatever_their_shards(saved):
+    assert done("diff", "a.gguf", "b.gguf").out == "no difference\n"
+    done("copy", "b.gguf", "parts.gguf", "--shard-tensors", 1, "--endian", "big")
+    assert done("diff", "a.gguf", "parts-00002-of-00003.gguf").out == "no difference\n"
+
+
+def test_tensors_are_told_with_figures(saved):
+    saved({"x.weight": (ARRAY, "Q4_0"), "y.weight": ARRAY.reshape(2, 512), "new": ARRAY})
+    lines = different("a.gguf", "b.gguf").lines
+    told = {line.split()[1]: line for line in lines[1:-2]}
+    assert lines[0].split() == ["TENSOR", "SHAPE", "TYPE", "RMSE", "LARGEST", "COSINE", "SNR", "dB"]
+    assert "F32 -> Q4_0" in told["x.weight"]
+    rmse, largest, cosine, snr = map(float, told["x.weight"].split()[-4:])
+    assert rmse < largest < 1
+    assert 0.99 < cosine < 1
+    assert 15 < snr < 30
+    assert "4 x 256 -> 2 x 512" in told["y.weight"]
+    assert told["new"].startswith("+")
+    assert lines[-1] == "4 tensors: 1 retyped, 1 reshaped, 1 added; 4 keys: all the same"
+
+
+def test_data_is_left_alone_where_it_need_not_be_read(saved):
+    saved({"x.weight": ARRAY + 1})
+    assert done("diff", "a.gguf", "b.gguf", "--no-data").out == "no difference\n"
+    assert "x.weight" in different("a.gguf", "b.gguf").out
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (6, "~ a.number (uint32): 5 -> 6"),
+        (-6, "~ a.number: uint32 5 -> int32 -6"),
+        ([1], "~ a.number: uint32 5 -> array[uint32] 1 item"),
+    ],
+)
+def test_keys_are_told_by_type_and_value(saved, value, line):
+    saved(keys={"a.number": value})
+    lines = different("a.gguf", "b.gguf").lines
+    assert lines == [line, "", "3 tensors: all the same; 4 keys: 1 differs"]
+
+
+def test_keys_of_one_model_alone_are_told(saved):
+    saved(keys={"b.flag": True})
+    assert "+ b.flag (bool): True" in different("a.gguf", "b.gguf").lines
+    assert "- b.flag (bool): True" in different("b.gguf", "a.gguf").lines
+
+
+def test_long_values_are_told_from_where_they_differ(saved):
+    words = [*KEYS["a.words"][:50], "new", *KEYS["a.words"][51:]]
+    saved(keys={"a.template": TEMPLATE[:100] + "!", "a.words": words})
+    lines = different("a.gguf", "b.gguf").lines
+    assert (
+        lines[0] == "~ a.words (array[string]): 100 items, 1 differs, the first: [50] '50' -> 'new'"
+    )
+    assert lines[1].startswith("~ a.template (string): from character 100 on ")
+    assert lines[1].endswith(' -> "!"')
+
+
+def test_longer_array_is_told_by_its_length(saved):
+    saved(keys={"a.words": [*KEYS["a.words"], "more"]})
+    line = different("a.gguf", "b.gguf").lines[0]
+    assert line.endswith("100 -> 101 items, the first 100 the same")
+
+
+def test_elements_that_are_not_finite_are_noted(saved):
+    saved({"z": np.array([np.nan, 0, 1], "f4")})
+    result = different("a.gguf", "b.gguf")
+    assert "z: 1 element that differ" in result.err
+
+
+def test_json_holds_everything(saved):
+    saved({"x.weight": (ARRAY, "Q8_0"), "z": np.ones(3, "f4")}, {"a.words": ["x"] * 100})
+    document = different("a.gguf", "b.gguf", "--json").json()
+    (key,) = document["keys"]
+    assert key["before"] == key["after"] == {"type": "array[string]", "length": 100}
+    assert key["differing"] == len(key["items"]) == 100
+    assert key["items"][7] == {"index": 7, "before": "7", "after": "x"}
+    first, second = document["tensors"]
+    assert (first["name"], first["kind"]) == ("x.weight", "retyped")
+    assert first["before"] == {"type": "F32", "shape": [4, 256]}
+    assert first["deviation"]["rmse"] > 0
+    assert second["deviation"]["snr_db"] is None
+    assert second["deviation"]["unequal"] == 3
+
+
+def test_json_of_no_difference(saved):
+    assert done("diff", "a.gguf", "b.gguf", "--json").json() == {"keys": [], "tensors": []}
+
+
+@pytest.mark.parametrize("names", [("a.gguf", "none.gguf"), ("none.gguf", "a.gguf")])
+def test_trouble_exits_with_2(saved, names):
+    result = ggufkit("diff", *names)
+    assert result.code == 2
+    assert result.err == "error: none.gguf: No such file or directory\n"
+
+
+def test_checkpoints_are_compared_by_the_names_they_have(saved, tmp_path):
+    name = "model.embed_tokens.weight"
+    write_checkpoint(
+        tmp_path / "c", {"hidden_size": 256}, model={name: ARRAY, "lm_head.weight": ARRAY}
+    )
+    write_checkpoint(tmp_path / "d", {"hidden_size": 512}, model={name: ARRAY + 1})
+    assert done("diff", "c", "c").out == "no difference\n"
+    lines = different("c", "d").lines
+    assert lines[0] == '~ config.hidden_size (string): "256" -> "512"'
+    assert {tuple(line.split()[:2]) for line in lines[3:5]} == {
+        ("~", name),
+        ("-", "lm_head.weight"),
+    }
+
+
+def test_checkpoint_is_compared_with_what_was_converted_of_it(saved, tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    arch = ("--arch-path", "arch")
+    write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=whole())
+    done("convert", "Tiny-Plain", "whole.gguf", *arch)
+    assert done("diff", "Tiny-Plain", "whole.gguf", *arch).out == "no difference\n"
+    done("convert", "Tiny-Plain", "small.gguf", "--outtype", "bf16", *arch)
+    lines = different("Tiny-Plain", "small.gguf", *arch).lines
+    assert any("F16 -> BF16" in line for line in lines)
+    assert ggufkit("diff", "Tiny-Plain", "whole.gguf").code == 2
+
+
+def test_file_that_is_no_model_is_trouble(saved, tmp_path):
+    (tmp_path / "c.gguf").write_text("<html>")
+    assert ggufkit("diff", "a.gguf", "c.gguf").code == 2

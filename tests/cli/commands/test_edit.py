@@ -1,0 +1,354 @@
+"""The command `edit`: options to edits, what is shown, and which exit code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from ggufkit.rules.rules import STRUCTURE
+from shell import done, ggufkit
+
+TOKENS = ["<s>", "</s>", "a", "b"]
+PLAIN = {
+    "general.architecture": "llama",
+    "general.name": "old",
+    "llama.context_length": 64,
+    "llama.rope.freq_base": 10000.0,
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.tokens": TOKENS,
+    "tokenizer.ggml.add_bos_token": True,
+    "tokenizer.chat_template": "line one\nline two\n",
+    "my.small": np.uint8(7),
+    "my.sizes": [1, 2, 3],
+    "my.words": ["a", "b"],
+    "my.sure": True,
+}
+NESTED = "my.new:array[array[int8]]=[[1],[]]"
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.gguf"
+    api.save(path, {"token_embd.weight": np.zeros((4, 8), np.float32)}, PLAIN)
+    return path
+
+
+def metadata(path):
+    with api.open(path) as model:
+        return {
+            key: (model.metadata.type_name(key), _plain(model.metadata[key]))
+            for key in model.metadata
+        }
+
+
+def _plain(value):
+    return value if isinstance(value, str | bool) else value.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "expected"),
+    [
+        (["--set", "general.name=a=b"], "general.name", ("string", "a=b")),
+        (["--set", "general.name=7"], "general.name", ("string", "7")),
+        (["--set", "general.name="], "general.name", ("string", "")),
+        (["--set", "llama.context_length=0x80"], "llama.context_length", ("uint32", 128)),
+        (["--set", "llama.rope.freq_base=5"], "llama.rope.freq_base", ("float32", 5.0)),
+        (["--set", "my.sure=False"], "my.sure", ("bool", False)),
+        (["--set", "my.sizes=[9]"], "my.sizes", ("array[uint32]", [9])),
+        (["--set", "my.sizes[-1]=9"], "my.sizes", ("array[uint32]", [1, 2, 9])),
+        (["--set", "my.words[1]=7"], "my.words", ("array[string]", ["a", "7"])),
+        (["--set", "my.new=7"], "my.new", ("uint32", 7)),
+        (["--set", "my.new=-7"], "my.new", ("int32", -7)),
+        (["--set", "my.new=0.5"], "my.new", ("float32", 0.5)),
+        (["--set", "my.new=true"], "my.new", ("bool", True)),
+        (["--set", "my.new=1.2.3"], "my.new", ("string", "1.2.3")),
+        (["--set", "my.new=nan"], "my.new", ("string", "nan")),
+        (["--set", 'my.new=["x"]'], "my.new", ("array[string]", ["x"])),
+        (["--set-type", "my.small:string=7"], "my.small", ("string", "7")),
+        (["--set-type", "my.new:array[string]=[]"], "my.new", ("array[string]", [])),
+        (["--set-type", "a:b:float64=1e-50"], "a:b", ("float64", 1e-50)),
+        (["--set-type", NESTED, "--force"], "my.new", ("array[array]", [[1], []])),
+        (["--rename", "my.small=my.tiny"], "my.tiny", ("uint8", 7)),
+        (["--special-token", "eos=</s>"], "tokenizer.ggml.eos_token_id", ("uint32", 1)),
+        (["--special-token", "pad=3"], "tokenizer.ggml.padding_token_id", ("uint32", 3)),
+        (["--add-tags", "a, b", "--add-tags", "b"], "general.tags", ("array[string]", ["a", "b"])),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)  # fmt: skip
+def test_option_becomes_a_value_of_the_right_type(path, arguments, key, expected):
+    others = {k: v for k, v in metadata(path).items() if k != key and "my.small" not in (k, key)}
+    done("edit", path, *arguments)
+    after = metadata(path)
+    assert after[key] == expected
+    assert others.items() <= after.items()
+    broken = [found for found in api.check(path) if found.rule in STRUCTURE]
+    assert not broken or "array[array]" in expected or ":" in key
+
+
+def test_keys_are_removed(path):
+    done("edit", path, "--unset", "my.small", "--unset", "my.sizes")
+    assert set(PLAIN) - set(metadata(path)) == {"my.small", "my.sizes"}
+
+
+def test_chat_template_comes_from_a_file(path, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_bytes("line one\nзeile\r\n".encode())
+    result = done("edit", path, "--chat-template", template)
+    assert metadata(path)["tokenizer.chat_template"] == ("string", "line one\nзeile\r\n")
+    assert result.lines[0] == "~ tokenizer.chat_template  string"
+    assert "    -line two" in result.lines
+    assert "    +зeile" in result.lines
+
+
+def test_text_of_a_new_key_is_shown_on_one_line(path, tmp_path):
+    document = tmp_path / "keys.json"
+    document.write_text(json.dumps({"my.text": "one\ntwo", "my.long": "x" * 900}))
+    shown = done("edit", path, "--set-json", document, "--dry-run").lines
+    assert shown[0] == r'+ my.text  string "one\ntwo"'
+    assert shown[1].endswith('... (900 characters)"')
+
+
+def test_many_keys_come_from_json(path, tmp_path):
+    given = {"general.name": "x", "my.sizes": [5], "my.new": {"type": "uint64", "value": 3}}
+    document = tmp_path / "keys.json"
+    document.write_text(json.dumps(given))
+    done("edit", path, "--set-json", document)
+    after = metadata(path)
+    assert after["general.name"] == ("string", "x")
+    assert after["my.sizes"] == ("array[uint32]", [5])
+    assert after["my.new"] == ("uint64", 3)
+
+
+def test_dry_run_shows_and_writes_nothing(path):
+    before = path.read_bytes()
+    arguments = ["--set", "general.name=new", "--unset", "my.small", "--rename", "my.sizes=my.a"]
+    arguments += ["--set", "tokenizer.ggml.tokens[3]=z", "--set", "my.b=1"]
+    result = done("edit", path, *arguments, "--dry-run")
+    assert result.lines == [
+        '~ general.name  string "old" -> "new"',
+        "~ tokenizer.ggml.tokens  array[string]",
+        '    [3] "b" -> "z"',
+        "> my.sizes  becomes my.a",
+        "- my.small  uint8 7",
+        "+ my.b  uint32 1",
+        f"would edit {path} and move none of its data",
+    ]
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_json_tells_the_same_to_programs(path):
+    arguments = ["--set", "general.name=new", "--set", "tokenizer.ggml.tokens[3]=z"]
+    planned = done("edit", path, *arguments, "--json", "--dry-run").json()
+    told = done("edit", path, *arguments, "--json").json()
+    assert planned == told | {"way": None}
+    assert told == {
+        "file": str(path),
+        "way": "patched",
+        "shift": 0,
+        "changes": [
+            {
+                "key": "general.name",
+                "kind": "changed",
+                "before": {"type": "string", "value": "old"},
+                "after": {"type": "string", "value": "new"},
+            },
+            {
+                "key": "tokenizer.ggml.tokens",
+                "kind": "changed",
+                "type": "array[string]",
+                "count": 1,
+                "items": [{"index": 3, "before": "b", "after": "z"}],
+            },
+        ],
+    }
+
+
+def test_undo_is_undone_by_undo(path):
+    before = path.read_bytes()
+    done("edit", path, "--set", "general.name=new")
+    after = path.read_bytes()
+    assert (
+        done("edit", path, "--undo", "--dry-run").lines[0]
+        == '~ general.name  string "new" -> "old"'
+    )
+    assert path.read_bytes() == after
+    done("edit", path, "--undo")
+    assert path.read_bytes() == before
+    done("edit", path, "--undo")
+    assert path.read_bytes() == after
+
+
+def test_output_leaves_the_file_alone(path):
+    before, out = path.read_bytes(), path.with_name("out.gguf")
+    result = done("edit", path, "--set", "general.name=new", "--output", out)
+    assert result.lines[0] == '~ general.name  string "old" -> "new"'
+    assert path.read_bytes() == before
+    assert metadata(out)["general.name"] == ("string", "new")
+    piped = ggufkit("edit", path, "--set", "general.name=new", "--output", "-")
+    assert piped.raw == out.read_bytes()
+    assert "general.name" in piped.err
+
+
+def test_output_has_slack_only_if_asked_for(path):
+    out = path.with_name("out.gguf")
+    done("edit", path, "--reserve", "1K")
+    assert len(metadata(path)["ggufkit.reserved"][1]) >= 1000
+    done("edit", path, "--add-tags", "a", "--output", out)
+    assert "ggufkit.reserved" not in metadata(out)
+    done("edit", path, "--reserve", "50", "--output", out)
+    assert len(metadata(out)["ggufkit.reserved"][1]) == 50
+
+
+def test_nothing_to_change_says_so(path):
+    result = done("edit", path, "--set", "general.name=old")
+    assert result.lines == [f"{path} is so already; nothing was written"]
+
+
+def test_new_key_that_looks_like_a_slip_is_remarked(path):
+    result = done("edit", path, "--set", "general.nme=x", "--dry-run")
+    assert "did you mean general.name?" in result.err
+    assert not done("edit", path, "--set", "other.key=x", "--dry-run").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--set"),
+        (["--set", "novalue"], "K=V"),
+        (["--set-type", "a=1"], "K:T=V"),
+        (["--rename", "a"], "A=B"),
+        (["--special-token", "eos"], "NAME=ID|TEXT"),
+        (["--set", "tokenizer.ggml.add_bos_token=maybe"], "true nor false"),
+        (["--set", "llama.rope.freq_base=fast"], "no number"),
+        (["--set", "my.sizes=1, 2"], "JSON array"),
+        (["--undo", "--set", "a=1"], "--undo"),
+        (["--set", "a=1", "--json", "--output", "-"], "stdout"),
+    ],
+)
+def test_wrong_usage_is_told(path, arguments, said):
+    before = path.read_bytes()
+    result = ggufkit("edit", path, *arguments)
+    assert result.code == 2
+    assert said in result.err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"a": {"value": 1}}', "\udcff"])
+def test_json_of_another_form_is_wrong_usage(path, tmp_path, content):
+    document = tmp_path / "keys.json"
+    document.write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert ggufkit("edit", path, "--set-json", document).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--unset", "general.nme"], "general.name"),
+        (["--set", "my.small=256"], "my.small"),
+        (["--set", "my.sizes[3]=1"], "my.sizes[3]"),
+        (["--set-type", "a:uint9=1"], "uint9"),
+        (["--set", "general.alignment=64"], "all tensors move"),
+        (["--set", 'tokenizer.ggml.tokens=["a"]'], "token_embd.weight has 4 rows"),
+        (["--special-token", "eos=<e>"], "no token"),
+        (["--chat-template", "missing.jinja"], "missing.jinja"),
+        (["--undo"], "no edit to undo"),
+    ],
+)
+def test_failure_is_told_and_changes_nothing(path, arguments, said):
+    before = path.read_bytes()
+    result = ggufkit("edit", path, *arguments)
+    assert result.code == 1
+    assert said in result.err
+    assert "Traceback" not in result.err
+    assert path.read_bytes() == before
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(path):
+    done("edit", path, "--set", "general.name=\x1b[2Jx\ny", "--set", "my.\x1bkey=1")
+    result = done(
+        "edit", path, "--set", "general.name=\x1b[3Jz\n\x1bq", "--unset", "my.\x1bkey", "--dry-run"
+    )
+    assert "\x1b" not in result.out
+
+
+def test_number_of_thousands_of_digits_is_a_usage_error(path):
+    result = ggufkit("edit", path, "--set", f"my.small={'9' * 5000}")
+    assert result.code == 2
+    assert "5,000 digits" in result.err
+
+
+@pytest.mark.parametrize("words", [
+    ["--set", "llama.rope.freq_base=1e400"], ["--set-type", "a.b:float64=1e400"],
+    ["--set", "my.id=1e999"], ["--set", "my.list=[1e999]"],
+    ["--set", "llama.rope.freq_base=1_0"], ["--set", "llama.rope.freq_base= 12"],
+])  # fmt: skip
+def test_numbers_are_never_changed_in_silence(path, words):
+    before = path.read_bytes()
+    assert ggufkit("edit", path, *words).code == 2
+    assert path.read_bytes() == before
+
+
+def test_number_of_json_is_never_infinite_in_silence(path, tmp_path):
+    (tmp_path / "keys.json").write_text('{"a.b": 1e400}')
+    assert ggufkit("edit", path, "--set-json", tmp_path / "keys.json").code == 2
+
+
+@pytest.mark.parametrize("text", ["2024_01", "1_2", " 12 ", "\uff11\uff12", "1e5_0", "v1.5"])
+def test_text_that_is_no_number_stays_text(path, text):
+    done("edit", path, "--set", f"my.id={text}")
+    assert metadata(path)["my.id"] == ("string", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("inf", np.inf), ("-Infinity", -np.inf), ("-.5e1", -5)]
+)
+def test_words_and_decimals_are_numbers(path, text, number):
+    done("edit", path, "--set", f"llama.rope.freq_base={text}")
+    assert metadata(path)["llama.rope.freq_base"] == ("float32", number)
+
+
+@pytest.mark.parametrize("place", ["five", "", "0:2", "5", "9" * 5000])
+def test_what_is_no_place_in_an_array_makes_no_key(path, place):
+    bracket = "" if place == "5" else "]"
+    key = f"tokenizer.ggml.tokens[{place}{bracket}"
+    result = ggufkit("edit", path, "--set", f"{key}=x")
+    assert result.code == 1
+    assert "no place in an array" in result.err
+    assert "Write an item as tokenizer.ggml.tokens[5]" in result.err
+    assert len(result.err) < 6000
+
+
+def test_token_of_very_many_digits_is_no_id(path):
+    result = ggufkit("edit", path, "--special-token", f"eos={'1' * 5000}")
+    assert result.code == 1
+    assert "there is no token" in result.err
+
+
+@pytest.mark.parametrize(
+    ("value", "remedied"), [("my.sizes[9]=1", True), ("my.sizes[0]=-1", False)]
+)
+def test_remedy_of_an_item_fits_what_is_wrong(path, value, remedied):
+    result = ggufkit("edit", path, "--set", value)
+    assert result.code == 1
+    assert ("Name an item there is" in result.err) == remedied
+
+
+@pytest.mark.parametrize("size", ["68M", "10G", "100T"])
+@pytest.mark.parametrize("output", [False, True])
+def test_slack_that_no_header_should_have_is_refused_at_once(path, tmp_path, size, output):
+    where = ["--output", tmp_path / "out.gguf"] if output else []
+    result = ggufkit("edit", path, "--reserve", size, *where)
+    assert result.code == 1
+    assert "Reserve up to 64M" in result.err
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_texts_of_very_many_lines_are_not_compared(path, tmp_path):
+    template = tmp_path / "long.jinja"
+    template.write_text("x\n" * 20_000)
+    shown = done("edit", path, "--chat-template", template, "--dry-run")
+    assert "2 lines -> 20,000 lines" in shown.out

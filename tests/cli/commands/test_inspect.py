@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from shell import done, ggufkit, process
+
+TEMPLATE = "{% for m in messages %}\n\t{{ m }}\x1b[31m{% endfor %}"
+METADATA = {
+    "general.architecture": "llama",
+    "general.name": "Tiny",
+    "general.file_type": 7,
+    "llama.block_count": 2,
+    "llama.context_length": 4096,
+    "llama.attention.head_count": [8, 4],
+    "llama.attention.head_count_kv": 2,
+    "llama.expert_count": 8,
+    "llama.expert_used_count": 2,
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.tokens": [f"token {i}" for i in range(1000)],
+    "tokenizer.chat_template": TEMPLATE,
+    "a.nan": float("nan"),
+    "a.bytes": b"\xff\xfe".decode("utf-8", "surrogateescape"),
+    "a.long": "word " * 1000,
+}
+WEIGHTS = np.ones((8, 64), np.float32)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "m.gguf"
+    api.save(path, {"a.weight": (WEIGHTS, "Q8_0"), "a.bias": WEIGHTS[0]}, METADATA)
+    return path
+
+
+@pytest.fixture
+def shards(path):
+    with api.open(path) as model:
+        return api.write(model, path.with_name("s.gguf"), shard_tensors=1)
+
+
+def facts(result):
+    """The lines before the first empty one, as a mapping."""
+    lines = result.out.partition("\n\n")[0].splitlines()
+    return dict(re.split(r"  +", line, maxsplit=1) for line in lines)
+
+
+def test_what_a_person_wants_to_know_comes_first(path):
+    assert facts(done("inspect", path)) == {
+        "architecture": "llama",
+        "name": "Tiny",
+        "parameters": "576 (576)",
+        "recipe": "Q8_0",
+        "types": "Q8_0 88.9% (1), F32 11.1% (1)",
+        "bits per weight": "11.11",
+        "context": "4,096",
+        "layers": "2",
+        "heads": "4 to 8, by layer (keys and values: 2)",
+        "experts": "8 (used for a token: 2)",
+        "vocabulary": "1,000",
+        "tokenizer": "gpt2",
+        "chat template": r"{% for m in messages %}\n\t{{ m }}\x1b[31m{% endfor %}",
+        "format": "GGUF version 3, little endian, aligned to 32 bytes",
+        "file": f"{path} ({path.stat().st_size / 1000:.1f} kB)",
+    }
+
+
+def test_every_key_and_tensor_has_a_line(path):
+    lines = done("inspect", path).lines
+    with api.open(path) as model:
+        for key in model.metadata:
+            (line,) = (line for line in lines if line.startswith(f"{key} "))
+            assert line.split()[1] == model.metadata.type_name(key)
+        for name, tensor in model.tensors.items():
+            (line,) = (line for line in lines if line.startswith(f"{name} "))
+            assert line.replace(" x ", "x").split() == [
+                name,
+                "x".join(map(str, tensor.shape)),
+                tensor.type.name,
+                f"{tensor.nbytes:,}",
+                f"{tensor.offset:,}",
+            ]
+
+
+def test_long_values_are_cut_short_and_say_so(path):
+    lines = done("inspect", path).lines
+    assert max(map(len, lines)) <= 120
+    (tokens,) = (line for line in lines if line.startswith("tokenizer.ggml.tokens"))
+    assert "'token 0', 'token 1', " in tokens
+    assert tokens.endswith(", ... (1,000)")
+    (text,) = (line for line in lines if line.startswith("a.long"))
+    assert text.endswith("... (5,000 characters)")
+
+
+def test_set_of_shards_is_one_model(path, shards):
+    result = done("inspect", shards[1])
+    assert facts(result)["parameters"] == facts(done("inspect", path))["parameters"]
+    assert [line.split()[-1] for line in result.lines[-2:]] == [shard.name for shard in shards]
+    assert done("inspect", path.with_name(shards[0].name)).out == result.out
+
+
+@pytest.mark.parametrize("metadata", [{}, {"general.architecture": 1}, {"a": np.empty(0, "u1")}])
+def test_file_that_says_nothing_of_itself_is_shown(tmp_path, metadata):
+    api.save(tmp_path / "bare.gguf", {}, metadata)
+    assert facts(done("inspect", tmp_path / "bare.gguf"))["parameters"] == "0 (0)"
+
+
+# One value.
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("general.name", "Tiny"),
+        ("llama.context_length", "4096"),
+        ("llama.attention.head_count", "[8, 4]"),
+        ("a.nan", '"NaN"'),
+    ],
+)
+def test_key_prints_one_value(path, key, text):
+    assert done("inspect", path, "--key", key).out == text + "\n"
+
+
+@pytest.mark.parametrize("key", ["tokenizer.chat_template", "a.bytes", "a.long"])
+def test_key_gives_a_pipe_the_bytes_of_a_string(path, key):
+    wanted = METADATA[key].encode("utf-8", "surrogateescape") + b"\n"
+    assert done("inspect", path, "--key", key).raw == wanted
+
+
+def test_key_shows_a_terminal_no_control_characters(path):
+    pty = pytest.importorskip("pty")
+    import os
+
+    ours, theirs = pty.openpty()
+    with process("inspect", path, "--key", "tokenizer.chat_template", stdout=theirs) as command:
+        command.communicate()
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert shown.splitlines() == TEMPLATE.replace("\t", r"\t").replace("\x1b", r"\x1b").split("\n")
+
+
+def test_key_with_json_tells_the_type(path):
+    result = done("inspect", path, "--key", "llama.expert_count", "--json")
+    assert result.json() == {"type": "uint32", "value": 8}
+
+
+def test_missing_key_is_answered_with_the_nearest(path):
+    result = ggufkit("inspect", path, "--key", "general.nam")
+    assert result.code == 1
+    assert "Did you mean 'general.name'?" in result.err
+
+
+# JSON.
+
+
+def test_json_is_one_document_that_holds_everything(path):
+    result = done("inspect", path, "--json")
+    document = result.json()
+    assert len(result.lines) == 1
+    assert result.out.isascii()
+    assert list(document) == [
+        "version", "byte_order", "alignment", "files", "summary", "metadata", "tensors",
+    ]  # fmt: skip
+    assert document["summary"]["heads"] == [8, 4]
+    values = {key: value["value"] for key, value in document["metadata"].items()}
+    assert values == METADATA | {"a.nan": "NaN"}
+    assert [tensor["name"] for tensor in document["tensors"]] == ["a.weight", "a.bias"]
+
+
+def test_json_of_shards_says_where_each_tensor_lies(shards):
+    document = done("inspect", shards[0], "--json").json()
+    assert [file["path"] for file in document["files"]] == [str(shard) for shard in shards]
+    assert [tensor["file"] for tensor in document["tensors"]] == [str(shard) for shard in shards]
+
+
+def test_summary_keys_are_those_that_are_documented(path):
+    from pathlib import Path
+
+    page = (Path(__file__).parents[3] / "docs" / "inspect.md").read_text(encoding="utf-8")
+    documented = page.partition('"summary": {')[2].partition('"metadata"')[0]
+    share = {"tensors", "elements", "nbytes", "type"}
+    names = set(re.findall(r'"(\w+)"', documented)) - share
+    assert names == set(done("inspect", path, "--json").json()["summary"])
+
+
+# Bytes.
+
+
+def test_bytes_show_the_header_as_it_stands(path):
+    shown = done("inspect", path, "--bytes").lines
+    assert shown[0] == f"00000000  {'47 47 55 46':47}  magic"
+    content = path.read_bytes()
+    for line in shown:
+        if not line.startswith(" "):
+            at, row = int(line[:8], 16), bytes.fromhex(line[10:57])
+            assert content[at : at + len(row)] == row
+
+
+def test_bytes_of_a_damaged_file_end_with_the_error(path):
+    path.write_bytes(path.read_bytes()[:200])
+    result = ggufkit("inspect", path, "--bytes")
+    assert result.code == 1
+    assert any("  ERROR: " in line for line in result.lines)
+    assert result.err.startswith("error: ")
+
+
+def test_bytes_as_json(path):
+    fields = done("inspect", path, "--bytes", "--json").json()
+    assert fields[0] == {"offset": 0, "nbytes": 4, "bytes": "47475546", "meaning": "magic"}
+    assert sum(field["nbytes"] for field in fields) == path.stat().st_size
+
+
+def test_key_and_bytes_exclude_each_other(path):
+    assert ggufkit("inspect", path, "--key", "a", "--bytes").code == 2

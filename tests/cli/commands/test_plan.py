@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+import shapes
+from ggufkit.quantization.recipes import RECIPES
+from shell import done, ggufkit
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """Llama 2 7B without its data."""
+    folder = tmp_path_factory.mktemp("llama")
+    model = shapes.model_of(*shapes.large()["llama 7B"])
+    return shapes.write_sparse(model, folder / "llama-2-7b.gguf")
+
+
+def test_recipes_stand_side_by_side_the_largest_first(llama):
+    lines = done("plan", llama).lines
+    assert len(lines) == len(RECIPES)  # a header, and no COPY
+    assert lines[1].split() == ["F32", "27.0", "GB", "32.00"]
+    assert lines[-1].split() == ["Q1_0", "1.0", "GB", "1.23"]
+    assert ["Q4_K_M", "4.1", "GB", "4.84"] in [line.split() for line in lines]
+
+
+def test_json_holds_the_exact_bytes(llama):
+    told = done("plan", llama, "--json").json()
+    by_name = {one["recipe"]: one for one in told["recipes"]}
+    assert by_name["Q8_0"]["nbytes"] // 10**7 == 716
+    assert by_name["IQ2_XXS"]["uncovered"] == 188
+    assert [one["nbytes"] for one in told["recipes"]] == sorted(
+        (one["nbytes"] for one in told["recipes"]), reverse=True
+    )
+
+
+def test_file_that_is_no_model_is_an_error(tmp_path):
+    (tmp_path / "x").write_text("no model")
+    assert ggufkit("plan", tmp_path / "x").code == 1

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from ggufkit.cli.app import COMMANDS
+from ggufkit.cli.options import parse_size
+from ggufkit.cli.output import size
+from shell import done, ggufkit, process
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.gguf"
+    weights = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
+    api.save(path, {"x.weight": weights, "x.bias": weights[0]}, {"general.name": "small"})
+    return path
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A model of 1 GiB that takes no space on disk and a while to quantize."""
+    path = tmp_path / "large.gguf"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 8) + b"x.weight"
+    head += struct.pack("<IQQIQ", 2, 1024, 1 << 19, 1, 0)
+    path.write_bytes(head.ljust(96, b"\0"))
+    os.truncate(path, 96 + (1 << 30))
+    return path
+
+
+def imported(*arguments):
+    """The modules that a command imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "ggufkit", *arguments]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    return {line.rpartition("|")[2].strip() for line in output.splitlines()}
+
+
+# The command as such.
+
+
+def test_version_is_told_without_numpy():
+    assert done("--version").out == f"ggufkit {api.__version__}\n"
+    assert not imported("--version") & {"numpy", "rich", "ggufkit._native"}
+
+
+def test_rich_is_not_imported_where_nothing_shows_progress(model):
+    assert "rich" not in imported("copy", str(model), str(model.with_name("copy.gguf")))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_examples_that_are_commands(command):
+    text = done(command, "--help").out
+    examples = re.findall(r"^ +ggufkit ([\w-]+)", text.partition("Examples:")[2], re.MULTILINE)
+    assert examples
+    assert set(examples) == {command}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented(command):
+    page = (DOCS / f"{command}.md").read_text(encoding="utf-8")
+    options = set(re.findall(r"--[\w-]+", done(command, "--help").out.partition("Options:")[2]))
+    assert {option for option in options - {"--help"} if option not in page} == set()
+
+
+def test_mistyped_command_is_answered_with_the_nearest():
+    result = ggufkit("inspct", "x")
+    assert result.code == 2
+    assert "did you mean inspect?" in result.err
+
+
+def test_strange_command_is_answered_with_all():
+    assert ", ".join(COMMANDS) in ggufkit("zzz").err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect",),
+        ("inspect", "a", "--nope"),
+        ("quantize", "a", "b", "Q9_9"),
+        ("copy", "a", "b", "--shard-size", "many"),
+        ("copy", "a", "b", "--endian", "middle"),
+        ("copy", "a", "b", "--threads", "0"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_points_to_help(arguments):
+    result = ggufkit(*arguments)
+    assert result.code == 2
+    assert "--help" in result.err
+    assert not result.out
+
+
+# Errors.
+
+
+def test_error_is_one_message_and_a_remedy_on_a_line_of_its_own(model):
+    model.write_bytes(model.read_bytes()[:-1000])
+    result = ggufkit("inspect", model)
+    assert result.code == 1
+    assert not result.out
+    message, remedy = result.err.splitlines()
+    assert message.startswith("error: ")
+    assert "cut short" in message
+    assert remedy.startswith("  ")
+
+
+def test_missing_file_is_an_error_of_one_line(tmp_path):
+    result = ggufkit("inspect", tmp_path / "none.gguf")
+    assert result.code == 1
+    assert result.err == f"error: {tmp_path / 'none.gguf'}: No such file or directory\n"
+
+
+def test_control_characters_of_a_file_reach_no_terminal(tmp_path):
+    evil = "\x1b]0;title\x07\x1b[2J\u202e"
+    path = tmp_path / "evil.gguf"
+    api.save(path, {f"{evil}.weight": np.zeros(4, np.float32)}, {"general.name": evil * 3})
+    shown = done("inspect", path).out + done("inspect", path, "--bytes").out
+    shown += ggufkit("inspect", path, "--key", evil).err
+    shown += done("quantize", path, path.with_name("out"), "Q8_0", "--dry-run").out
+    assert r"\x1b]0;title\x07\x1b[2J\u202e" in shown
+    assert all(char.isprintable() or char == "\n" for char in shown)
+
+
+def test_no_color_is_respected(model):
+    pty = pytest.importorskip("pty")
+    for value, expects in (("1", False), ("", True)):
+        ours, theirs = pty.openpty()
+        with process("inspect", "none", stderr=theirs, env={"NO_COLOR": value}) as command:
+            command.communicate()
+        assert (b"\x1b[" in os.read(ours, 4096)) is expects
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
+    api.save(tmp_path / "m.gguf", {}, {"general.name": "Ġ模型"})
+    western = {"PYTHONIOENCODING": "cp1252"}
+    out, err = process("inspect", tmp_path / "m.gguf", env=western).communicate()
+    assert rb"\u0120\u6a21\u578b" in out
+    assert not err
+
+
+# Being stopped.
+
+
+def staged(folder):
+    return list(folder.glob(".*part*"))
+
+
+def stop(command, folder, number):
+    """Send a signal as soon as the command writes: its staging file has its size."""
+    while not any(path.stat().st_size for path in staged(folder)):
+        assert command.poll() is None, "it was done too soon"
+        time.sleep(0.001)
+    command.send_signal(number)
+    return command.communicate(timeout=30)[1].decode()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopping_leaves_nothing_behind(large, number, code):
+    target = large.with_name("out.gguf")
+    command = process("quantize", large, target, "Q8_0", "--threads", "1")
+    said = stop(command, large.parent, number)
+    assert command.returncode == code
+    assert "Traceback" not in said
+    assert list(large.parent.iterdir()) == [large]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
+def test_what_a_killed_run_left_is_gone_after_the_next(large, model):
+    command = process("quantize", large, large.with_name("out.gguf"), "Q8_0", "--threads", "1")
+    stop(command, large.parent, signal.SIGKILL)
+    assert staged(large.parent)
+    done("copy", model, model.with_name("copy.gguf"))
+    assert not staged(large.parent)
+
+
+def test_reader_that_goes_away_is_no_error_message(large):
+    with process("copy", large, "-") as command:
+        assert command.stdout.read(4) == b"GGUF"
+        command.stdout.close()
+        assert command.stderr.read() == b""
+    assert command.returncode == 1
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1000", 1000),
+        ("500M", 500_000_000),
+        ("2G", 2_000_000_000),
+        ("2g", 2_000_000_000),
+        ("1.5GB", 1_500_000_000),
+        ("512MiB", 512 << 20),
+        ("2 GiB", 2 << 30),
+        ("1T", 10**12),
+        ("7KiB", 7 << 10),
+        ("10b", 10),
+    ],
+)
+def test_size_is_read(text, nbytes):
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1e9", "5X", "5iB", "1,000", "1.M"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(Exception, match="500M"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (98_362_368, "98.4 MB"),
+        (4_661_212_000, "4.7 GB"),
+        (10**13, "10.0 TB"),
+    ],
+)
+def test_size_is_told(nbytes, text):
+    assert size(nbytes) == text
+
+
+# The page of them all.
+
+
+def test_exit_codes_are_those_that_are_documented():
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
+    assert codes == ["0", "1", "2", str(128 + signal.SIGINT), str(128 + signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_offered_to_each_shell(shell):
+    with process(env={"_GGUFKIT_COMPLETE": f"{shell}_source"}) as command:
+        script, said = command.communicate()
+    if shell == "bash" and b"Bash version" in said:
+        pytest.skip("this bash is too old for completion")
+    assert b"_GGUFKIT_COMPLETE" in script

@@ -1,0 +1,223 @@
+"""Models that come through pipes, as every command that reads a model takes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import subprocess
+import tempfile
+import threading
+
+import pytest
+
+import ggufkit as api
+import legacy_files
+import small_llama
+from ggufkit.cli import pipes
+from shell import done, ggufkit, process
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes as POSIX has them")
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.gguf"
+    api.save(path, small_llama.tensors(), small_llama.keys(**{"general.name": "Piped"}))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where what comes through pipes is kept."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(kept))
+    return kept
+
+
+@contextlib.contextmanager
+def standard_input(descriptor):
+    before = os.dup(0)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
+    try:
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+def sent(data, *words):
+    """What a command does while `data` comes through a pipe."""
+    ours, theirs = os.pipe()
+
+    def send():
+        with contextlib.suppress(BrokenPipeError), os.fdopen(theirs, "wb") as pipe:
+            pipe.write(data)
+
+    sender = threading.Thread(target=send)
+    with standard_input(ours):
+        sender.start()
+        result = ggufkit(*words)
+    sender.join()
+    return result
+
+
+COMMANDS = {
+    "inspect": ("inspect", "IN", "--key", "general.name"),
+    "bytes": ("inspect", "IN", "--bytes"),
+    "check": ("check", "IN"),
+    "plan": ("plan", "IN", "--json"),
+    "estimate": ("estimate", "IN", "--context", "64", "--json"),
+    "hash": ("hash", "IN", "--name", "in", "--all", "--content"),
+    "diff": ("diff", "IN", "FILE"),
+    "dry run": ("quantize", "IN", "Q8_0", "--dry-run"),
+    "copy": ("copy", "IN", "-", "--alignment", "64"),
+    "select": ("select", "IN", "-", "--drop", "blk.1.*"),
+    "graft": ("select", "FILE", "-", "--graft", "IN:blk.1.*"),
+    "edit": ("edit", "IN", "--set", "general.name=y", "--output", "-"),
+    "quantize": ("quantize", "IN", "-", "Q8_0"),
+    "like": ("quantize", "FILE", "-", "--like", "IN"),
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_pipe_is_as_good_as_a_file(source, folder, words):
+    def given(name):
+        return [word.replace("IN", name).replace("FILE", str(source)) for word in words]
+
+    by_name, by_pipe = ggufkit(*given(str(source))), sent(source.read_bytes(), *given("-"))
+    shown = by_pipe.raw.replace(b"/dev/stdin", bytes(source))
+    assert (by_pipe.code, by_pipe.err) == (by_name.code, by_name.err)
+    assert shown == by_name.raw
+    assert by_name.code == (1 if words[0] == "diff" and by_name.out != "no difference\n" else 0)
+    assert not list(folder.iterdir())
+
+
+def test_file_that_is_standard_input_is_read_where_it_lies(source, folder, monkeypatch):
+    monkeypatch.setattr(pipes.tempfile, "TemporaryFile", None)
+    with standard_input(os.open(source, os.O_RDONLY)):
+        assert done("inspect", "-", "--key", "general.name").lines == ["Piped"]
+
+
+def test_standard_input_that_was_read_in_part_begins_where_it_is(source):
+    descriptor = os.open(source, os.O_RDONLY)
+    os.lseek(descriptor, 4, os.SEEK_SET)
+    with standard_input(descriptor):
+        assert "not with the magic bytes" in ggufkit("inspect", "-").err
+
+
+def test_standard_input_is_what_it_was_when_a_command_is_done(source):
+    ours, theirs = os.pipe()
+    os.write(theirs, b"text")
+    os.close(theirs)
+    with standard_input(ours):
+        ggufkit("inspect", "-")
+        assert os.read(0, 1) == b""
+
+
+def test_named_pipes_are_read_in_the_order_of_the_words(source, tmp_path):
+    script = f"ggufkit diff <(cat '{source}') <(cat '{source}')"
+    shell = f'ggufkit() {{ "$PYTHON" -m ggufkit "$@"; }}; {script}'
+    ran = subprocess.run(
+        ["bash", "-c", shell],
+        env=os.environ | {"PYTHON": os.sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "no difference\n"), ran.stderr
+
+
+def test_legacy_file_comes_through_a_pipe(tmp_path, folder):
+    old = tmp_path / "ggml-model-f16.bin"
+    legacy_files.write(old, "GGJT", 3)
+    done("convert-legacy", old, tmp_path / "a.gguf")
+    assert sent(old.read_bytes(), "convert-legacy", "-", tmp_path / "b.gguf").code == 0
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+
+
+def test_recipes_of_a_pipe_are_named_after_it(source, tmp_path):
+    result = sent(source.read_bytes(), "quantize", "-", f"{tmp_path}/out/", "Q8_0,Q4_0")
+    assert result.code == 0, result.err
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "stdin-Q8_0.gguf",
+        "stdin-Q4_0.gguf",
+    }
+
+
+def test_endless_stream_that_is_no_model_is_not_kept(folder):
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        assert endless.stdout
+        with process("check", "-", stdin=endless.stdout) as command:
+            endless.stdout.close()
+            out = command.communicate(timeout=60)[0].decode()
+    assert command.returncode == 1
+    assert "this is text that begins with" in out
+
+
+def test_nothing_at_all_is_an_empty_file():
+    assert "/dev/stdin: the file is empty" in sent(b"", "inspect", "-").err
+
+
+def test_full_disk_is_told_with_the_folder_and_what_to_do(source, folder):
+    resource = pytest.importorskip("resource")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    with process("inspect", "-", stdin=subprocess.PIPE, preexec_fn=limit) as command:
+        err = command.communicate(source.read_bytes())[1].decode()
+    assert command.returncode == 1
+    assert "of what comes through the pipe were kept in" in err
+    assert "Set TMPDIR" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("diff", "-", "-"), "can be given only once"),
+        (("edit", "-", "--chat-template", "-", "--output", "x.gguf"), "can be given only once"),
+        (("edit", "-", "--set", "a.b=c"), "cannot be changed in place"),
+        (("check", "-", "--fix"), "cannot be changed in place"),
+        (("name", "-", "--rename"), "cannot be changed in place"),
+    ],
+)
+def test_what_a_pipe_cannot_be_is_wrong_usage(source, words, said):
+    result = sent(source.read_bytes(), *words)
+    assert result.code == 2
+    assert said in result.err
+
+
+def test_terminal_is_no_model():
+    ours, theirs = pty.openpty()
+    with standard_input(theirs):
+        result = ggufkit("inspect", "-")
+    os.close(ours)
+    assert result.code == 2
+    assert "pipe one in" in result.err
+
+
+def test_killed_command_leaves_nothing_behind(source, folder):
+    """The worst that can happen, in the middle of a stream."""
+    with process("inspect", "-", stdin=subprocess.PIPE, env={"TMPDIR": str(folder)}) as command:
+        assert command.stdin
+        command.stdin.write(source.read_bytes() * 64)
+        command.stdin.flush()
+        command.kill()
+    assert not list(folder.iterdir())
+
+
+def test_without_standard_input_as_a_path_it_is_kept_under_a_name(source, folder, monkeypatch):
+    monkeypatch.setattr(pipes, "STDIN", "/dev/nothing-of-the-kind")
+    assert sent(source.read_bytes(), "inspect", "-", "--key", "general.name").lines == ["Piped"]
+    assert not list(folder.iterdir())
+
+
+def test_shell_that_completes_a_line_reads_nothing():
+    words = {"COMP_WORDS": "ggufkit\ncopy\n-\n--alig", "COMP_CWORD": "3"}
+    environment = words | {"_GGUFKIT_COMPLETE": "bash_complete"}
+    with process(env=environment, stdin=subprocess.PIPE) as command:
+        assert command.stdout
+        assert command.stdout.read() == b"plain,--alignment\n"

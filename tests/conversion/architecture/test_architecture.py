@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ggufkit
+from ggufkit.conversion.architecture.architecture import architectures, find
+from ggufkit.conversion.architecture.name_rules import Index, compile_rules
+from ggufkit.conversion.tokenizer.kinds import KINDS
+from ggufkit.errors import CheckpointError, FormatError
+
+ARCH = Path(ggufkit.__file__).parent / "conversion" / "architecture" / "files"
+
+
+def written(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for stem, text in files.items():
+        (folder / f"{stem}.toml").write_text(text)
+    return [folder]
+
+
+def test_every_file_of_ours_is_an_architecture_or_a_base():
+    stems = {path.stem for path in ARCH.glob("*.toml")}
+    assert set(architectures()) == stems - {"decoder"}
+
+
+@pytest.mark.parametrize("stem", architectures())
+def test_file_of_ours_serves_classes_and_names_a_known_vocabulary(stem):
+    architecture = architectures()[stem]
+    assert architecture.classes
+    assert architecture.vocabulary in KINDS
+    assert all(find([name]) == architecture for name in architecture.classes)
+
+
+def test_no_class_is_served_by_two_files_of_ours():
+    served = [name for each in architectures().values() for name in each.classes]
+    assert len(served) == len(set(served))
+
+
+def test_unknown_class_is_answered_with_the_nearest():
+    with pytest.raises(
+        CheckpointError, match=r"LlamaForCausalML.*nearest known is LlamaForCausalLM"
+    ):
+        find(["LlamaForCausalML"])
+    with pytest.raises(CheckpointError, match=r"none in config\.json"):
+        find([])
+
+
+def test_own_folder_is_searched_first(tmp_path):
+    own = 'like = "llama"\nname = "llama"\nclasses = ["LlamaForCausalLM", "NewForCausalLM"]'
+    folders = written(tmp_path, mine=own)
+    assert find(["NewForCausalLM"], folders).path == str(tmp_path / "mine.toml")
+    assert find(["LlamaForCausalLM"], folders).path == str(tmp_path / "mine.toml")
+    assert find(["Qwen2ForCausalLM"], folders).name == "qwen2"
+
+
+def test_file_of_the_same_name_replaces_ours(tmp_path):
+    folders = written(tmp_path, llama='classes = ["OtherForCausalLM"]')
+    assert find(["OtherForCausalLM"], folders).name == "llama"
+    with pytest.raises(CheckpointError):
+        find(["LlamaForCausalLM"], folders)
+
+
+def test_child_inherits_replaces_and_removes(tmp_path):
+    base = """
+        classes = ["Base"]
+        skip = ["a"]
+        [metadata]
+        one = "x"
+        two = "y"
+        three = "z"
+        [tensors]
+        "t.{w}" = "u.{w}"
+        "gone" = "gone"
+    """
+    child = """
+        like = "base"
+        classes = ["Child"]
+        skip = ["b"]
+        [metadata]
+        two = 2
+        three = "absent"
+        four = "w"
+        [tensors]
+        "t.weight" = "v.weight"
+        "gone" = "absent"
+    """
+    folders = written(tmp_path, base=base, child=child)
+    found = find(["Child"], folders)
+    assert found.name == "child"
+    assert found.classes == ("Child",)
+    assert found.skip == ("a", "b")
+    assert list(found.metadata) == [("one", "x"), ("two", "y"), ("two", 2), ("four", "w")]
+    targets = {rule.pattern: rule.targets[0].name for rule in found.rules}
+    assert targets == {"t.weight": "v.weight", "t.bias": "u.bias"}
+
+
+def test_fresh_tables_are_not_inherited(tmp_path):
+    base = 'classes = ["Base"]\n[metadata]\none = "x"\n[tensors]\na = "b"'
+    child = 'like = "base"\nfresh = ["metadata"]\nclasses = ["Child"]'
+    found = find(["Child"], written(tmp_path, base=base, child=child))
+    assert list(found.metadata) == []
+    assert len(found.rules) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("classes = [", "no TOML"),
+        ('clases = ["X"]', "unknown word 'clases'.*classes"),
+        ('classes = "X"', "classes must be a list"),
+        ('like = "nothing"', "leads to no file"),
+        ('like = "wrong"', "leads to no file"),
+        ('[tensors]\na = "b | twist(3)"', "twist.*no operation"),
+        ('[tensors]\na = "b | permute(3 3)"', "no expression"),
+        ("[tensors]\na = 3", "must be text"),
+        ('[metadata]\na = "x if y else z"', "no place in an expression"),
+        ('[defaults]\na = "x["', "no expression"),
+        ('required = ["x y"]', "no expression"),
+    ],
+)
+def test_wrong_file_is_told_with_its_place(tmp_path, text, told):
+    with pytest.raises(FormatError, match=told) as caught:
+        architectures(written(tmp_path, wrong=text))
+    assert str(tmp_path / "wrong.toml") in str(caught.value)
+
+
+def test_pattern_finds_layer_and_expert():
+    rules = compile_rules({"l.{i}.e.{x}.w": "b.{i}.w", "l.{i}.n": "b.{i}.n", "s.0.w": "first"})
+    index = Index(tuple(rules))
+    placed = index.place("l.12.e.3.w")
+    assert (placed.layer, placed.expert, placed.rule.stacks) == (12, 3, True)
+    assert index.place("l.7.n").layer == 7
+    assert index.place("s.0.w").rule.targets[0].name == "first"
+    for name in ("s.1.w", "l.x.n", "l.7.n.", "xl.7.n", "l.7", "l.-1.n", "l.1.e.3.wx"):
+        assert index.place(name) is None

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufkit.conversion.architecture.expressions import evaluate, names, parse
+from ggufkit.errors import CheckpointError, GGUFError
+
+FIELDS = {"a": 6, "b": 4, "zero": 0, "null": None, "inner": {"x": 2}, "text": "abc", "yes": True}
+
+
+def value(text):
+    return evaluate(text, FIELDS.get, {"double": lambda n: 2 * n})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", 6),
+        ("a // b + 1", 2),
+        ("a / b", 1.5),
+        ("-a % 4", 2),
+        ("b ** 0.5", 2.0),
+        ("(a + b) * 2", 20),
+        ("[a, b * 2]", [6, 8]),
+        ("inner.x", 2),
+        ("double(a)", 12),
+        ("'none'", "none"),
+        ("absent or a", 6),
+        ("zero or a", 0),
+        ("null or absent or b", 4),
+    ],
+)
+def test_expression_has_its_value(text, expected):
+    assert value(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["absent", "null", "absent + 1", "a * null", "double(absent)", "[a, absent]",
+             "inner.y", "a.x", "absent.x.y", "-absent"]
+)  # fmt: skip
+def test_what_is_absent_makes_the_whole_absent(text):
+    assert value(text) is None
+
+
+@pytest.mark.parametrize("text", ["text * 2", "a + text", "yes + 1", "a // zero", "10 ** 30 * 2"])
+def test_arithmetic_on_no_number_is_told(text):
+    with pytest.raises(CheckpointError, match="cannot be computed"):
+        value(text)
+
+
+def test_huge_powers_are_refused_before_they_are_computed():
+    with pytest.raises(CheckpointError):
+        value("(9 ** 9) ** (9 ** 9)")
+
+
+def test_unknown_function_is_named_with_those_that_are():
+    with pytest.raises(CheckpointError, match=r"no function 'quadruple'.*double"):
+        value("quadruple(a)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b", "lambda: 1", "[x for x in a]", "a if b else c", "a == b", "f'{a}'", "a[0]", "{}",
+     "not a", "a and b", "(a, b)", "await a", "a.b := 1"],
+)  # fmt: skip
+def test_what_is_not_of_the_language_is_refused(text):
+    with pytest.raises(ValueError, match="expression"):
+        parse(text)
+
+
+def test_names_are_the_fields_and_not_the_functions():
+    assert names("double(a) + inner.x or b") == {"a", "inner", "b"}
+
+
+@given(st.text(alphabet="ab01()+-*/.,[]' or", max_size=20))
+def test_any_text_has_a_value_or_a_typed_error(text):
+    with contextlib.suppress(GGUFError, ValueError):
+        value(text)

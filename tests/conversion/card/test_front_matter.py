@@ -1,0 +1,183 @@
+"""The head of a model card, beside PyYAML."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ggufkit.conversion.card.front_matter import front_matter
+from ggufkit.conversion.card.write_card import model_card
+from ggufkit.errors import CheckpointError
+
+CARD = r"""
+license: apache-2.0
+language:
+- en
+- no
+  # Norway
+tags: [chat, "two words", 'it''s', {x: y}, ]   # trailing
+base_model: meta-llama/Llama-3
+model-index:
+- name: foo
+  results:
+  - task:
+      type: text-generation
+    metrics:
+    - type: acc
+      value: 38.57
+    source: {url: "https://x.y/z?q=1#f", name: Open
+      Leaderboard}
+widget:
+  - text: |
+      Hello
+        there
+
+      x
+    example_title: "A \u00e9 \"q\" \
+       z"
+  - text: >-
+      folded
+      text
+
+      para
+        more
+      end
+  -
+    messages:
+      - role: user
+        content: What? It's 5:30
+  - - nested
+    - list
+extra_gated_prompt: "multi
+  line
+
+  text"
+extra: plain text
+  continued here
+
+  and here
+empty:
+null1: ~
+"quoted key": v
+url: http://x.y/z#frag
+kept: |+
+  a
+
+own line:
+  >
+  b
+  c
+co2_eq_emissions:
+  emissions: 10
+"""
+
+
+class TextLoader(yaml.SafeLoader):
+    """PyYAML without the types of scalars, null excepted."""
+
+
+TextLoader.yaml_implicit_resolvers = {
+    char: [rule for rule in rules if rule[0].endswith(":null")]
+    for char, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(text):
+    return front_matter(f"---\n{text}\n---\n# Title\n")
+
+
+def as_yaml(text):
+    return yaml.load(text, TextLoader)  # noqa: S506 (a kind of SafeLoader)
+
+
+def test_card_is_read_as_yaml_reads_it():
+    assert read(CARD) == as_yaml(CARD)
+
+
+@example({"top": "\xa0"}, None, None)
+@given(
+    st.recursive(
+        st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=12)
+        | st.sampled_from(
+            ["a: b", "- x", "no", "#c", "it's", '"', "a\nb", "", " ", None, "[", "~"]
+        ),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["k", "two words", "x-y", "a: b", "#"]), inner)
+        ),
+        max_leaves=12,
+    ).map(lambda node: {"top": node}),
+    st.sampled_from([None, True, False]),
+    st.sampled_from([None, '"', "'"]),
+)
+def test_what_yaml_writes_is_read(node, flow, style):
+    text = yaml.safe_dump(node, default_flow_style=flow, default_style=style, allow_unicode=True)
+    try:
+        found = read(text.rstrip("\n"))
+    except CheckpointError:
+        # Tags and explicit keys, which are refused rather than misread.
+        assert "!!" in text or "? " in text
+        return
+    assert found == as_yaml(text)
+
+
+@given(st.text("ab:-#[]{}\"'|>&*!? \n,", max_size=60))
+def test_any_text_is_read_or_refused(text):
+    with contextlib.suppress(CheckpointError):
+        assert isinstance(read(text), dict)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x y",
+        "a: *x",
+        "a: !tag y",
+        "a: @x",
+        "a: b: c",
+        'a: "open',
+        "a: [1, 2",
+        "a:\nb: 1\n  c: 2",
+        'a: "\\q"',
+        'a: "x" y',
+    ],
+)
+def test_what_is_not_read_is_refused_with_its_line(text):
+    with pytest.raises(CheckpointError, match=r"README\.md, line \d"):
+        read(text)
+
+
+def test_deep_nesting_is_refused():
+    for text in ("[" * 5000, "- " * 5000 + "x", "{a: " * 5000):
+        with pytest.raises(CheckpointError, match="levels"):
+            read(text if text.startswith("- ") else f"a: {text}")
+
+
+def test_long_lists_are_read():
+    listed = "a: [\n" + '  "]",\n' * 20_000 + "]\nb: c"
+    assert read(listed) == {"a": ["]"] * 20_000, "b": "c"}
+
+
+@pytest.mark.parametrize("text", ["{{a: b}: c}", "[{a}: b]", "x: {[a]: b}", "{" * 20])
+def test_collection_as_a_key_is_refused_at_once(text):
+    with pytest.raises(CheckpointError):
+        read(text)
+
+
+def test_card_without_front_matter_says_nothing():
+    assert front_matter("# Title\n---\na: b\n") == {}
+    assert front_matter("") == {}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x7f", "\x85", "\u2028", "\u2029"])
+def test_exported_cards_are_read_again_whatever_ends_a_line(end):
+    card = model_card({"general.description": f"a{end}b"})
+    assert front_matter(card.decode()) == {"description": f"a{end}b"}
+
+
+def test_front_matter_may_end_with_the_file():
+    assert front_matter("---\na: b") == {"a": "b"}

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ggufkit import quants
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+from ggufkit.errors import CheckpointError
+from tensors_file import safetensors_bytes
+
+RNG = np.random.default_rng(31)
+METHOD = {"quantization_config": {"quant_method": "bitsandbytes"}}
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+STATE = "x.weight.quant_state.bitsandbytes__nf4"
+
+
+def decode(folder, held):
+    path = folder / "model.safetensors"
+    path.write_bytes(safetensors_bytes(held))
+    return {tensor.name: tensor for tensor in decoded(open_safetensors(path)[1], METHOD).tensors}
+
+
+def description(**fields):
+    return np.frombuffer(json.dumps(fields).encode(), np.uint8)
+
+
+def four_bits(shape, block, dtype, *, is_nested, kind="nf4"):
+    """Return random parts of a weight and the numbers that they stand for."""
+    count = int(np.prod(shape))
+    codes = RNG.integers(0, 16, count + count % 2, np.uint8)
+    codes[count:] = 0
+    table = np.sort(RNG.normal(size=16)).astype(np.float32)
+    blocks = -(-count // block)
+    state = {"quant_type": kind, "blocksize": block, "dtype": dtype, "shape": list(shape)}
+    held = {"x.weight": (codes[::2] << 4 | codes[1::2])[:, None], "x.weight.quant_map": table}
+    if is_nested:
+        inner = RNG.integers(0, 256, blocks, np.uint8)
+        inner_table = np.linspace(-1, 1, 256, dtype=np.float32)
+        outer = RNG.random(-(-blocks // 4)).astype(np.float32)
+        absmax = inner_table[inner] * np.repeat(outer, 4)[:blocks] + np.float32(0.75)
+        state |= {"nested_blocksize": 4, "nested_dtype": "float32", "nested_offset": 0.75}
+        held |= {"x.weight.absmax": inner, "x.weight.nested_absmax": outer}
+        held |= {"x.weight.nested_quant_map": inner_table}
+    else:
+        absmax = RNG.random(blocks).astype(np.float32)
+        held["x.weight.absmax"] = absmax
+    held[f"x.weight.quant_state.bitsandbytes__{kind}"] = description(**state)
+    numbers = table[codes[:count]] * np.repeat(absmax, block)[:count]
+    return held, numbers.astype(DTYPES[dtype]).astype(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "block"), [((12, 32), 64), ((5, 51), 64), ((3, 3), 4)])
+def test_four_bits_are_looked_up_and_scaled(tmp_path, shape, block, dtype, is_nested):
+    held, wanted = four_bits(shape, block, dtype, is_nested=is_nested)
+    made = decode(tmp_path, held)
+    assert list(made) == ["x.weight"]
+    tensor = made["x.weight"]
+    parts = [tensor.source.read(at, min(at + 2, shape[0])) for at in range(0, shape[0], 2)]
+    assert tensor.type.name == {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtype]
+    assert np.array_equal(quants.dequantize(np.concatenate(parts), tensor.type), wanted)
+
+
+def test_fp4_has_a_table_of_its_own_too(tmp_path):
+    held, wanted = four_bits((4, 64), 64, "float32", is_nested=False, kind="fp4")
+    assert np.array_equal(decode(tmp_path, held)["x.weight"].numpy(), wanted)
+
+
+def test_eight_bits_are_steps_of_a_127th_of_the_rows_scale(tmp_path):
+    codes = RNG.integers(-127, 128, (6, 10)).astype(np.int8)
+    scales = RNG.random(6).astype(np.float32)
+    held = {"x.weight": codes, "x.SCB": scales, "x.weight_format": np.array(0, np.uint8)}
+    made = decode(tmp_path, held)
+    wanted = codes.astype(np.float32) * scales[:, None] * np.float32(1 / 127)
+    assert list(made) == ["x.weight"]
+    assert np.array_equal(made["x.weight"].numpy(), wanted)
+
+
+def test_weights_are_decoded_in_their_places(tmp_path):
+    held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
+    others = {"a.weight": np.ones((2, 2), np.float16), "z.weight": np.ones((2, 2), np.float16)}
+    assert list(decode(tmp_path, held | others)) == ["a.weight", "x.weight", "z.weight"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"x.weight": None}, "x.weight is missing"),
+        ({"x.weight": np.ones((3, 1), np.uint8)}, "3 elements"),
+        ({"x.weight": np.ones((128, 1), np.float16)}, "of type F16"),
+        ({"x.weight.absmax": None}, "absmax is missing"),
+        ({"x.weight.absmax": np.ones(3, np.uint8)}, "3 elements"),
+        ({"x.weight.nested_absmax": None}, "nested_absmax is missing"),
+        ({"x.weight.nested_absmax": np.ones(9, np.float32)}, "nested_absmax has the shape"),
+        ({"x.weight.quant_map": np.ones(15, np.float32)}, "quant_map has the shape"),
+        ({"x.weight.nested_quant_map": np.ones(16, np.float32)}, "nested_quant_map has the shape"),
+        ({STATE: np.frombuffer(b"[]", np.uint8)}, "no JSON object"),
+        ({STATE: np.frombuffer(b"{", np.uint8)}, "no JSON"),
+        ({STATE: np.frombuffer(b"[" * 60_000, np.uint8)}, "no JSON"),
+        ({STATE: np.zeros(1 << 17, np.uint8)}, "no description"),
+        ({STATE: np.zeros(4, np.float32)}, "no description"),
+    ],
+)
+def test_parts_that_do_not_fit_are_told(tmp_path, change, told):
+    held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
+    held = {name: array for name, array in (held | change).items() if array is not None}
+    with pytest.raises(CheckpointError, match=told):
+        decode(tmp_path, held)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("blocksize", n) for n in (None, 0, -64, True, "64", 1 << 40)),
+        *(("shape", n) for n in (None, [], [4, 0], [4, -1], [4, 64.0], [1 << 60, 1], [1] * 65)),
+        *(("nested_blocksize", n) for n in (None, 0)),
+        *(("nested_offset", n) for n in (None, "0.5", True, 10**400, float("inf"))),
+        *(("dtype", n) for n in (None, "int8", ["float16"])),
+    ],
+)
+def test_descriptions_that_make_no_sense_are_told(tmp_path, key, value):
+    held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
+    fields = json.loads(held[STATE].tobytes())
+    held[STATE] = description(**fields | {key: value})
+    with pytest.raises(CheckpointError, match=f"has the {key} "):
+        decode(tmp_path, held)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"x.weight": np.ones((6, 10), np.float16)}, "of type F16"),
+        ({"x.weight": np.ones(6, np.int8)}, "no matrix"),
+        ({"x.SCB": np.ones(5, np.float32)}, "x.SCB has the shape"),
+        ({"x.weight_format": np.array(2, np.uint8)}, "x.weight_format is not 0"),
+    ],
+)
+def test_eight_bits_that_do_not_fit_are_told(tmp_path, change, told):
+    held = {"x.weight": np.ones((6, 10), np.int8), "x.SCB": np.ones(6, np.float32)}
+    with pytest.raises(CheckpointError, match=told):
+        decode(tmp_path, held | change)
+
+
+def test_every_faulty_weight_is_listed(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        decode(tmp_path, {f"{name}.SCB": np.ones(6, np.float32) for name in "abc"})
+    assert [problem[0] for problem in caught.value.problems] == ["a", "b", "c"]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufkit import quants
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+from ggufkit.errors import CheckpointError
+from tensors_file import safetensors_bytes
+
+RNG = np.random.default_rng(11)
+FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 3]}}
+
+
+def opened(folder, arrays, **dtypes):
+    changes = {name: {"dtype": dtype} for name, dtype in dtypes.items()}
+    path = folder / "model.safetensors"
+    path.write_bytes(safetensors_bytes(arrays, **changes))
+    return open_safetensors(path)[1]
+
+
+def by_name(done):
+    return {tensor.name: tensor for tensor in done.tensors}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "known"), [("F8_E4M3", ml_dtypes.float8_e4m3fn), ("F8_E5M2", ml_dtypes.float8_e5m2)]
+)
+def test_every_byte_of_fp8_is_the_number_that_ml_dtypes_says(tmp_path, dtype, known):
+    codes = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    held = {"w": codes, "w_scale_inv": np.ones(1, np.float32)}
+    config = {"quantization_config": {"quant_method": "fp8"}}
+    made = by_name(decoded(opened(tmp_path, held, w=dtype), config))["w"].numpy()
+    assert np.array_equal(made, codes.view(known).astype(np.float32), equal_nan=True)
+
+
+@given(st.integers(1, 11), st.integers(1, 10), st.integers(1, 5))
+def test_blocks_are_scaled_each_by_its_own(tmp_path_factory, high, wide, step):
+    codes = RNG.integers(0, 120, (high, wide), np.uint8)
+    scale = RNG.normal(size=(-(-high // 4), -(-wide // 3))).astype(np.float32)
+    folder = tmp_path_factory.mktemp("fp8")
+    done = decoded(opened(folder, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3"), FP8)
+    (made,) = done.tensors
+    spread = np.repeat(np.repeat(scale, 4, 0)[:high], 3, 1)[:, :wide]
+    wanted = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread
+    parts = [made.source.read(at, min(at + step, high)) for at in range(0, high, step)]
+    assert np.array_equal(np.concatenate(parts).view(np.float32), wanted)
+
+
+def test_stacked_matrices_have_stacked_scales(tmp_path):
+    codes = RNG.integers(0, 120, (3, 6, 6), np.uint8)
+    scale = RNG.normal(size=(3, 2, 2)).astype(np.float32)
+    tensors = opened(tmp_path, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3")
+    made = decoded(tensors, FP8).tensors[0].numpy()
+    spread = np.repeat(np.repeat(scale, 4, 1)[:, :6], 3, 2)[:, :, :6]
+    assert np.array_equal(made, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread)
+
+
+def test_rows_of_compressed_tensors_have_one_scale_each(tmp_path):
+    codes = RNG.integers(0, 120, (5, 7), np.uint8)
+    scale = RNG.normal(size=(5, 1)).astype(np.float32)
+    held = {"x.weight": codes, "x.weight_scale": scale}
+    said = {"quant_method": "compressed-tensors", "format": "float-quantized",
+            "config_groups": {"g": {"weights": {"strategy": "channel"}}}}  # fmt: skip
+    tensors = opened(tmp_path, held, **{"x.weight": "F8_E4M3"})
+    made = by_name(decoded(tensors, {"quantization_config": said}))["x.weight"].numpy()
+    assert np.array_equal(made, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale)
+
+
+def test_mxfp4_keeps_every_number(tmp_path):
+    blocks = RNG.integers(0, 256, (2, 4, 3, 16), np.uint8)
+    scales = RNG.integers(110, 130, (2, 4, 3), np.uint8)
+    tensors = opened(
+        tmp_path, {"a": np.ones(2, np.float32), "e_blocks": blocks, "e_scales": scales}
+    )
+    done = decoded(tensors, {"quantization_config": {"quant_method": "mxfp4"}})
+    assert [tensor.name for tensor in done.tensors] == ["e_mxfp4", "a"]
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    table = np.concatenate((values, -values))
+    codes = np.stack((blocks & 15, blocks >> 4), axis=-1).reshape(2, 4, 3, 32)
+    wanted = table[codes] * np.exp2(scales.astype(np.float32) - 127)[..., None]
+    made = quants.dequantize(done.tensors[0].raw(), "MXFP4")
+    assert np.array_equal(made.reshape(wanted.shape), wanted)
+
+
+def test_checkpoint_without_quantization_stays_as_it_is(tmp_path):
+    tensors = opened(tmp_path, {"a": np.ones((2, 2), np.float32)})
+    for config in ({}, {"quantization_config": None}, {"quantization_config": {}}):
+        assert decoded(tensors, config).tensors == tensors
+
+
+def test_scales_of_activations_are_left_out_and_named(tmp_path):
+    held = {"w": RNG.integers(0, 9, (4, 3), np.uint8), "w_scale_inv": np.ones((1, 1), np.float32),
+            "x.activation_scale": np.ones(1, np.float32)}  # fmt: skip
+    done = decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
+    assert done.skipped == ["x.activation_scale"]
+    assert list(by_name(done)) == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("held", "said", "told"),
+    [
+        ({}, {"quant_method": "hqq"}, "hqq"),
+        ({}, {"quant_method": ["fp8"]}, "cannot be decoded"),
+        ({}, {"quant_method": "compressed-tensors", "format": "int-quantized"}, "int-quantized"),
+        ({"w_scale_inv": np.ones(1, np.float32)}, {"quant_method": "fp8"}, "not there"),
+        (
+            {"w": np.ones((4, 4), np.float32), "w_scale_inv": np.ones(1, np.float32)},
+            {"quant_method": "fp8"},
+            "no matrix of FP8",
+        ),
+        ({"e_blocks": np.ones((2, 3, 16), np.uint8)}, {"quant_method": "mxfp4"}, "lacks scales"),
+        (
+            {"e_blocks": np.ones(16, np.uint8), "e_scales": np.array(1, np.uint8)},
+            {"quant_method": "mxfp4"},
+            "lacks scales",
+        ),
+        (
+            {"e_blocks": np.ones((2, 3, 16), np.float32), "e_scales": np.ones((2, 3), np.uint8)},
+            {"quant_method": "mxfp4"},
+            "no bytes",
+        ),
+        (
+            {"e_blocks": np.ones((2, 3, 16), np.uint8), "e_scales": np.ones((2, 3), np.float16)},
+            {"quant_method": "mxfp4"},
+            "no bytes",
+        ),
+    ],
+)
+def test_what_cannot_be_decoded_is_told(tmp_path, held, said, told):
+    with pytest.raises(CheckpointError, match=told):
+        decoded(opened(tmp_path, held), {"quantization_config": said})
+
+
+def test_scales_of_fp8_are_floats(tmp_path):
+    held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((1, 1), np.int64)}
+    with pytest.raises(CheckpointError, match="w_scale_inv is I64: scales are F32, F16, BF16"):
+        decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
+
+
+@pytest.mark.parametrize("wide", [6, 7, 10**12, 10**30])
+def test_blocks_may_be_wider_than_the_matrix(tmp_path, wide):
+    held = {"w": np.full((6, 6), 0x38, np.uint8), "w_scale_inv": np.full((6, 1), 2, np.float32)}
+    said = {"quant_method": "fp8", "weight_block_size": [1, wide]}
+    done = decoded(opened(tmp_path, held, w="F8_E4M3"), {"quantization_config": said})
+    assert by_name(done)["w"].numpy().tolist() == [[2.0] * 6] * 6
+
+
+def test_scales_of_mxfp4_without_blocks_are_not_lost(tmp_path):
+    held = {"e_scales": np.ones((2, 3), np.uint8)}
+    done = decoded(opened(tmp_path, held), {"quantization_config": {"quant_method": "mxfp4"}})
+    assert list(by_name(done)) == ["e_scales"]
+
+
+@pytest.mark.parametrize("block", [[4, 4], [0, 1], [-1, 2]])
+def test_scales_that_do_not_fit_are_told(tmp_path, block):
+    held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((3, 3), np.float32)}
+    said = {"quant_method": "fp8", "weight_block_size": block}
+    with pytest.raises(CheckpointError):
+        decoded(opened(tmp_path, held, w="F8_E4M3"), {"quantization_config": said})

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+from ggufkit.conversion.tensors import row_sources
+from ggufkit.errors import CheckpointError
+from tensors_file import safetensors_bytes
+
+RNG = np.random.default_rng(23)
+
+
+def opened(folder, held):
+    path = folder / "model.safetensors"
+    path.write_bytes(safetensors_bytes(held))
+    return open_safetensors(path)[1]
+
+
+def decode(folder, held, **said):
+    done = decoded(opened(folder, held), {"quantization_config": said})
+    return {tensor.name: tensor for tensor in done.tensors}
+
+
+def by_rows(tensor, step):
+    """Read a matrix a few rows at a time."""
+    rows = tensor.shape[0]
+    parts = [tensor.source.read(at, min(at + step, rows)) for at in range(0, rows, step)]
+    return np.concatenate(parts).view(np.float32)
+
+
+def packed_along(codes, bits, *, gapless, order=None):
+    """Pack each row of codes into words of 32 bits, bit by bit."""
+    per_word = 32 // bits
+    packed = []
+    for row in codes.tolist():
+        stream = 0
+        for at, code in enumerate(row):
+            word, place = divmod(at, per_word)
+            if order is not None:
+                place = order.index(place)
+            stream |= code << (at * bits if gapless else word * 32 + place * bits)
+        count = -(-len(row) * bits // 32) if gapless else -(-len(row) // per_word)
+        packed.append([stream >> 32 * n & 0xFFFFFFFF for n in range(count)])
+    return np.array(packed, np.uint32).view(np.int32)
+
+
+def packed_down(codes, bits, **how):
+    return np.ascontiguousarray(packed_along(codes.T, bits, **how).T)
+
+
+def gptq(bits, rows, width, groups, index, *, less=1):
+    """Return random parts of GPTQ and the matrix that they stand for."""
+    codes = RNG.integers(0, 1 << bits, (rows, width))
+    zeros = RNG.integers(0, 1 << bits, (groups, rows))
+    scales = RNG.normal(size=(groups, rows)).astype(np.float16)
+    held = {
+        "x.qweight": packed_down(codes.T, bits, gapless=True),
+        "x.qzeros": packed_along(zeros, bits, gapless=True),
+        "x.scales": scales,
+    }
+    centred = codes - (zeros.T + less)[:, index]
+    return held, centred.astype(np.float32) * scales.astype(np.float32).T[:, index]
+
+
+def said_gptq(bits, **more):
+    return {"quant_method": "gptq", "bits": bits, "group_size": 32, **more}
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from([2, 3, 4, 8]), st.integers(1, 3), st.integers(1, 4), st.integers(1, 70))
+def test_gptq_of_every_width_is_what_was_packed(tmp_path_factory, bits, high, groups, step):
+    rows, width = 32 * high, 32 * groups
+    held, wanted = gptq(bits, rows, width, groups, np.arange(width) // 32)
+    made = decode(tmp_path_factory.mktemp("gptq"), held, **said_gptq(bits))
+    assert np.array_equal(by_rows(made["x.weight"], step), wanted)
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+def test_gptq_in_the_order_of_activations_finds_each_columns_group(tmp_path, bits):
+    index = RNG.permutation(np.arange(96) // 32)
+    held, wanted = gptq(bits, 64, 96, 3, index)
+    held["x.g_idx"] = index.astype(np.int32)
+    made = decode(tmp_path, held, **said_gptq(bits, desc_act=True))
+    assert list(made) == ["x.weight"]
+    assert np.array_equal(by_rows(made["x.weight"], 7), wanted)
+
+
+def test_second_version_of_gptq_stores_zeros_as_they_are(tmp_path):
+    held, wanted = gptq(4, 32, 64, 2, np.arange(64) // 32, less=0)
+    made = decode(tmp_path, held, **said_gptq(4, checkpoint_format="gptq_v2"))
+    assert np.array_equal(made["x.weight"].numpy(), wanted)
+
+
+def test_one_group_of_gptq_spans_all_columns(tmp_path):
+    held, wanted = gptq(8, 32, 64, 1, np.zeros(64, int))
+    made = decode(tmp_path, held, **said_gptq(8) | {"group_size": -1})
+    assert np.array_equal(made["x.weight"].numpy(), wanted)
+
+
+def test_what_is_not_quantized_stays_and_goes_first(tmp_path):
+    held, _ = gptq(4, 32, 32, 1, np.zeros(32, int))
+    made = decode(tmp_path, held | {"z.weight": np.ones((2, 2), np.float16)}, **said_gptq(4))
+    assert list(made) == ["z.weight", "x.weight"]
+
+
+def said_awq(**more):
+    return {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm", **more}
+
+
+def awq(rows, width):
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    codes = RNG.integers(0, 16, (rows, width))
+    zeros = RNG.integers(0, 16, (width // 16, rows))
+    scales = RNG.normal(size=(width // 16, rows)).astype(np.float16)
+    held = {
+        "x.qweight": packed_along(codes.T, 4, gapless=False, order=order),
+        "x.qzeros": packed_along(zeros, 4, gapless=False, order=order),
+        "x.scales": scales,
+    }
+    spread = np.repeat(scales.astype(np.float32), 16, axis=0).T
+    return held, (codes - np.repeat(zeros, 16, axis=0).T).astype(np.float32) * spread
+
+
+@pytest.mark.parametrize("step", [1, 5, 8, 11, 40])
+def test_awq_is_what_was_packed(tmp_path, step):
+    held, wanted = awq(40, 48)
+    made = decode(tmp_path, held, **said_awq())
+    assert np.array_equal(by_rows(made["x.weight"], step), wanted)
+
+
+def said_packed(**weights):
+    group = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 10, **weights}
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized",
+            "config_groups": {"group_0": {"weights": group}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_packed_integers_of_compressed_tensors(tmp_path, bits, is_symmetric):
+    codes = RNG.integers(0, 1 << bits, (13, 30))
+    zeros = RNG.integers(0, 1 << bits, (13, 3))
+    scales = RNG.normal(size=(13, 3)).astype(np.float16)
+    held = {
+        "x.weight_packed": packed_along(codes, bits, gapless=False),
+        "x.weight_scale": scales,
+        "x.weight_shape": np.array([13, 30], np.int64),
+    }
+    if is_symmetric:
+        zeros[:] = 1 << (bits - 1)
+    else:
+        held["x.weight_zero_point"] = packed_down(zeros, bits, gapless=False)
+    made = decode(tmp_path, held, **said_packed(num_bits=bits))
+    centred = (codes - np.repeat(zeros, 10, axis=1)).astype(np.float32)
+    wanted = centred * np.repeat(scales.astype(np.float32), 10, axis=1)
+    assert list(made) == ["x.weight"]
+    assert np.array_equal(by_rows(made["x.weight"], 4), wanted)
+
+
+def test_packed_integers_with_one_scale_for_each_row(tmp_path):
+    codes = RNG.integers(0, 16, (4, 9))
+    held = {
+        "x.weight_packed": packed_along(codes, 4, gapless=False),
+        "x.weight_scale": np.full((4, 1), 0.5, np.float16),
+        "x.weight_shape": np.array([4, 9], np.int64),
+    }
+    made = decode(tmp_path, held, **said_packed(strategy="channel", group_size=None))
+    assert np.array_equal(made["x.weight"].numpy(), (codes - 8) * np.float32(0.5))
+
+
+def test_packed_integers_in_the_order_of_activations(tmp_path):
+    codes, index = RNG.integers(0, 16, (4, 20)), RNG.permutation(np.arange(20) // 10)
+    scales = RNG.normal(size=(4, 2)).astype(np.float16)
+    held = {
+        "x.weight_packed": packed_along(codes, 4, gapless=False),
+        "x.weight_scale": scales,
+        "x.weight_shape": np.array([4, 20], np.int64),
+        "x.weight_g_idx": index.astype(np.int32),
+    }
+    made = decode(tmp_path, held, **said_packed())
+    wanted = (codes - 8).astype(np.float32) * scales.astype(np.float32)[:, index]
+    assert np.array_equal(made["x.weight"].numpy(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "told"),
+    [
+        ({"x.qzeros": None}, {}, "x.qzeros is missing"),
+        ({"x.scales": None}, {}, "x.scales is missing"),
+        ({"x.scales": np.ones((1, 64), np.float16)}, {}, "x.qweight has the shape"),
+        ({"x.scales": np.ones((2, 32), np.int32)}, {}, "x.scales is of type I32"),
+        ({"x.qweight": np.ones((8, 32), np.float32)}, {}, "x.qweight is of type F32"),
+        ({"x.qweight": np.ones((8, 4, 8), np.int32)}, {}, "no matrix"),
+        ({"x.qweight": np.ones((0, 32), np.int32)}, {}, "no matrix"),
+        ({"x.qzeros": np.ones((2, 5), np.int32)}, {}, "x.qzeros has the shape"),
+        ({"x.g_idx": np.full(64, 2, np.int32)}, {}, "beyond the 2"),
+        ({"x.g_idx": np.full(64, -1, np.int32)}, {}, "beyond the 2"),
+        ({"x.g_idx": np.zeros(63, np.int32)}, {}, "x.g_idx is I32 of"),
+        ({}, {"group_size": 16}, "groups of 16"),
+        ({}, {"group_size": 0}, "no size"),
+        ({}, {"group_size": None}, "no size"),
+        ({}, {"bits": 5}, "bits is 5"),
+        ({}, {"bits": True}, "bits is True"),
+        ({}, {"bits": "4"}, "bits is"),
+        ({}, {"checkpoint_format": "marlin"}, "marlin"),
+        ({}, {"checkpoint_format": 2}, "cannot be decoded"),
+    ],
+)
+def test_gptq_that_does_not_fit_is_told(tmp_path, change, said, told):
+    held, _ = gptq(4, 32, 64, 2, np.arange(64) // 32)
+    held = {name: array for name, array in (held | change).items() if array is not None}
+    with pytest.raises(CheckpointError, match=told):
+        decode(tmp_path, held, **said_gptq(4) | said)
+
+
+@pytest.mark.parametrize("said", [{"version": "gemv"}, {"bits": 3}, {"group_size": 32}])
+def test_awq_that_does_not_fit_is_told(tmp_path, said):
+    with pytest.raises(CheckpointError, match=str(next(iter(said.values())))):
+        decode(tmp_path, awq(16, 32)[0], **said_awq(**said) | said)
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "told"),
+    [
+        ([13, 30], {}, "said to have the shape"),
+        ([12, 99], {}, "said to have the shape"),
+        ([12, -1], {}, "said to have the shape"),
+        ([12, 30], {"num_bits": 9}, "1 to 8"),
+        ([12, 30], {"type": "float"}, "float"),
+        ([12, 30], {"strategy": "tensor_group"}, "tensor_group"),
+        ([12, 30], {"group_size": 7}, "groups of 7"),
+    ],
+)
+def test_packed_integers_that_do_not_fit_are_told(tmp_path, shape, weights, told):
+    held = {
+        "x.weight_packed": np.ones((12, 4), np.int32),
+        "x.weight_scale": np.ones((12, 3), np.float16),
+        "x.weight_shape": np.array(shape, np.int64),
+    }
+    with pytest.raises(CheckpointError, match=told):
+        decode(tmp_path, held, **said_packed(**weights))
+
+
+def test_everything_wrong_is_listed_at_once(tmp_path):
+    held = {f"{n}.qweight": np.ones((8, 32), np.int32) for n in "abc"}
+    with pytest.raises(CheckpointError) as caught:
+        decode(tmp_path, held, **said_gptq(4))
+    assert [problem[0] for problem in caught.value.problems] == ["a", "b", "c"]
+
+
+def test_many_packed_matrices_are_not_in_memory_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(row_sources, "KEPT_BYTES", 1 << 16)
+    held = {f"{n}.qweight": np.ones((64, 512), np.int32) for n in range(32)}
+    for name in list(held):
+        stem = name.removesuffix(".qweight")
+        held |= {f"{stem}.qzeros": np.ones((16, 64), np.int32)}
+        held |= {f"{stem}.scales": np.ones((16, 512), np.float16)}
+    made = decode(tmp_path, held, **said_gptq(4))
+    tracemalloc.start()
+    for tensor in made.values():
+        for at in range(0, 512, 32):
+            tensor.source.read(at, at + 32)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < sum(array.nbytes for array in held.values()) / 4

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufkit.conversion.checkpoint.safetensors import (
+    MAX_HEADER_BYTES,
+    MAX_PROBLEMS,
+    open_safetensors,
+    parse_header,
+)
+from ggufkit.errors import CheckpointError
+from tensors_file import safetensors_bytes
+
+PAIR = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.arange(4, dtype=np.float16)}
+
+
+def opened(tmp_path, data):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(data)
+    return open_safetensors(path)
+
+
+def problems(tmp_path, data):
+    with pytest.raises(CheckpointError) as caught:
+        opened(tmp_path, data)
+    return caught.value.problems
+
+
+def header(text, data=b""):
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def test_tensors_come_by_name_with_their_elements(tmp_path):
+    _, tensors = opened(tmp_path, safetensors_bytes(PAIR))
+    assert [tensor.name for tensor in tensors] == ["a", "b"]
+    for tensor in tensors:
+        assert np.array_equal(tensor.numpy(), PAIR[tensor.name])
+
+
+def test_tensors_lie_in_the_file_for_the_kernel_to_copy(tmp_path):
+    file, tensors = opened(tmp_path, safetensors_bytes(PAIR))
+    for tensor in tensors:
+        assert tensor.source.span.file is file
+        assert tensor.source.span.nbytes == PAIR[tensor.name].nbytes
+
+
+def test_scalars_and_empty_tensors_are_read(tmp_path):
+    held = {"empty": np.zeros((0, 3), np.float32), "one": np.array(7, np.int64)}
+    _, tensors = opened(tmp_path, safetensors_bytes(held))
+    assert [(t.shape, t.nbytes) for t in tensors] == [((0, 3), 0), ((), 8)]
+
+
+def test_metadata_of_the_header_is_no_tensor(tmp_path):
+    _, tensors = opened(tmp_path, header(b'{"__metadata__": {"format": "pt"}}'))
+    assert tensors == []
+
+
+@pytest.mark.parametrize("size", [0, 7])
+def test_file_shorter_than_a_length_is_refused(tmp_path, size):
+    assert "length" in problems(tmp_path, bytes(size))[0]
+
+
+def test_file_that_ends_in_its_header_is_refused(tmp_path):
+    assert "ends in the header" in problems(tmp_path, header(b"{}")[:-1])[0]
+
+
+def test_header_beyond_the_limit_is_refused(tmp_path):
+    data = (MAX_HEADER_BYTES + 1).to_bytes(8, "little") + bytes(64)
+    assert "beyond the limit" in problems(tmp_path, data)[0]
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{", b"\xff{}", b"[" * 100_000, b'{"a": 1, "a": 2}', b"7"]
+)
+def test_header_that_is_no_plain_json_object_is_refused(tmp_path, text):
+    assert problems(tmp_path, header(text))
+
+
+def test_duplicate_tensor_is_named(tmp_path):
+    entry = b'{"dtype": "I8", "shape": [0], "data_offsets": [0, 0]}'
+    told = problems(tmp_path, header(b'{"x": %s, "x": %s}' % (entry, entry)))
+    assert "'x'" in told[0]
+    assert "twice" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"dtype": "F13"}, "dtype"),
+        ({"dtype": ["F32"]}, "dtype"),
+        ({"shape": [3, 3]}, "needs 36 bytes, not 24"),
+        ({"shape": [-2, -3]}, "no shape"),
+        ({"shape": [True, 6]}, "no shape"),
+        ({"shape": [2.0, 3]}, "no shape"),
+        ({"shape": "23"}, "no shape"),
+        ({"shape": [1] * 65}, "no shape"),
+        ({"shape": [2**62] * 60}, "needs"),
+        ({"data_offsets": [24, 0]}, "begin and end"),
+        ({"data_offsets": [0]}, "begin and end"),
+        ({"extra": 1}, "nothing else"),
+    ],
+)
+def test_entry_that_contradicts_itself_is_named(tmp_path, change, told):
+    found = problems(tmp_path, safetensors_bytes(PAIR, b=change))
+    assert any("'b'" in each and told in each for each in found)
+
+
+def test_all_that_is_wrong_is_listed_at_once(tmp_path):
+    wrong = {"a": {"dtype": "F13"}, "b": {"shape": [9]}}
+    assert len(problems(tmp_path, safetensors_bytes(PAIR, **wrong))) == 2
+
+
+def test_truncated_data_is_refused(tmp_path):
+    assert "truncated" in problems(tmp_path, safetensors_bytes(PAIR)[:-1])[0]
+
+
+def test_bytes_of_no_tensor_are_refused(tmp_path):
+    assert problems(tmp_path, safetensors_bytes(PAIR) + b"\0")
+
+
+def test_overlap_and_hole_are_named():
+    def entry(start, stop):
+        return {"dtype": "I8", "shape": [stop - start], "data_offsets": [start, stop]}
+
+    text = json.dumps({"x": entry(0, 4), "y": entry(2, 6), "z": entry(7, 9)}).encode()
+    _, found = parse_header(text, 9)
+    assert [each for each in found if "overlap" in each and "'x'" in each and "'y'" in each]
+    assert [each for each in found if "hole" in each and "'z'" in each]
+
+
+@given(st.data())
+def test_mutated_header_gives_entries_or_problems_and_never_another_exception(data):
+    text = bytearray(safetensors_bytes(PAIR)[8:-32])
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        text[place] = data.draw(st.integers(0, 255))
+    entries, found = parse_header(bytes(text), 32)
+    assert found or all(0 <= each.start <= each.stop <= 32 for each in entries)
+
+
+def test_problems_without_end_are_told_up_to_a_limit():
+    text = json.dumps({str(number): 0 for number in range(3000)}).encode()
+    assert len(parse_header(text, 0)[1]) == MAX_PROBLEMS
+    overlapping = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}
+    text = json.dumps({str(number): overlapping for number in range(3000)}).encode()
+    assert len(parse_header(text, 1)[1]) == MAX_PROBLEMS
+
+
+def test_message_about_nested_values_is_short():
+    nested = []
+    for _ in range(7):
+        nested = [nested] * 6
+    entry = {"dtype": nested, "shape": [1], "data_offsets": [0, 1]}
+    (problem,) = parse_header(json.dumps({"a": entry}).encode(), 1)[1][:1]
+    assert len(problem) < 300

@@ -1,0 +1,101 @@
+"""Operations undone give back what they were done to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ggufkit.conversion.tensors.inverses import INVERSES, Done, Piece, undone
+from ggufkit.conversion.tensors.operations import OPERATIONS, perform
+from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.model.sources import from_array
+
+RNG = np.random.default_rng(11)
+CUTS = {"split", "part", "every", "rows"}
+
+
+def numbers(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+# One chain of operations for each target of a rule.
+CASES = {
+    "permute": (numbers(16, 3), [["permute 4"]]),
+    "unpermute": (numbers(16, 3), [["unpermute 2"]]),
+    "regroup": (numbers(24, 3), [["regroup 4 3"]]),
+    "regroup_shared": (numbers(32, 3), [["regroup_shared 4 2"]]),
+    "bias": (numbers(24), [["regroup 4 3"]]),
+    "transpose": (numbers(4, 6), [["transpose"]]),
+    "stack": (numbers(3, 4, 6), [["transpose"]]),
+    "squeeze": (numbers(4, 1, 6), [["squeeze 1"]]),
+    "unsqueeze": (numbers(4, 6), [["unsqueeze 2"]]),
+    "unflatten": (numbers(6, 5), [["unflatten 2 -1"]]),
+    "vector as column": (numbers(6), [["unflatten -1 1"]]),
+    "scale": (numbers(4, 4), [["scale 0.5"]]),
+    "split": (numbers(8, 3), [["split 0 2"], ["split 1 2"]]),
+    "split of a stack": (numbers(3, 8, 5), [["split 1 2"], ["split 0 2"]]),
+    "every": (numbers(3, 8, 5), [["every 0 2"], ["every 1 2"]]),
+    "halves of a bias": (
+        numbers(3, 8),
+        [["unsqueeze 2", "every 0 2", "squeeze 2"], ["unsqueeze 2", "every 1 2", "squeeze 2"]],
+    ),
+    "unequal parts": (
+        numbers(20, 6),
+        [["unflatten 4 5", "part 0 2", "transpose"], ["unflatten 4 5", "part 2 5"]],
+    ),
+    "shared groups": (
+        numbers(32, 3),
+        [
+            ["regroup_shared 4 2", "rows 0 16", "permute 4"],
+            ["regroup_shared 4 2", "rows 16 24", "permute 2"],
+            ["regroup_shared 4 2", "rows 24 32"],
+        ],
+    ),
+}
+
+
+def steps(texts):
+    """Return operations spelled as `name number ...`."""
+    words = [text.split() for text in texts]
+    return tuple(Done(name, tuple(map(float if name == "scale" else int, given)))
+                 for name, *given in words)  # fmt: skip
+
+
+def piece(array, texts):
+    tensor = from_array("x", array)
+    for step in steps(texts):
+        tensor = perform(tensor, step.name, step.arguments)
+    return Piece(tensor, steps(texts))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_undone_is_what_was_there(case):
+    array, chains = CASES[case]
+    back = undone([piece(array, chain) for chain in chains])
+    assert back.shape == array.shape
+    assert np.array_equal(back.numpy(), array)
+
+
+@pytest.mark.parametrize("chain", [["add 1"], ["neg_exp"]])
+def test_arithmetic_that_is_undone_and_done_again_gives_the_same_bits(chain):
+    made = piece(numbers(40, 50), chain)
+    again = piece(undone([made]).numpy(), chain)
+    assert np.array_equal(made.tensor.numpy(), again.tensor.numpy())
+
+
+def test_rows_that_were_left_out_come_back_as_zeros():
+    array = numbers(6, 3)
+    back = undone([piece(array, ["rows 2 6"])]).numpy()
+    assert np.array_equal(back[2:], array[2:])
+    assert not back[:2].any()
+
+
+def test_every_operation_but_reshape_has_a_way_back():
+    assert set(OPERATIONS) - set(INVERSES) - CUTS == {"reshape"}
+
+
+def test_what_has_no_way_back_is_refused():
+    with pytest.raises(CheckpointError, match="reshape cannot be undone"):
+        undone([piece(numbers(4, 6), ["reshape 3 8"])])
+    with pytest.raises(ShapeError):
+        undone([Piece(from_array("x", numbers(4, 6)), (Done("rows", (9, 20)),))])

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+from ggufkit.conversion.tensors import operations, row_sources
+from ggufkit.conversion.tensors.operations import OPERATIONS, concat, perform, stack
+from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.model.sources import from_array
+from ggufkit.system.mapped_file import MappedFile
+from tensors_file import safetensors_bytes
+
+RNG = np.random.default_rng(7)
+
+
+def numbers(*shape, dtype=np.float32):
+    return RNG.normal(size=shape).astype(dtype)
+
+
+def read_in_pieces(tensor, step):
+    """Read as the engine does: runs of rows, in any order."""
+    parts = {
+        at: tensor.source.read(at, min(at + step, tensor.rows))
+        for at in reversed(range(0, tensor.rows, step))
+    }
+    data = np.concatenate([parts[at] for at in sorted(parts)])
+    return data.reshape(-1).view(tensor.type.dtype).reshape(tensor.shape)
+
+
+def swap_halves(array, heads):
+    return (
+        array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:])
+        .swapaxes(1, 2)
+        .reshape(array.shape)
+    )
+
+
+def kinds_together(array, heads, kinds):
+    return array.reshape(heads, kinds, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+
+
+def groups_apart(array, heads, kv_heads):
+    grouped = array.reshape(kv_heads, heads // kv_heads + 2, -1, array.shape[-1])
+    parts = (grouped[:, :-2], grouped[:, -2], grouped[:, -1])
+    return np.concatenate([part.reshape(-1, array.shape[-1]) for part in parts])
+
+
+CASES = {
+    "permute": (numbers(32, 6), (4,), lambda a: swap_halves(a, 4)),
+    "permute a bias": (numbers(32), (4,), lambda a: swap_halves(a, 4)),
+    "unpermute": (swap_halves(numbers(32, 6), 4), (4,), None),
+    "regroup": (numbers(24, 5), (4, 3), lambda a: kinds_together(a, 4, 3)),
+    "regroup a bias": (numbers(24), (4, 3), lambda a: kinds_together(a, 4, 3)),
+    "regroup_shared": (numbers(32, 5), (4, 2), lambda a: groups_apart(a, 4, 2)),
+    "transpose": (numbers(6, 9), (), np.transpose),
+    "transpose a stack": (numbers(3, 6, 9), (), lambda a: a.swapaxes(1, 2)),
+    "squeeze": (numbers(4, 1, 5), (1,), lambda a: a[:, 0]),
+    "unsqueeze": (numbers(4, 5), (2,), lambda a: a[:, :, None]),
+    "unflatten": (numbers(6, 5), (2, -1), lambda a: a.reshape(2, 3, 5)),
+    "reshape": (numbers(4, 6), (3, 8), lambda a: a.reshape(3, 8)),
+    "reshape to one": (numbers(4, 6), (-1, 1), lambda a: a.reshape(-1, 1)),
+    "rows": (numbers(9, 3), (2, 7), lambda a: a[2:7]),
+    "split": (numbers(8, 3), (1, 2), lambda a: a[4:]),
+    "split a stack": (numbers(3, 8, 5), (1, 4), lambda a: a[:, 2:4]),
+    "every": (numbers(8, 3), (1, 2), lambda a: a[1::2]),
+    "every of a stack": (numbers(3, 8, 5), (0, 2), lambda a: a[:, ::2]),
+    "part": (numbers(9, 3), (2, 7), lambda a: a[2:7]),
+    "part of a stack": (numbers(3, 8, 5), (1, 7), lambda a: a[:, 1:7]),
+    "add": (numbers(4, 5), (1,), lambda a: a + np.float32(1)),
+    "add to halves": (numbers(4, 5, dtype=np.float16), (1,), lambda a: a + np.float16(1)),
+    "scale": (numbers(4, 5), (0.3,), lambda a: a * np.float32(0.3)),
+    "neg_exp": (numbers(4, 5), (), lambda a: -np.exp(a.astype(np.float64)).astype(np.float32)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("step", [1, 3, 100])
+@pytest.mark.parametrize("home", ["memory", "file"])
+def test_operation_gives_what_numpy_gives_in_any_pieces(case, step, home, tmp_path):
+    array, arguments, expected = CASES[case]
+    tensor = from_array("x", array)
+    if home == "file":
+        (tmp_path / "x").write_bytes(safetensors_bytes({"x": array}))
+        _, (tensor,) = open_safetensors(tmp_path / "x")
+    done = perform(tensor, case.split()[0], arguments)
+    wanted = swap_halves_back(array) if expected is None else expected(array)
+    assert done.shape == wanted.shape
+    assert np.array_equal(read_in_pieces(done, step), wanted)
+
+
+def swap_halves_back(array):
+    return array.reshape(4, 4, 2, 6).swapaxes(1, 2).reshape(array.shape)
+
+
+def test_every_operation_has_a_case():
+    assert {case.split()[0] for case in CASES} == set(OPERATIONS)
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 7), st.integers(1, 9))
+def test_stacks_read_across_their_parts(count, rows, width, step):
+    arrays = [numbers(rows, width) for _ in range(count)]
+    made = stack("s", [from_array(str(n), array) for n, array in enumerate(arrays)])
+    assert np.array_equal(read_in_pieces(made, step), np.stack(arrays))
+
+
+def test_concat_joins_the_first_axis_of_matrices_and_of_vectors():
+    for arrays in ([numbers(2, 3), numbers(4, 3)], [numbers(2), numbers(5)]):
+        made = concat("c", [from_array(str(n), array) for n, array in enumerate(arrays)])
+        assert np.array_equal(read_in_pieces(made, 2), np.concatenate(arrays))
+
+
+def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
+    (tmp_path / "x").write_bytes(safetensors_bytes({"x": numbers(8, 3)}))
+    _, (tensor,) = open_safetensors(tmp_path / "x")
+    for made in (operations.rows(tensor, 2, 4), operations.reshape(tensor, (4, 6))):
+        assert made.source.span is not None
+
+
+@pytest.mark.parametrize("home", ["memory", "file"])
+@pytest.mark.parametrize("run", [1, 20, 100, 1 << 20])
+@pytest.mark.parametrize("shape", [(300, 7), (7, 300), (3, 50, 20)])
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64])
+def test_transposing_in_runs_and_tiles_of_any_size_gives_the_same(
+    home, run, shape, dtype, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(operations, "RUN_BYTES", run * shape[-2])
+    monkeypatch.setattr(row_sources, "TILE_BYTES", 3 * run)
+    monkeypatch.setattr(row_sources, "READ_BYTES", 40 * run)
+    tensor = tensor_at(home, RNG.integers(-99, 99, shape).astype(dtype), tmp_path)
+    made = operations.transpose(tensor)
+    for step in (4, 1000):
+        assert np.array_equal(read_in_pieces(made, step), tensor.numpy().swapaxes(-1, -2))
+
+
+def tensor_at(home, array, folder):
+    if home == "memory":
+        return from_array("x", array)
+    (folder / "x").write_bytes(safetensors_bytes({"x": array}))
+    return open_safetensors(folder / "x")[1][0]
+
+
+def test_long_rows_are_gathered_from_a_file_as_from_memory(tmp_path):
+    array = numbers(200, 300)
+    for name, arguments in (("permute", (4,)), ("every", (1, 2)), ("regroup", (5, 4))):
+        wanted = perform(from_array("x", array), name, arguments).numpy()
+        made = perform(tensor_at("file", array, tmp_path), name, arguments)
+        assert np.array_equal(read_in_pieces(made, 70), wanted)
+
+
+def test_runs_of_columns_are_let_go_when_all_are_read():
+    made = operations.transpose(from_array("x", numbers(6, 4)))
+    made.source.read(0, 3)
+    assert len(made.source.runs.held) == 1
+    made.source.read(3, 4)
+    assert not made.source.runs.held
+
+
+def test_runs_read_last_are_kept_and_those_before_let_go(monkeypatch):
+    monkeypatch.setattr(row_sources, "KEPT_BYTES", 0)
+    count = row_sources.KEPT_RUNS + 1
+    made = [operations.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
+    for tensor in made:
+        tensor.source.read(0, 1)
+    assert [len(tensor.source.runs.held) for tensor in made] == [0] + [1] * (count - 1)
+
+
+def test_run_that_fails_fails_all_who_wait_and_is_made_again(monkeypatch, tmp_path):
+    array = numbers(6, 4)
+    tensor = tensor_at("file", array, tmp_path)
+    made = operations.transpose(tensor)
+    monkeypatch.setattr(MappedFile, "read", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made.source.read(0, 1)
+    monkeypatch.undo()
+    assert np.array_equal(made.numpy(), array.T)
+
+
+def test_transposed_rows_travel_without_what_is_kept(tmp_path):
+    made = operations.transpose(tensor_at("file", numbers(6, 4), tmp_path))
+    made.source.read(0, 1)
+    again = pickle.loads(pickle.dumps(made.source))  # noqa: S301 (our own)
+    assert not again.runs.held
+    assert np.array_equal(again.read(0, 4), made.source.read(0, 4))
+
+
+def test_stacking_tensors_that_differ_is_refused():
+    with pytest.raises(ShapeError, match="different"):
+        stack("s", [from_array("a", numbers(2, 3)), from_array("b", numbers(3, 2))])
+    with pytest.raises(ShapeError, match="different"):
+        stack("s", [from_array("a", numbers(2)), from_array("b", numbers(2, dtype=np.float16))])
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("permute", (5,)), ("permute", (0,)), ("regroup", (5, 3)), ("regroup_shared", (4, 3)),
+     ("split", (0, 3)), ("split", (0, 0)), ("split", (3, 2)), ("part", (5, 9)),
+     ("part", (5, 5)), ("every", (2, 2)), ("every", (0, 3)), ("reshape", (5, 5)),
+     ("reshape", (-1, -1))],
+)  # fmt: skip
+def test_shape_that_does_not_fit_is_refused_with_the_tensor_named(name, arguments):
+    with pytest.raises(ShapeError, match="'x'"):
+        perform(from_array("x", numbers(8, 3)), name, arguments)
+
+
+def test_arguments_that_are_no_numbers_are_refused():
+    with pytest.raises(CheckpointError, match="needs numbers"):
+        perform(from_array("x", numbers(8, 3)), "permute", ("four",))

@@ -1,0 +1,446 @@
+"""Vocabularies of checkpoints. The reference itself is asked in tests/oracle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
+from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
+from ggufkit.conversion.tokenizer.pre.encode import encode
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PRE_TOKENIZERS, PROBE, row_cuts
+from ggufkit.conversion.tokenizer.pre.split_rules import split
+from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType, parse_pieces
+from ggufkit.errors import CheckpointError
+from ggufkit.format.coerce import plain
+from ggufkit.system import sandbox
+from tokenizer_files import PIECES, bpe, field, folder_with, piece
+from tokenizer_files import split as by_expression
+
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+DIGITS = {"type": "Digits", "individual_digits": True}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+
+
+def keys(checkpoint, kind, **options):
+    found = vocabulary(checkpoint, kind, **options)
+    return {key.removeprefix("tokenizer.ggml."): plain(value) for key, value in found.items()}
+
+
+def words_of(pattern, text):
+    words = split(text, by_expression(pattern))
+    return [bytes(BYTE_OF[char] for char in word).decode() for word in words]
+
+
+# SentencePiece.
+
+
+def test_pieces_become_tokens_with_their_scores_and_types(tmp_path):
+    found = keys(folder_with(tmp_path, tokenizer__model=PIECES), "sentencepiece")
+    assert found == {
+        "model": "llama",
+        "pre": "default",
+        "tokens": ["<unk>", "<s>", "</s>", "<0x0A>", "▁the", "<user>", "<gone>", "é"],
+        "scores": [0.0, 0.0, 0.0, 0.0, -1.5, 0.0, 0.0, -2.25],
+        "token_type": [UNKNOWN, CONTROL, CONTROL, BYTE, NORMAL, NORMAL, UNUSED, NORMAL],
+    }
+
+
+def test_types_in_the_file_are_those_of_the_converter(tmp_path):
+    checkpoint = folder_with(tmp_path, {"bos_token_id": 1}, tokenizer__model=PIECES)
+    found = vocabulary(checkpoint, "sentencepiece")
+    assert found["tokenizer.ggml.scores"].dtype == np.float32
+    assert found["tokenizer.ggml.token_type"].dtype == np.int32
+    assert found["tokenizer.ggml.bos_token_id"].dtype == np.uint32
+
+
+def test_rows_without_a_piece_are_padded_and_it_is_said(tmp_path):
+    said = []
+    checkpoint = folder_with(tmp_path, {"vocab_size": 10}, tokenizer__model=PIECES)
+    found = keys(checkpoint, "sentencepiece", say=said.append)
+    assert found["tokens"][8:] == ["[PAD8]", "[PAD9]"]
+    assert found["scores"][8:] == [-10000.0, -10000.0]
+    assert found["token_type"][8:] == [UNUSED, UNUSED]
+    assert "padded" in said[0]
+
+
+def test_pieces_beyond_the_rows_are_cut_and_it_is_said(tmp_path):
+    said = []
+    checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
+    assert len(keys(checkpoint, "sentencepiece", rows=5, say=said.append)["tokens"]) == 5
+    assert "cut" in said[0]
+
+
+def test_added_tokens_replace_padding_and_pieces(tmp_path):
+    checkpoint = folder_with(
+        tmp_path,
+        {"vocab_size": 12},
+        tokenizer__model=PIECES,
+        added_tokens__json={"<a>": 8, "<far>": 99},
+        tokenizer_config__json={
+            "added_tokens_decoder": {
+                "9": {"content": "<b>", "special": True},
+                "10": {"content": "x▁y", "special": False},
+                "5": {"content": "<|user|>", "special": False},
+            }
+        },
+    )
+    said = []
+    found = keys(checkpoint, "sentencepiece", say=said.append)
+    assert found["tokens"][8:11] == ["<a>", "<b>", "x y"]
+    assert found["token_type"][8:11] == [USER, CONTROL, USER]
+    assert (found["tokens"][5], found["token_type"][5]) == ("<|user|>", CONTROL)
+    assert found["scores"][8:11] == [-1000.0] * 3
+    assert any("99" in line for line in said)
+
+
+def test_unigram_model_carries_the_rules_of_its_normalizer(tmp_path):
+    rules = field(2, field(3, 1)) + field(3, field(2, b"\x01\x02") + field(3, 0) + field(4, 1))
+    found = keys(folder_with(tmp_path, spiece__model=PIECES + rules), "t5")
+    assert found["model"] == "t5"
+    assert found["precompiled_charsmap"] == [1, 2]
+    assert found["add_space_prefix"] is False
+    assert found["remove_extra_whitespaces"] is True
+
+
+def test_xlm_roberta_shifts_the_pieces_by_one(tmp_path):
+    checkpoint = folder_with(tmp_path, sentencepiece__bpe__model=PIECES)
+    found = keys(checkpoint, "xlm-roberta", rows=10)
+    assert found["tokens"][:5] == ["<s>", "<pad>", "</s>", "<unk>", "<0x0A>"]
+    assert found["token_type"][:5] == [CONTROL, CONTROL, CONTROL, UNKNOWN, BYTE]
+    assert len(found["tokens"]) == 10
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_model_or_an_error(data):
+    with contextlib.suppress(CheckpointError):
+        assert parse_pieces(data, "tokenizer.model").pieces
+
+
+@given(st.integers(0, len(PIECES) - 1), st.integers(0, 255))
+def test_damaged_model_is_read_or_refused(place, byte):
+    damaged = PIECES[:place] + bytes([byte]) + PIECES[place + 1 :]
+    with contextlib.suppress(CheckpointError):
+        assert parse_pieces(damaged, "m").pieces
+
+
+def test_truncated_model_says_where(tmp_path):
+    checkpoint = folder_with(tmp_path, tokenizer__model=PIECES[:-3])
+    with pytest.raises(CheckpointError, match=r"tokenizer\.model.*beyond the end"):
+        vocabulary(checkpoint, "sentencepiece")
+
+
+def test_unknown_fields_and_long_numbers_are_passed_over():
+    model = parse_pieces(field(99, 1 << 40) + field(98, 1.0) + piece("x", 1.0, 4), "m")
+    assert model.pieces[0].type == PieceType.USER_DEFINED
+
+
+# Byte-level BPE.
+
+
+def test_bpe_is_written_with_its_merges_and_special_tokens(tmp_path):
+    checkpoint = folder_with(
+        tmp_path,
+        {"vocab_size": 264},
+        tokenizer__json=bpe(
+            added=[
+                "<|end|>",
+                {"content": "<tool>", "normalized": True},
+                {"content": "<|look|>", "normalized": True},
+                {"content": "a▁b", "normalized": True},
+                {"content": "Ġx"},
+            ]
+        ),
+        tokenizer_config__json={"eos_token": "<|end|>", "add_bos_token": False},
+    )
+    found = keys(checkpoint, "bpe")
+    assert found["model"] == "gpt2"
+    assert found["merges"] == ["h e", "he l"]
+    assert found["tokens"][256:] == [
+        *("he", "hel", "<|end|>", "<tool>", "<|look|>", "a b", " x", "[PAD263]")
+    ]
+    assert found["token_type"][256:] == [1, 1, CONTROL, USER, CONTROL, USER, USER, UNUSED]
+    assert found["eos_token_id"] == 258
+    assert found["add_bos_token"] is False
+
+
+def test_spaces_inside_merges_are_spelled_apart_from_the_border(tmp_path):
+    tokenizer = bpe()
+    tokenizer["model"]["merges"] = [["a ", "b"], ["c", "d"]]
+    found = keys(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
+    assert found["merges"] == ["aĠ b", "c d"]
+
+
+def test_vocab_and_merges_are_enough(tmp_path):
+    model = bpe()["model"]
+    checkpoint = folder_with(
+        tmp_path,
+        {"model_type": "gpt2"},
+        vocab__json=model["vocab"],
+        merges__txt="#version: 0.2\nh e\nhe l\n",
+    )
+    found = keys(checkpoint, "bpe")
+    assert found["merges"] == ["h e", "he l"]
+    # The class names an end of text, which transformers then adds.
+    assert (found["tokens"][-1], found["token_type"][-1]) == ("<|endoftext|>", CONTROL)
+
+
+def test_more_tokens_than_rows_is_an_error(tmp_path):
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe())
+    with pytest.raises(CheckpointError, match=r"257.*100 rows"):
+        vocabulary(checkpoint, "bpe", rows=100)
+
+
+def test_missing_tokenizer_is_an_error_with_a_remedy(tmp_path):
+    for kind in KINDS.keys() - {"none"}:
+        with pytest.raises(CheckpointError) as caught:
+            vocabulary(folder_with(tmp_path), kind)
+        assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        {},
+        {"model": 5},
+        {"model": {"vocab": {"a": "b"}}},
+        {"model": {"vocab": []}, "added_tokens": 3},
+        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [5]}},
+        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "post_processor": 5},
+        {"model": {"type": "BPE", "vocab": {"a": -4}, "merges": []}},
+        {"model": {"type": "BPE", "vocab": {"a": 1 << 60}, "merges": []}},
+        {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": "x"},
+    ],
+)
+def test_tokenizer_of_the_wrong_form_is_a_typed_error(tmp_path, tokenizer):
+    with pytest.raises(CheckpointError):
+        vocabulary(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
+
+
+def test_rules_nested_too_deep_are_a_typed_error(tmp_path):
+    deep = '{"type": "Sequence", "normalizers": [' * 480 + "{}" + "]}" * 480
+    tokenizer = json.dumps(bpe())[:-1] + f', "normalizer": {deep}' + "}"
+    checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
+    recursion = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        with pytest.raises(CheckpointError):
+            vocabulary(checkpoint, "bpe")
+    finally:
+        sys.setrecursionlimit(recursion)
+
+
+# Special tokens.
+
+
+def test_ids_come_from_the_tokenizer_before_the_config(tmp_path):
+    checkpoint = folder_with(
+        tmp_path,
+        {"bos_token_id": 7, "eos_token_id": [1, 2], "pad_token_id": -1},
+        tokenizer__json=bpe(added=["<s>"]),
+        tokenizer_config__json={"bos_token": {"content": "<s>"}},
+    )
+    said = []
+    found = keys(checkpoint, "bpe", say=said.append)
+    assert found["bos_token_id"] == 258
+    assert "eos_token_id" not in found
+    assert "padding_token_id" not in found
+    assert any("pad token" in line for line in said)
+
+
+def test_template_of_the_processor_tells_what_is_put_around_a_text(tmp_path):
+    first, last = {"SpecialToken": {"id": "<s>"}}, {"SpecialToken": {"id": "</s>"}}
+    a, b = {"Sequence": {"id": "A"}}, {"Sequence": {"id": "B"}}
+    processor = {
+        "type": "TemplateProcessing",
+        "single": [first, a, last],
+        "pair": [first, a, last, last, b, last],
+        "special_tokens": {"<s>": {"ids": [258]}, "</s>": {"ids": [259]}},
+    }
+    checkpoint = folder_with(
+        tmp_path,
+        tokenizer__json={**bpe(added=["<s>", "</s>"]), "post_processor": processor},
+        tokenizer_config__json={"bos_token": "<s>", "eos_token": "<old>"},
+    )
+    found = keys(checkpoint, "bpe")
+    assert (found["add_bos_token"], found["add_eos_token"], found["add_sep_token"]) == (True,) * 3
+    assert found["eos_token_id"] == 259
+
+
+def test_null_template_hides_the_one_in_its_own_file(tmp_path):
+    for settings, expected in (({"chat_template": None}, None), ({"x": 1}, "J")):
+        checkpoint = folder_with(
+            tmp_path,
+            tokenizer__json=bpe(),
+            tokenizer_config__json=settings,
+            chat_template__jinja="J",
+        )
+        assert vocabulary(checkpoint, "bpe").get("tokenizer.chat_template") == expected
+
+
+def test_named_templates_have_keys_of_their_own(tmp_path):
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool use.jinja").write_text("T")
+    checkpoint = folder_with(
+        tmp_path,
+        tokenizer__json=bpe(),
+        tokenizer_config__json={"x": 1},
+        chat_template__jinja="D",
+    )
+    found = vocabulary(checkpoint, "bpe")
+    assert found["tokenizer.chat_template"] == "D"
+    assert found["tokenizer.chat_template.tool_use"] == "T"
+    assert plain(found["tokenizer.chat_templates"]) == ["tool_use"]
+
+
+def test_code_llama_and_small_granite_are_known_by_their_rows(tmp_path):
+    checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
+    assert keys(checkpoint, "llama", rows=32016)["eot_token_id"] == 32010
+    assert keys(checkpoint, "llama", rows=49152)["add_bos_token"] is False
+
+
+# WordPiece.
+
+
+def test_wordpiece_marks_the_beginnings_of_words(tmp_path):
+    texts = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "he", "##llo"]
+    checkpoint = folder_with(
+        tmp_path,
+        {"model_type": "bert", "type_vocab_size": 2},
+        vocab__txt="\n".join(texts) + "\n",
+    )
+    found = keys(checkpoint, "bert")
+    assert found["tokens"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁he", "llo"]
+    assert found["token_type"] == [CONTROL] * 5 + [NORMAL] * 2
+    assert found["token_type_count"] == 2
+    tokenizer = hub_tokenizer(TokenizerFiles(checkpoint, print))
+    assert encode(tokenizer, "Hello, HE") == [2, 5, 6, 1, 5, 3]
+
+
+# Pre-tokenizers.
+
+
+def test_words_are_split_as_the_expression_says():
+    text = "I'll pay 12345€, ok?\n\n  ça"
+    assert words_of(r" ?\p{L}+|\p{N}{1,2}|[^\s\p{L}\p{N}]+", text) == [
+        *("I", "'", "ll", " pay", " ", "12", "34", "5", "€,", " ok", "?", "\n\n ", " ça")
+    ]
+
+
+def test_property_that_no_character_has_is_no_class_at_all():
+    assert words_of(r"[\p{Han}\p{Lu}]+|\p{Ll}", "ab c") == ["a", "b", " ", "c"]
+
+
+@pytest.mark.parametrize("row", PRE_TOKENIZERS, ids=lambda row: row.name)
+def test_every_known_pre_tokenizer_splits_the_probe(row):
+    assert len(row_cuts(row, PROBE)) > 10
+
+
+def test_name_comes_from_the_rules(tmp_path):
+    gpt2 = {"type": "Sequence", "pretokenizers": [DIGITS, BYTES]}
+    for pre, more, settings, name in (
+        (None, {"ignore_merges": True}, {}, "llama-bpe"),
+        (None, {}, {}, "dbrx"),
+        (gpt2, {}, {"clean_up_tokenization_spaces": True}, "starcoder"),
+        (gpt2, {}, {}, "smollm"),
+    ):
+        said = []
+        checkpoint = folder_with(
+            tmp_path, tokenizer__json=bpe(pre, **more), tokenizer_config__json=settings
+        )
+        assert keys(checkpoint, "bpe", say=said.append)["pre"] == name
+        assert any("by its rules" in line for line in said)
+
+
+def test_nearest_name_is_taken_with_the_difference_said(tmp_path):
+    said = []
+    pattern = r"\p{L}+|\p{N}{1,5}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe(by_expression(pattern)))
+    assert keys(checkpoint, "bpe", say=said.append)["pre"]
+    assert "(pre=...)" in said[-1]
+    assert "such places" in said[-1]
+
+
+def test_asked_name_wins_and_an_unknown_one_is_said(tmp_path):
+    said = []
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe())
+    assert keys(checkpoint, "bpe", pre="tekken", say=said.append)["pre"] == "tekken"
+    assert said == []
+    assert keys(checkpoint, "bpe", pre="mine", say=said.append)["pre"] == "mine"
+    assert "'mine'" in said[0]
+
+
+def test_rules_that_are_not_understood_are_said(tmp_path):
+    said = []
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe({"type": "Strange"}))
+    assert keys(checkpoint, "bpe", say=said.append)["pre"] == "default"
+    assert any("Strange" in line for line in said)
+
+
+def test_text_is_encoded_by_the_merges_and_the_added_tokens(tmp_path):
+    tokenizer = bpe(added=["<|x|>", {"content": "  ", "normalized": False, "special": False}])
+    checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
+    hub = hub_tokenizer(TokenizerFiles(checkpoint, print))
+    vocab = tokenizer["model"]["vocab"]
+    assert encode(hub, "hello<|x|>  h") == [
+        *(vocab["hel"], vocab["l"], vocab["o"], 258, 259, vocab["h"])
+    ]
+
+
+def test_kinds_are_named_in_alphabetical_order():
+    assert list(KINDS) == sorted(KINDS)
+
+
+def test_json_of_a_tokenizer_is_not_changed(tmp_path):
+    tokenizer = bpe(added=["<s>"])
+    before = json.dumps(tokenizer)
+    checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
+    vocabulary(checkpoint, "bpe")
+    assert json.dumps(checkpoint.json("tokenizer.json")) == before
+
+
+# What a stranger's rules may take.
+
+DOUBLING = {"type": "Replace", "pattern": {"String": " "}, "content": "  "}
+HOSTILE = {
+    "expression": {"pre_tokenizer": by_expression(r"(\s|\s)*Q")},
+    "replacements": {"normalizer": {"type": "Sequence", "normalizers": [DOUBLING] * 60}},
+    "growth": {"normalizer": {"type": "Sequence", "normalizers": [DOUBLING] * 12}},
+}
+
+
+@pytest.mark.parametrize("rules", HOSTILE.values(), ids=HOSTILE)
+def test_rules_that_never_end_are_not_followed(tmp_path, monkeypatch, rules):
+    monkeypatch.setattr(sandbox, "MAX_WAIT", 2)
+    heard = []
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe() | rules)
+    vocabulary(checkpoint, "bpe", say=heard.append)
+    assert any("fingerprint is unknown" in line for line in heard)
+
+
+def test_templates_that_repeat_the_text_without_end_are_not_followed(tmp_path):
+    twice = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 2}
+    checkpoint = folder_with(
+        tmp_path,
+        tokenizer__json=bpe()
+        | {"post_processor": {"type": "Sequence", "processors": [twice] * 60}},
+    )
+    heard = []
+    vocabulary(checkpoint, "bpe", say=heard.append)
+    assert any("more than a frame" in line for line in heard)
+
+
+def test_rules_of_another_form_than_any_are_an_error(tmp_path):
+    checkpoint = folder_with(
+        tmp_path, tokenizer__json=bpe(pre={"type": "Sequence", "pretokenizers": [7]})
+    )
+    with pytest.raises(CheckpointError, match="contradict their format"):
+        vocabulary(checkpoint, "bpe")

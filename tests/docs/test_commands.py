@@ -1,0 +1,63 @@
+"""What the pages say of commands is what the commands take."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ggufkit.cli.app import COMMANDS
+
+DOCS = Path(__file__).parents[2] / "docs"
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z0-9-]*")
+EXAMPLE = re.compile(r"^(?: {4}|\$ )?ggufkit +([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+
+
+def command(name: str) -> click.Command:
+    return importlib.import_module(f"ggufkit.cli.commands.{name.replace('-', '_')}").command
+
+
+def options(found: click.Command) -> Iterator[click.Option]:
+    """Yield the options of a command and of the commands in it."""
+    yield from (each for each in found.params if isinstance(each, click.Option))
+    for inner in getattr(found, "commands", {}).values():
+        yield from options(inner)
+
+
+def spelled(found: click.Command) -> set[str]:
+    """Return every way to write an option of a command."""
+    return {text for each in options(found) for text in (*each.opts, *each.secondary_opts)}
+
+
+def named(text: str) -> set[str]:
+    return set(OPTION.findall(text))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_page_of_a_command_names_each_of_its_options(name):
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    told = named(page)
+    unsaid = [each.opts for each in options(command(name)) if not told & set(each.opts)]
+    assert unsaid == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_each_option_is_for(name):
+    assert [each.opts for each in options(command(name)) if not each.help] == []
+
+
+@pytest.mark.parametrize(
+    "page", [*DOCS.glob("*.md"), DOCS.parent / "README.md"], ids=lambda page: page.name
+)
+def test_examples_use_options_that_their_command_has(page):
+    unknown = {
+        (name, option)
+        for name, rest in EXAMPLE.findall(page.read_text(encoding="utf-8"))
+        if name in COMMANDS
+        for option in named(re.split("[#|<]", rest)[0]) - spelled(command(name)) - {"--help"}
+    }
+    assert unknown == set()

@@ -1,0 +1,93 @@
+"""The README keeps its word: every block of commands and of Python in it is run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def tour(smollm2, tmp_path_factory):
+    """The folder where the tour took place, with all that its blocks wrote and printed."""
+    folder = tmp_path_factory.mktemp("tour")
+    (folder / "model.gguf").symlink_to(smollm2)
+    for kind, block in BLOCKS:
+        if kind == "python":
+            _run([sys.executable, "-c", block], folder, promised=_promised_output(block))
+            continue
+        for command in block.splitlines():
+            if command.startswith("ggufkit "):
+                _run(_as_module(command), folder)
+    return folder
+
+
+def _as_module(command):
+    return [sys.executable, "-m", *command.split()]
+
+
+def _promised_output(block):
+    return re.findall(r"^ *print\(.*\)  # (.*)$", block, flags=re.MULTILINE)
+
+
+def _run(command, folder, promised=None):
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    assert promised is None or done.stdout.splitlines() == promised, command
+
+
+def test_readme_begins_with_the_two_commands():
+    assert [line for line in COMMANDS if line.startswith("make ")] == COMMANDS[:2]
+    assert COMMANDS[:3] == ["make demo", "make test", "pip install ."]
+
+
+def test_readme_holds_only_blocks_that_these_tests_run():
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python"}
+    assert {line.split()[0] for line in COMMANDS} == {"make", "pip", "ggufkit"}
+
+
+def test_make_knows_the_commands_of_the_readme():
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert {line.split()[1] for line in COMMANDS if line.startswith("make ")} <= set(targets)
+
+
+def test_pip_installed_this_very_clone():
+    # `make` runs the README's line, with the extras that it needs.
+    origin = importlib.metadata.distribution("ggufkit").read_text("direct_url.json")
+    assert json.loads(origin)["url"] == ROOT.as_uri(), "run the tests through make"
+
+
+def test_tour_runs_from_beginning_to_end(tour):
+    assert (tour / "merged.gguf").read_bytes() == (tour / "model.gguf").read_bytes()
+
+
+def test_tour_splits_into_the_shards_that_it_merges(tour):
+    assert len(list(tour.glob("parts-*-of-00002.gguf"))) == 2
+
+
+def test_official_reader_agrees_with_the_written_example(tour):
+    reader = gguf.GGUFReader(tour / "example.gguf")
+    values = {name: field.contents() for name, field in reader.fields.items()}
+    assert values["general.architecture"] == "llama"
+    assert values["llama.block_count"] == 12
+    assert values["answer"] == 42
+    assert values["answer_in_float"] == 42.0
+    assert values["general.alignment"] == 64 == reader.alignment
+    assert reader.fields["answer"].types == [gguf.GGUFValueType.UINT32]
+    assert reader.fields["answer_in_float"].types == [gguf.GGUFValueType.FLOAT32]
+    assert [tensor.name for tensor in reader.tensors] == ["tensor1", "tensor2", "tensor3"]
+    for tensor, size, value in zip(reader.tensors, (32, 64, 96), (100, 101, 102), strict=True):
+        assert tensor.data_offset % 64 == 0
+        np.testing.assert_array_equal(tensor.data, np.full(size, value, np.float32))

@@ -1,0 +1,103 @@
+"""What is repaired is right afterwards, is the same to llama.cpp, and nothing else changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit import typed
+from ggufkit.edits.in_place import apply
+from ggufkit.edits.repair import plan_repair
+from small_llama import CONTROL, keys, tensors
+
+SAFE = {
+    "llama__context_length": [np.int32(128), np.uint64(128), np.float32(128), np.float64(128)],
+    "llama__rope__freq_base": [np.float64(10000), np.uint32(10000), np.int64(10000)],
+    "llama__attention__head_count": [
+        typed("array[int64]", [4, 4]),
+        typed("array[float32]", [4.0, 4.0]),
+    ],
+    "general__file_type": [np.int32(0), np.uint8(0)],
+    "tokenizer__ggml__add_bos_token": [np.uint8(1), np.int32(0)],
+    "tokenizer__ggml__token_type": [typed("array[uint32]", CONTROL), typed("array[int8]", CONTROL)],
+    "tokenizer__ggml__scores": [typed("array[float64]", [0.5] * 8)],
+    "tokenizer__ggml__bos_token_id": [np.int32(1)],
+}
+UNSAFE = {
+    "llama__context_length": [np.int32(-1), np.uint64(2**32), np.float32(0.5), "128"],
+    "llama__rope__freq_base": [np.float64(0.1), np.uint64(2**53 + 1), np.float64(1e300)],
+    "llama__attention__head_count": [typed("array[int64]", [4, -4])],
+    "general__name": [np.uint32(3)],
+    "tokenizer__ggml__add_bos_token": [np.uint8(2), "true"],
+    "tokenizer__ggml__token_type": [typed("array[int64]", [2**31] * 8)],
+}
+
+
+def cases(table):
+    return [(key, value) for key, values in table.items() for value in values]
+
+
+def saved(path, **others):
+    ggufkit.save(path, tensors(), keys(**others))
+    return path
+
+
+def rules(path):
+    return [found.rule for found in ggufkit.check(path)]
+
+
+@pytest.mark.parametrize(("key", "value"), cases(SAFE))
+def test_same_number_gets_the_type_that_llama_cpp_reads(tmp_path, key, value):
+    path = saved(tmp_path / "x.gguf", **{key: value})
+    assert "key-type" in rules(path)
+    apply(plan_repair(path))
+    assert rules(path) == []
+    with ggufkit.open(path) as model:
+        found = model.metadata[key.replace("__", ".")]
+        assert np.array_equal(np.asarray(found), np.asarray(value))
+
+
+@pytest.mark.parametrize(("key", "value"), cases(UNSAFE))
+def test_what_would_be_another_value_is_left_alone(tmp_path, key, value):
+    path = saved(tmp_path / "x.gguf", **{key: value})
+    before = path.read_bytes()
+    assert "key-type" in rules(path)
+    apply(plan_repair(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [np.uint32(15), np.uint32(999), np.int32(15)])
+def test_false_recipe_makes_way_for_the_guess(tmp_path, number):
+    path = saved(tmp_path / "x.gguf", general__file_type=number)
+    assert {"file-type-mix", "file-type-value"} & {*rules(path)}
+    apply(plan_repair(path))
+    assert rules(path) == []
+    with ggufkit.open(path) as model:
+        assert model.metadata["general.file_type"] == np.uint32(1024)  # F32, guessed
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("split.count", np.uint32(1), "uint16"),
+        ("split.no", np.int64(0), "uint16"),
+        ("split.tensors.count", np.uint16(20), "int32"),
+    ],
+)
+def test_keys_of_a_split_that_is_none_get_their_type(tmp_path, key, value, kind):
+    whole = {"split.count": np.uint16(1), "split.no": np.uint16(0)}
+    path = saved(tmp_path / "x.gguf", **whole | {key: value})
+    assert rules(path) == ["split-type"]
+    apply(plan_repair(path))
+    assert rules(path) == []
+    with ggufkit.open(path) as model:
+        assert (model.metadata[key], model.metadata.type_name(key)) == (value, kind)
+
+
+def test_sound_file_is_left_as_it_is(tmp_path):
+    path = saved(tmp_path / "x.gguf")
+    before = path.read_bytes()
+    assert plan_repair(path).is_empty
+    apply(plan_repair(path))
+    assert path.read_bytes() == before

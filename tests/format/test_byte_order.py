@@ -1,0 +1,96 @@
+"""Each field of a block is swapped, and nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import gguf
+import numpy as np
+import pytest
+
+from ggufkit.format.byte_order import is_bytewise, to_byte_order
+from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from spelled import block_form, swapped
+
+KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+BYTEWISE = {"I8", "IQ1_M", "MXFP4", "NVFP4"}
+
+
+def blocks_of(kind, count=7):
+    random = np.random.default_rng(kind.id)
+    return random.integers(0, 256, (count, kind.block_bytes), np.uint8)
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=str)
+def test_fields_are_those_that_struct_would_swap(kind):
+    assert struct.calcsize("<" + block_form(kind.fields)) == kind.block_bytes
+    blocks = blocks_of(kind)
+    expected = swapped(blocks.tobytes(), kind.fields)
+    assert to_byte_order(blocks, kind, "little", "big").tobytes() == expected
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=str)
+def test_swapping_twice_gives_the_same(kind):
+    blocks = blocks_of(kind)
+    before = blocks.copy()
+    there = to_byte_order(blocks, kind, "little", "big")
+    np.testing.assert_array_equal(to_byte_order(there, kind, "big", "little"), before)
+    np.testing.assert_array_equal(blocks, before)
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=str)
+def test_same_order_copies_nothing(kind):
+    blocks = blocks_of(kind)
+    for order in ("little", "big"):
+        assert to_byte_order(blocks, kind, order, order) is blocks
+    assert is_bytewise(kind) == (kind.name in BYTEWISE)
+    if is_bytewise(kind):
+        assert to_byte_order(blocks, kind, "little", "big") is blocks
+
+
+@pytest.mark.parametrize("kind", [t for t in KNOWN if t.dtype], ids=str)
+def test_plain_types_swap_as_numpy_does(kind):
+    blocks = blocks_of(kind)
+    expected = blocks.view(kind.dtype).byteswap().view(np.uint8)
+    np.testing.assert_array_equal(to_byte_order(blocks, kind, "big", "little"), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "places"), [("Q4_0", [0]), ("Q8_0", [0]), ("Q4_K", [0, 2]), ("Q6_K", [208])]
+)
+def test_quantized_types_swap_as_the_official_converter_does(name, places):
+    """llama.cpp's gguf_convert_endian.py swaps the half-precision numbers at these places."""
+    kind = tensor_type(name)
+    assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][1] == kind.block_bytes
+    expected = blocks_of(kind)
+    blocks = expected.copy()
+    for place in places:
+        expected[:, [place, place + 1]] = expected[:, [place + 1, place]]
+    np.testing.assert_array_equal(to_byte_order(blocks, kind, "little", "big"), expected)
+
+
+def test_rows_of_any_shape_and_stride_are_swapped():
+    kind = tensor_type("Q4_0")
+    blocks = blocks_of(kind, 24).reshape(4, 6 * kind.block_bytes)
+    once = to_byte_order(blocks, kind, "little", "big")
+    assert once.shape == blocks.shape
+    half = to_byte_order(blocks[::2], kind, "little", "big")
+    np.testing.assert_array_equal(half, once[::2])
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=str)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_nothing_is_swapped_as_nothing(kind, rows):
+    empty = np.zeros((rows, 0 if rows else kind.block_bytes), np.uint8)
+    assert to_byte_order(empty, kind, "little", "big").shape == empty.shape
+
+
+def test_opaque_bytes_stay_as_they_are():
+    data = np.arange(10, dtype=np.uint8)
+    assert not is_bytewise(tensor_type(99))
+    assert to_byte_order(data, tensor_type(99), "little", "big") is data
+
+
+def test_the_machine_of_these_tests_is_little_endian():
+    assert ctypes.c_uint16.from_buffer_copy(b"\x01\x00").value == 1

@@ -1,0 +1,175 @@
+"""Metadata is an ordered, immutable mapping that decodes nothing before it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import ggufkit
+from ggufkit.errors import MissingKeyError, ValueTypeError
+from ggufkit.format import metadata as metadata_module
+from ggufkit.format import values as values_module
+from ggufkit.format.encoding import CANONICAL, Layout
+from ggufkit.format.header import parse
+from ggufkit.format.metadata import Metadata
+from spelled import SPELLINGS, Spelling, metadata, spelling_id
+
+
+def opened(spelling, pairs):
+    data = spelling.file(pairs)
+    return parse(data, len(data)).metadata
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=spelling_id)
+@given(pairs=metadata)
+def test_any_metadata_is_written_as_it_was_read(spelling, pairs):
+    read = opened(spelling, pairs)
+    for other in SPELLINGS:
+        layout = Layout(other.byte_order, wide=other.version > 1)
+        assert read.encode(layout) == other.pairs(pairs)
+
+
+@given(pairs=metadata)
+def test_decoded_and_typed_again_it_is_the_same(pairs):
+    for spelling in SPELLINGS:
+        read = opened(spelling, pairs)
+        made = Metadata(list(read.items()))
+        assert made == read
+        assert made.encode(CANONICAL) == Spelling().pairs(pairs)
+        assert [made.type_name(key) for key in made] == [read.type_name(key) for key in read]
+
+
+@given(pairs=metadata)
+def test_saved_and_opened_it_is_the_same(pairs, tmp_path_factory):
+    made = Metadata(list(opened(Spelling(), pairs).items()))
+    path = tmp_path_factory.getbasetemp() / "metadata.gguf"
+    ggufkit.save(path, {}, made)
+    with ggufkit.open(path) as model:
+        assert model.metadata == made
+        assert list(model.metadata) == [key for key, _ in pairs]
+    assert path.read_bytes() == Spelling().file(pairs)
+
+
+def test_opening_decodes_nothing(tmp_path, monkeypatch):
+    content = ("array", ("string", ["a"] * 1000))
+    path = tmp_path / "lazy.gguf"
+    path.write_bytes(Spelling().file([("words", content), ("numbers", ("array", ("int8", [1])))]))
+
+    def forbidden(*_, **__):
+        pytest.fail("a value was decoded")
+
+    for name in ("decode_scalar", "decode_array"):
+        monkeypatch.setattr(metadata_module, name, forbidden)
+    for name in ("strings", "string_index", "array_index"):
+        monkeypatch.setattr(values_module._native, name, forbidden)
+    with ggufkit.open(path) as model:
+        assert list(model.metadata) == ["words", "numbers"]
+        assert model.metadata.type_name("words") == "array[string]"
+        changed = model.metadata.updated({"new": 1}).without("numbers")
+        ggufkit.write(model.replace(metadata=changed), tmp_path / "copy.gguf")
+
+
+def test_it_is_a_mapping():
+    made = Metadata({"b": 1, "a": "text", "c": [1, 2]})
+    assert isinstance(made, Mapping)
+    assert list(made) == list(made.keys()) == ["b", "a", "c"]
+    assert len(made) == 3
+    assert "a" in made
+    assert "z" not in made
+    assert 5 not in made
+    assert made.get("z") is None
+    assert made["b"] == np.uint32(1)
+    assert dict(made)["a"] == "text"
+    assert [type(value) for value in made.values()] == [np.uint32, str, np.ndarray]
+    assert not Metadata()
+
+
+def test_pairs_keep_their_order():
+    assert list(Metadata([("z", 1), ("a", 2)])) == ["z", "a"]
+
+
+def test_updated_keeps_places_and_appends_new_keys():
+    made = Metadata({"a": 1, "b": 2, "c": 3})
+    changed = made.updated({"d": 4, "b": "two"})
+    assert list(changed) == ["a", "b", "c", "d"]
+    assert changed["b"] == "two"
+    assert made["b"] == 2
+    assert list(made) == ["a", "b", "c"]
+
+
+def test_updated_by_metadata_copies_undecoded_values():
+    data = Spelling().file([("words", ("array", ("string", ["a"])))])
+    read = parse(data, len(data)).metadata
+    for made in (Metadata(read), Metadata({"a": 1}).updated(read)):
+        assert made._entries["words"] is read._entries["words"]
+
+
+def test_without_ignores_unknown_keys():
+    made = Metadata({"a": 1, "b": 2})
+    assert list(made.without("a", "zzz")) == ["b"]
+    assert list(made) == ["a", "b"]
+    assert made.without() == made
+
+
+def test_equality_is_of_keys_order_types_and_bytes():
+    made = Metadata({"a": 1, "b": 2})
+    assert made == Metadata({"a": np.uint32(1), "b": 2})
+    assert made != Metadata({"b": 2, "a": 1})
+    assert made != Metadata({"a": np.uint8(1), "b": 2})
+    assert made != Metadata({"a": 1})
+    assert made != {"a": 1, "b": 2}
+    assert Metadata({"a": np.float32("nan")}) == Metadata({"a": np.float32("nan")})
+    assert Metadata({"a": 0.0}) != Metadata({"a": -0.0})
+
+
+def test_it_has_no_hash_and_no_way_to_be_changed():
+    made = Metadata({"a": 1})
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
+    with pytest.raises(TypeError, match="item assignment"):
+        made["a"] = 2
+    with pytest.raises(AttributeError):
+        made.update({"a": 2})
+
+
+def test_repr_shows_keys_and_types():
+    made = Metadata({"a": 1, "b": ["x"]})
+    assert repr(made) == "Metadata(a: uint32, b: array[string])"
+
+
+def test_missing_key_names_the_nearest():
+    made = Metadata({"general.architecture": "llama", "llama.block_count": 2})
+    with pytest.raises(MissingKeyError, match=r"Did you mean 'general\.architecture'") as caught:
+        made["general.architekture"]
+    assert isinstance(caught.value, KeyError)
+    for miss in ("zzz", 5, None, ("a",)):
+        with pytest.raises(MissingKeyError, match="there is no key"):
+            made[miss]
+    with pytest.raises(MissingKeyError):
+        made.type_name("zzz")
+
+
+@pytest.mark.parametrize(
+    "key", ["", "a\0b", 5, None, b"key", "\ud800", chr(0xDCFF), "k" * 65536, "ä" * 32768], ids=repr
+)
+def test_impossible_keys_are_refused(key):
+    with pytest.raises(ValueTypeError):
+        Metadata({key: 1})
+    with pytest.raises(ValueTypeError):
+        Metadata().updated({key: 1})
+
+
+@pytest.mark.parametrize("key", ["k" * 65535, "Schlüssel", "with space", "."])
+def test_unusual_keys_that_the_format_allows_are_taken(key, tmp_path):
+    ggufkit.save(tmp_path / "key.gguf", {}, {key: 1})
+    with ggufkit.open(tmp_path / "key.gguf") as model:
+        assert list(model.metadata) == [key]
+
+
+def test_refused_value_is_named_by_its_key():
+    with pytest.raises(ValueTypeError, match=r"^general\.name: a value of Python type bytes") as it:
+        Metadata({"general.name": b"x"})
+    assert "Use str" in it.value.remedy

@@ -1,0 +1,63 @@
+"""The packages import each other without circles, and docs/design.md draws them as they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import draw_packages  # noqa: E402 (a tool, not a package)
+
+MODULES = draw_packages.modules()
+PACKAGE = draw_packages.PACKAGE
+IMPURE = {"io", "mmap", "os", "pathlib", "shutil", "subprocess", "tempfile", "threading", "time"}
+MOST_MODULES = 15
+TABLES = {"cli/commands"}  # one module for each command
+
+
+def test_no_package_imports_in_a_circle():
+    assert draw_packages.floors(draw_packages.between(MODULES))
+
+
+def test_no_module_imports_in_a_circle():
+    assert draw_packages.floors(draw_packages.arrows(MODULES))
+
+
+def test_no_package_but_the_command_imports_the_public_face():
+    others = {
+        name: [other for other in found if other == ""]
+        for name, found in draw_packages.arrows(MODULES).items()
+        if name.split(".")[0] not in {"cli", "__main__"}
+    }
+    assert not {name for name, found in others.items() if found}
+
+
+def test_drawing_in_design_is_current():
+    page = draw_packages.PAGE.read_text(encoding="utf-8")
+    drawn = page.split(draw_packages.BEGIN)[1].split(draw_packages.END)[0]
+    assert drawn == draw_packages.drawing(), "run `python tools/draw_packages.py --write`"
+
+
+def test_a_circle_is_found():
+    with pytest.raises(draw_packages.CircleError, match="a -> b -> a"):
+        draw_packages.floors({"a": {"b"}, "b": {"a"}})
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in MODULES.values()}), ids=lambda path: path.name
+)
+def test_folder_holds_few_modules_and_says_what_lives_there(folder):
+    place = folder.relative_to(PACKAGE).as_posix()
+    files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= MOST_MODULES or place in TABLES
+    text = (folder / "__init__.py").read_text(encoding="utf-8")
+    assert text.startswith('"""')
+    assert len(text.split('"""')[1].strip().splitlines()) >= 3
+
+
+def test_layout_is_pure():
+    roots = {name.split(".")[0] for name in draw_packages.imported(MODULES["output.layout"])}
+    assert not roots & IMPURE

@@ -1,0 +1,70 @@
+"""Each object of kernels gives the linker one symbol, so that no object's code replaces another's.
+
+The objects are compiled here, with the very commands that CMake would use.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ["cmake", "ninja", "nm"]
+
+pytestmark = pytest.mark.skipif(
+    not all(
+        shutil.which(tool, path=None) or (Path(sys.executable).parent / tool).exists()
+        for tool in TOOLS
+    ),
+    reason="needs cmake, ninja and nm",
+)
+
+
+def tool(name):
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """Return the compile command of each kernel object, by the name of its instruction set."""
+    build = tmp_path_factory.mktemp("build")
+    configure = [tool("cmake"), "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
+    options = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
+        "CMAKE_MAKE_PROGRAM": tool("ninja"),
+        "Python_EXECUTABLE": sys.executable,
+    }
+    definitions = [f"-D{key}={value}" for key, value in options.items()]
+    subprocess.run([*configure, *definitions], check=True, capture_output=True)
+    entries = json.loads((build / "compile_commands.json").read_text())
+    kernels = [shlex.split(e["command"]) for e in entries if e["file"].endswith("isa.cpp")]
+    mark = "-DGGUFKIT_ISA="
+    return {a.removeprefix(mark): c for c in kernels for a in c if a.startswith(mark)}
+
+
+def test_each_object_exports_its_table_alone(commands, tmp_path):
+    assert "portable" in commands
+    for isa, command in commands.items():
+        object_file = tmp_path / f"{isa}.o"
+        at = command.index("-o") + 1
+        subprocess.run([*command[:at], str(object_file), *command[at + 1 :]], check=True)
+        listing = subprocess.run(
+            ["nm", "--extern-only", "--defined-only", "--format=posix", str(object_file)],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        names = [line.split()[0] for line in listing.stdout.splitlines()]
+        assert names == [f"ggufkit_quants_table_{isa}"]
+
+
+def test_no_object_lets_the_compiler_contract_or_guess(commands):
+    for isa, command in commands.items():
+        assert "-ffp-contract=off" in command, isa
+        assert not {"-ffast-math", "-march=native", "-Ofast"} & set(command), isa

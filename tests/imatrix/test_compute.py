@@ -1,0 +1,198 @@
+"""Importance matrices computed by llama.cpp, beside what NumPy makes of the same layer."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+import real  # noqa: F401 (marks these tests: they run llama.cpp)
+from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeError
+from ggufkit.imatrix import llama_cpp
+from ggufkit.imatrix.compute import compute_imatrix
+from ggufkit.imatrix.llama_cpp import Session
+
+TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on until noon. " * 12
+WIDTH, EXPERTS, USED, HIDDEN = 64, 4, 2, 96
+EPSILON = 1e-5
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "fox.txt"
+    path.write_text(TEXT + "\n")
+    return path
+
+
+def tokens_of(model, text):
+    with Session(model, length=64, batch=64, threads=1) as session:
+        return session.tokenize(text.read_bytes().removesuffix(b"\n"))
+
+
+def embedded(model, tokens, norm):
+    """Return the float64 inputs of the first layer's matrices: normalized embeddings."""
+    rows = model.tensors["token_embd.weight"].numpy()[tokens].astype(np.float64)
+    scale = np.sqrt((rows**2).mean(axis=1, keepdims=True) + EPSILON)
+    return rows / scale * model.tensors[norm].numpy()
+
+
+def close(mine, expected):
+    np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-5 * expected.max())
+
+
+def test_first_layer_is_what_numpy_computes(smollm2, text):
+    matrix = compute_imatrix(smollm2, text, chunks=2, context=32, threads=1)
+    with ggufkit.open(smollm2) as model:
+        inputs = embedded(model, tokens_of(smollm2, text)[:64], "blk.0.attn_norm.weight")
+        for name in ("attn_q", "attn_k", "attn_v"):
+            entry = matrix.entries[f"blk.0.{name}.weight"]
+            close(entry.sums[0], (inputs**2).sum(axis=0))
+        assert set(matrix.entries) == {
+            name for name in model.tensors if name.startswith("blk.") and "norm" not in name
+        }
+    assert all(entry.counts.tolist() == [64] for entry in matrix.entries.values())
+    assert (matrix.chunk_count, matrix.chunk_size) == (2, 32)
+    assert matrix.datasets == (str(text),)
+
+
+def test_chunks_do_not_know_of_each_other(experts, text):
+    together = compute_imatrix(experts, text, chunks=2, context=32, threads=1)
+    alone = [
+        compute_imatrix(experts, text, chunks=1, context=32, batch=32, from_chunk=start, threads=1)
+        for start in (0, 1)
+    ]
+    merged = ggufkit.imatrix.merge(alone)
+    for name, entry in together.entries.items():
+        close(merged.entries[name].sums, entry.sums)
+        assert np.array_equal(merged.entries[name].counts, entry.counts)
+
+
+def test_progress_counts_chunks(experts, text):
+    seen = []
+    compute_imatrix(
+        experts,
+        text,
+        chunks=3,
+        context=16,
+        batch=32,
+        threads=1,
+        progress=lambda *both: seen.append(both),
+    )
+    assert seen == [(2, 3), (3, 3)]
+
+
+@pytest.fixture(scope="session")
+def experts(vocabularies, tmp_path_factory):
+    """Make a mixture of experts of one layer, whose attention adds nothing."""
+    rng = np.random.default_rng(5)
+    vocabulary = ggufkit.open(next(path for path in vocabularies if "llama-spm" in path.name))
+    words = len(vocabulary.metadata["tokenizer.ggml.tokens"])
+    metadata = vocabulary.metadata.updated(
+        {
+            "llama.block_count": 1,
+            "llama.context_length": 256,
+            "llama.embedding_length": WIDTH,
+            "llama.feed_forward_length": HIDDEN,
+            "llama.attention.head_count": 4,
+            "llama.attention.head_count_kv": 4,
+            "llama.rope.dimension_count": 16,
+            "llama.expert_count": EXPERTS,
+            "llama.expert_used_count": USED,
+        }
+    )
+
+    def random(*shape):
+        return rng.standard_normal(shape, np.float32)
+
+    square = {f"blk.0.attn_{name}.weight": random(WIDTH, WIDTH) for name in ("q", "k", "v")}
+    tensors = {
+        "token_embd.weight": random(words, WIDTH),
+        "output_norm.weight": np.ones(WIDTH, np.float32),
+        "output.weight": random(words, WIDTH),
+        "blk.0.attn_norm.weight": np.ones(WIDTH, np.float32),
+        "blk.0.attn_output.weight": np.zeros((WIDTH, WIDTH), np.float32),
+        "blk.0.ffn_norm.weight": 1 + rng.random(WIDTH, np.float32),
+        "blk.0.ffn_gate_inp.weight": random(EXPERTS, WIDTH),
+        "blk.0.ffn_gate_exps.weight": random(EXPERTS, HIDDEN, WIDTH),
+        "blk.0.ffn_up_exps.weight": random(EXPERTS, HIDDEN, WIDTH),
+        "blk.0.ffn_down_exps.weight": random(EXPERTS, WIDTH, HIDDEN),
+        **square,
+    }
+    path = tmp_path_factory.mktemp("experts") / "experts.gguf"
+    ggufkit.save(path, tensors, metadata)
+    return path
+
+
+def test_each_expert_gets_the_tokens_that_are_sent_to_it(experts, text):
+    matrix = compute_imatrix(experts, text, chunks=1, context=64, threads=1)
+    with ggufkit.open(experts) as model:
+        weights = {name: tensor.numpy() for name, tensor in model.tensors.items()}
+        inputs = embedded(model, tokens_of(experts, text)[:64], "blk.0.ffn_norm.weight")
+    chosen = np.argsort(-(inputs @ weights["blk.0.ffn_gate_inp.weight"].T), axis=1)[:, :USED]
+    sent = [inputs[(chosen == expert).any(axis=1)] for expert in range(EXPERTS)]
+    for name in ("gate", "up"):
+        entry = matrix.entries[f"blk.0.ffn_{name}_exps.weight"]
+        assert entry.counts.tolist() == [len(rows) for rows in sent]
+        close(entry.sums, np.array([(rows**2).sum(axis=0) for rows in sent]))
+    down = matrix.entries["blk.0.ffn_down_exps.weight"]
+    for expert, rows in enumerate(sent):
+        gate = rows @ weights["blk.0.ffn_gate_exps.weight"][expert].T
+        hidden = gate / (1 + np.exp(-gate)) * (rows @ weights["blk.0.ffn_up_exps.weight"][expert].T)
+        close(down.sums[expert], (hidden**2).sum(axis=0))
+    assert "output.weight" not in matrix.entries
+
+
+def test_output_is_processed_when_asked_for(experts, text):
+    matrix = compute_imatrix(experts, text, chunks=1, context=64, threads=1, process_output=True)
+    entry = matrix.entries["output.weight"]
+    close(entry.sums.sum(), np.array(64.0 * WIDTH))  # what a norm leaves
+    assert entry.counts.tolist() == [64]
+
+
+# What cannot be.
+
+
+def test_short_text_is_refused(smollm2, tmp_path):
+    path = tmp_path / "short.txt"
+    path.write_text("Too short.")
+    with pytest.raises(ValueTypeError, match=r"the text has \d tokens, and a chunk takes 512"):
+        compute_imatrix(smollm2, path)
+
+
+def test_what_is_no_model_is_told_before_llama_cpp_sees_it(text):
+    with pytest.raises(FormatError):
+        compute_imatrix(text, text)
+
+
+def test_model_that_llama_cpp_refuses_is_told_in_its_words(text, tmp_path):
+    path = tmp_path / "x.gguf"
+    ggufkit.save(path, {"a": np.ones(4, np.float32)}, {"general.architecture": "no-such"})
+    with pytest.raises(GGUFError, match=r"llama\.cpp cannot load .*unknown model architecture"):
+        compute_imatrix(path, text)
+
+
+def test_overflowing_activations_are_told(experts, text, tmp_path):
+    with ggufkit.open(experts) as model:
+        tensors = dict(model.tensors)
+        tensors["blk.0.ffn_norm.weight"] = np.full(WIDTH, 3e38, np.float32)
+        ggufkit.save(tmp_path / "x.gguf", tensors, model.metadata)
+    with pytest.raises(ValueTypeError, match="infinite or not numbers"):
+        compute_imatrix(tmp_path / "x.gguf", text, chunks=1, context=32, threads=1)
+
+
+@pytest.mark.parametrize("version", [None, "2020.1.1"])
+def test_missing_or_other_binding_names_the_extra(monkeypatch, version):
+    spec = version and types.SimpleNamespace(origin="/nowhere/__init__.py")
+    monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    with pytest.raises(MissingExtraError, match=r"ggufkit\[llama\]"):
+        llama_cpp.library.__wrapped__()
+
+
+def test_extra_pins_the_version_whose_structures_are_known():
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'llama = ["{llama_cpp.BINDING}=={llama_cpp.VERSION}"]' in project

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ggufkit
+import llama_prune
+from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
+from ggufkit.model.layers import parse_layers, prune_layers
+from ggufkit.model.model import Model, Tensors
+from ggufkit.output.write import as_tensor
+
+LAYERS = 6
+
+
+def model(metadata=(), layers=LAYERS, names=("blk.{}.attn_q.weight",)):
+    """A model of which each layer's tensors hold the number of the layer."""
+    given = {"general.architecture": "llama", "llama.block_count": np.uint32(layers)}
+    held = {n.format(i): np.full(4, i, np.float32) for i in range(layers) for n in names}
+    held["output.weight"] = np.full(4, -1, np.float32)
+    tensors = [as_tensor(name, array) for name, array in held.items()]
+    return Model(ggufkit.Metadata({**given, **dict(metadata)}), Tensors(tensors))
+
+
+def numbers(pruned, pattern="blk.{}.attn_q.weight"):
+    """The old layers in the order of their new numbers."""
+    count = int(pruned.metadata["llama.block_count"])
+    return [int(pruned.tensors[pattern.format(i)].numpy()[0]) for i in range(count)]
+
+
+@given(st.sets(st.integers(0, LAYERS - 1), max_size=LAYERS - 1))
+def test_layers_that_stay_are_renumbered_in_order(gone):
+    pruned = prune_layers(model(), gone)
+    assert numbers(pruned) == [i for i in range(LAYERS) if i not in gone]
+    assert len(pruned.tensors) == LAYERS - len(gone) + 1
+    assert "output.weight" in pruned.tensors
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(LAYERS, dtype=np.int32),
+        np.arange(LAYERS) % 2 == 0,
+        ggufkit.typed("array[string]", [str(i) for i in range(LAYERS)]),
+        ggufkit.typed("array[array[int8]]", [[i] for i in range(LAYERS)]),
+    ],
+    ids=["numbers", "bools", "strings", "arrays"],
+)
+def test_arrays_by_layer_lose_the_items_of_layers_gone(array):
+    pruned = prune_layers(model({"llama.attention.head_count": array}), [0, 3])
+    left = pruned.metadata["llama.attention.head_count"]
+    assert left.tolist() == [array.tolist()[i] for i in (1, 2, 4, 5)]
+    assert pruned.metadata.type_name("llama.attention.head_count").startswith("array[")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.rope.dimension_sections", np.arange(LAYERS, dtype=np.int32)),
+        ("llama.short", np.arange(LAYERS - 1, dtype=np.int32)),
+        ("other.array", np.arange(LAYERS, dtype=np.int32)),
+        ("llama.context_length", np.uint32(LAYERS)),
+    ],
+)
+def test_other_keys_stay(key, value):
+    before = model({key: value})
+    assert prune_layers(before, [2]).metadata.type_name(key) == before.metadata.type_name(key)
+    np.testing.assert_array_equal(prune_layers(before, [2]).metadata[key], value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "gone", "left"),
+    [
+        ("llama.leading_dense_block_count", 2, [1, 4], 1),
+        ("llama.leading_dense_block_count", 2, [2, 4], 2),
+        ("llama.nextn_predict_layers", 1, [5], 0),
+        ("llama.nextn_predict_layers", 1, [4], 1),
+        ("llama.attention.shared_kv_layers", 3, [0, 3, 5], 1),
+    ],
+)
+def test_keys_that_count_some_layers_follow(key, value, gone, left):
+    pruned = prune_layers(model({key: np.uint16(value)}), gone)
+    assert pruned.metadata[key] == left
+    assert pruned.metadata.type_name(key) == "uint16"
+
+
+def test_arrays_of_the_trunk_alone_follow_too():
+    keys = {"llama.nextn_predict_layers": np.uint32(1), "llama.clamp": np.arange(5.0, dtype="f4")}
+    pruned = prune_layers(model(keys), [1, 5])
+    assert pruned.metadata["llama.clamp"].tolist() == [0, 2, 3, 4]
+
+
+def test_encoder_and_decoder_are_pruned_alike_and_a_projector_stays():
+    names = ("enc.blk.{}.w", "dec.blk.{}.w", "blk.{}.attn_q.weight", "v.blk.{}.w")
+    before = model({"llama.decoder_block_count": np.uint32(LAYERS)}, names=names)
+    pruned = prune_layers(before, [0])
+    assert pruned.metadata["llama.decoder_block_count"] == LAYERS - 1
+    assert numbers(pruned, "enc.blk.{}.w") == numbers(pruned, "dec.blk.{}.w") == [1, 2, 3, 4, 5]
+    assert numbers(pruned, "v.blk.{}.w") == [0, 1, 2, 3, 4]
+    assert "v.blk.5.w" in pruned.tensors
+
+
+def test_pruning_nothing_changes_nothing():
+    before = model()
+    assert prune_layers(before, []) is before
+
+
+@pytest.mark.parametrize("gone", [[LAYERS], [-1], range(LAYERS)])
+def test_strange_layers_are_refused(gone):
+    with pytest.raises(ShapeError):
+        prune_layers(model(), gone)
+
+
+@pytest.mark.parametrize("count", ["six", np.float32(6), np.uint32(0), np.int64(1 << 40)])
+def test_model_that_does_not_tell_its_layers_is_refused(count):
+    with pytest.raises(MissingKeyError, match=r"llama\.block_count"):
+        prune_layers(model({"llama.block_count": count}), [0])
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"), [("3", (3,)), ("3,5-7", (3, 5, 6, 7)), (" 7 , 1-2,2", (1, 2, 7))]
+)
+def test_lists_of_layers_are_read(text, layers):
+    assert parse_layers(text) == layers
+
+
+@pytest.mark.parametrize("text", ["", "3,", "a", "7-5", "-1", "1-", "0-99999999999", "1-70000"])
+def test_what_is_no_list_of_layers_is_refused(text):
+    with pytest.raises(ValueTypeError, match="list of layers"):
+        parse_layers(text)
+
+
+# Beside llama-quantize.
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_real_models_are_pruned_as_llama_quantize_does(name, request, tmp_path):
+    path = request.getfixturevalue(name)
+    assert llama_prune.prune(path, tmp_path / "theirs.gguf", [3, 5, 6])
+    with ggufkit.open(path) as opened, ggufkit.open(tmp_path / "theirs.gguf") as theirs:
+        found = ggufkit.diff(theirs, prune_layers(opened, [3, 5, 6]))
+    assert {change.key for change in found.keys} <= {"general.file_type"}
+    assert not found.tensors

@@ -1,0 +1,385 @@
+"""Tensors show what lies in the file, and touch no more of it than they are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit import quants
+from ggufkit.errors import (
+    ClosedError,
+    FormatError,
+    MissingTensorError,
+    ShapeError,
+    TensorTypeError,
+)
+from ggufkit.format.metadata import Metadata, alignment_of
+from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.model.model import Model, Tensors
+from ggufkit.model.sources import from_array, retyped
+from spelled import SPELLINGS, Info, Spelling, spelling_id, swapped
+
+KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+PLAIN = [kind for kind in KNOWN if kind.dtype]
+GIB = 1 << 30
+each_spelling = pytest.mark.parametrize("spelling", SPELLINGS, ids=spelling_id)
+
+
+def random_bytes(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, count, np.uint8).tobytes()
+
+
+def stored(kind, dims, spelling, data):
+    """Return a tensor info whose little-endian bytes are `data`, in the byte order of a file."""
+    if spelling.byte_order == "big":
+        data = swapped(data, kind.fields)
+    return Info(kind.name.lower(), dims, kind.id, data)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Return a function that opens a file of given bytes."""
+    numbers = itertools.count()
+    models = []
+
+    def opened(content):
+        path = tmp_path / f"{next(numbers)}.gguf"
+        path.write_bytes(content)
+        models.append(ggufkit.open(path))
+        return models[-1]
+
+    yield opened
+    for model in models:
+        model.close()
+
+
+def one_tensor(opened, dims, kind="F32", data=None, spelling=SPELLINGS[-2]):
+    """Open a file of one tensor; bytes that are not given are random."""
+    kind = tensor_type(kind)
+    size = kind.row_bytes(dims[0] if dims else 1) * int(np.prod(dims[1:]))
+    data = random_bytes(size) if data is None else data
+    model = opened(spelling.file([], [stored(kind, dims, spelling, data)]))
+    return model.tensors[kind.name.lower()], data
+
+
+# What a tensor says of itself.
+
+
+@each_spelling
+def test_tensor_tells_name_type_shape_and_place(opened, spelling, tmp_path):
+    first = Info("first", (4, 3), 0, random_bytes(48))
+    second = Info("second", (32, 2, 5), 8, random_bytes(340))
+    content = spelling.file([("a", ("uint8", 1))], [first, second])
+    model = opened(content)
+    assert list(model.tensors) == ["first", "second"]
+    one, two = model.tensors.values()
+    assert (one.name, str(one.type), one.shape, one.nbytes) == ("first", "F32", (3, 4), 48)
+    assert (two.name, str(two.type), two.shape, two.nbytes) == ("second", "Q8_0", (5, 2, 32), 340)
+    assert one.path == two.path == tmp_path / "0.gguf"
+    assert one.offset == model.data_offset == content.index(first.data)
+    assert two.offset == content.index(second.data) == one.offset + 64
+    assert (one.rows, one.row_bytes, one.elements) == (3, 16, 12)
+    assert (two.rows, two.row_bytes, two.elements) == (10, 34, 320)
+
+
+@each_spelling
+def test_model_tells_how_it_lies(opened, spelling):
+    content = spelling.file(
+        [("general.alignment", ("uint32", 64))], [Info("t", (4,), 0, bytes(16))], alignment=64
+    )
+    model = opened(content)
+    assert model.version == spelling.version
+    assert model.byte_order == spelling.byte_order
+    assert model.alignment == 64
+    assert model.data_offset % 64 == 0
+    assert model.data_offset + model.data_nbytes == len(content)
+    (file,) = model.files
+    assert file.nbytes == len(content)
+    assert (file.data_offset, file.data_nbytes) == (model.data_offset, 64)
+    assert repr(model) == "<Model 0.gguf: 1 keys, 1 tensors>"
+
+
+# Bytes.
+
+
+@pytest.mark.parametrize("kind", KNOWN, ids=str)
+def test_raw_is_the_memory_map_itself(opened, kind):
+    tensor, data = one_tensor(opened, (2 * kind.block_size, 3), kind)
+    raw = tensor.raw()
+    assert raw.tobytes() == data
+    assert raw.shape == (3, 2 * kind.block_bytes)
+    assert raw.dtype == np.uint8
+    assert not raw.flags.writeable
+    assert np.shares_memory(raw, np.frombuffer(tensor.source.file.data, np.uint8))
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=str)
+@each_spelling
+def test_plain_tensors_come_in_their_own_dtype(opened, kind, spelling):
+    tensor, data = one_tensor(opened, (5, 3), kind, spelling=spelling)
+    array = tensor.numpy()
+    assert array.dtype == np.dtype(kind.dtype)
+    assert array.shape == (3, 5)
+    assert array.tobytes() == data
+    if spelling.byte_order == "little":
+        assert np.shares_memory(array, tensor.raw())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KNOWN if not kind.dtype], ids=str)
+@each_spelling
+def test_other_tensors_come_as_float32(opened, kind, spelling):
+    tensor, data = one_tensor(opened, (2 * kind.block_size, 3), kind, spelling=spelling)
+    try:
+        expected = quants.dequantize(np.frombuffer(data, np.uint8).reshape(3, -1), kind)
+    except TensorTypeError:
+        with pytest.raises(TensorTypeError):
+            tensor.numpy()
+        return
+    array = tensor.numpy()
+    assert array.dtype == np.float32
+    assert array.shape == (3, 2 * kind.block_size)
+    assert array.tobytes() == expected.tobytes()
+
+
+@each_spelling
+def test_big_endian_twin_holds_the_same_numbers(opened, spelling):
+    numbers = [1.5, -2.0, 3.25]
+    mark = "<" if spelling.byte_order == "little" else ">"
+    infos = [
+        Info(name, (3,), tensor_type(name).id, struct.pack(f"{mark}3{form}", *numbers))
+        for name, form in (("F32", "f"), ("F64", "d"), ("F16", "e"))
+    ]
+    infos.append(Info("I64", (2,), 27, struct.pack(f"{mark}2q", -1, 2**40)))
+    model = opened(spelling.file([], infos))
+    for name in ("F32", "F64", "F16"):
+        assert model.tensors[name].numpy().tolist() == numbers
+    assert model.tensors["I64"].numpy().tolist() == [-1, 2**40]
+
+
+DIMS = [(), (1,), (7,), (7, 3), (7, 3, 2), (7, 3, 2, 2), (2, 2, 2, 2, 2), (0,), (0, 3), (3, 0)]
+
+
+@pytest.mark.parametrize("dims", DIMS, ids=str)
+def test_tensors_have_any_number_of_axes(opened, dims):
+    tensor, data = one_tensor(opened, dims)
+    assert tensor.shape == dims[::-1]
+    assert tensor.numpy().shape == dims[::-1]
+    assert tensor.numpy().tobytes() == tensor.raw().tobytes() == data
+    assert tensor.raw().shape == (*dims[:0:-1], 4 * (dims[0] if dims else 1))
+
+
+@pytest.mark.parametrize("number", [4, 5, 31, 37, 99, 2**32 - 1])
+@each_spelling
+def test_unknown_type_is_opaque_and_its_bytes_are_reachable(opened, number, spelling):
+    infos = [Info("new", (32, 2), number, random_bytes(128)), Info("t", (2,), 0, bytes(8))]
+    model = opened(spelling.file([], infos))
+    tensor = model.tensors["new"]
+    assert tensor.type.is_opaque
+    assert tensor.type.id == number
+    assert tensor.shape == (2, 32)
+    assert tensor.nbytes == 128
+    assert tensor.raw().tobytes() == infos[0].data
+    assert tensor.raw().shape == (128,)
+    with pytest.raises(TensorTypeError, match="cannot be decoded"):
+        tensor.numpy()
+    with pytest.raises(ShapeError, match="no rows to slice"):
+        tensor[0:1]
+    assert model.tensors["t"].numpy().tolist() == [0, 0]
+
+
+# Slices.
+
+CUTS = [
+    slice(0, 2),
+    slice(1, 3),
+    slice(-1, None),
+    slice(None),
+    slice(2, 2),
+    slice(3, 1),
+    slice(1, 99),
+]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize("name", ["F32", "BF16", "Q8_0", "Q4_K"])
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_slices_are_those_of_the_whole(opened, name, cut, order):
+    kind = tensor_type(name)
+    dims = (2 * kind.block_size, 3, 4)
+    tensor, _ = one_tensor(opened, dims, kind, spelling=Spelling(3, order))
+    part = tensor[cut]
+    assert part.shape == (len(range(4)[cut]), 3, dims[0])
+    np.testing.assert_array_equal(part.raw(), tensor.raw()[cut])
+    np.testing.assert_array_equal(part.numpy(), tensor.numpy()[cut])
+    again = part[1:]
+    np.testing.assert_array_equal(again.raw(), tensor.raw()[cut][1:])
+    if part.nbytes:
+        assert part.offset == tensor.offset + range(4)[cut].start * 3 * tensor.row_bytes
+        assert np.shares_memory(part.raw(), tensor.raw())
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+def test_a_single_row_is_cut_between_its_elements(opened, cut):
+    tensor, _ = one_tensor(opened, (4,))
+    part = tensor[cut]
+    np.testing.assert_array_equal(part.numpy(), tensor.numpy()[cut])
+    np.testing.assert_array_equal(part[1:].numpy(), tensor.numpy()[cut][1:])
+
+
+def test_a_single_row_of_blocks_is_cut_between_them(opened):
+    tensor, _ = one_tensor(opened, (96,), "Q8_0")
+    np.testing.assert_array_equal(tensor[32:96].numpy(), tensor.numpy()[32:96])
+    with pytest.raises(ShapeError, match="between blocks of 32 only"):
+        tensor[0:33]
+
+
+@pytest.mark.parametrize("index", [0, -1, None, ..., (0, 1), slice(None, None, 2), "x"], ids=str)
+def test_only_slices_of_step_one_are_taken(opened, index):
+    tensor, _ = one_tensor(opened, (4, 4))
+    with pytest.raises(ShapeError, match="slices of step 1"):
+        tensor[index]
+
+
+def test_no_axes_no_slices(opened):
+    tensor, _ = one_tensor(opened, ())
+    with pytest.raises(ShapeError, match="no rows to slice"):
+        tensor[0:1]
+
+
+def test_derived_tensors_are_sliced_too(opened):
+    tensor, _ = one_tensor(opened, (64, 6), "Q8_0")
+    made = retyped(tensor, "F32")
+    np.testing.assert_array_equal(made[2:4].numpy(), tensor.numpy()[2:4])
+    assert made[2:4].offset is None
+    assert made.path is None
+    row = from_array("row", np.arange(8, dtype="f4"), "F16")
+    np.testing.assert_array_equal(row[2:5].numpy(), [2, 3, 4])
+
+
+def sparse(path, kind, dims):
+    """Make a file with one tensor that occupies next to nothing on the disk."""
+    nbytes = kind.row_bytes(dims[0]) * dims[1]
+    head = Spelling().file([], [Info("t", dims, kind.id, b"")])
+    path.write_bytes(head)
+    try:
+        os.truncate(path, len(head) + nbytes)
+    except OSError:
+        pytest.skip("this file system has no files so large")
+    return len(head), nbytes
+
+
+@pytest.mark.parametrize("name", ["F32", "BF16", "Q8_0"])
+def test_a_slice_of_a_vast_tensor_reads_its_rows_only(tmp_path, name):
+    kind = tensor_type(name)
+    dims = (1024, 512 * GIB // kind.row_bytes(1024))  # any whole pass over it would take minutes
+    start, nbytes = sparse(tmp_path / "vast.gguf", kind, dims)
+    with (tmp_path / "vast.gguf").open("r+b") as file:
+        file.seek(start + nbytes - kind.row_bytes(1024))
+        row = quants.quantize(np.arange(1024, dtype=np.float32)[np.newaxis], kind)
+        file.write(row.tobytes())
+    with ggufkit.open(tmp_path / "vast.gguf") as model:
+        tensor = model.tensors["t"]
+        assert tensor.nbytes == nbytes
+        last = tensor[-2:]
+        expected = quants.dequantize(row, kind)
+        np.testing.assert_array_equal(last.numpy(), np.concatenate([0 * expected, expected]))
+        assert last.raw().nbytes == 2 * kind.row_bytes(1024)
+
+
+# Closing.
+
+
+def test_model_is_a_context_manager_and_works_without_being_one(opened, tmp_path):
+    opened(Spelling().file([], [Info("t", (2,), 0, bytes(8))]))
+    with ggufkit.open(tmp_path / "0.gguf") as model:
+        tensor = model.tensors["t"]
+        kept = tensor.numpy()
+    model.close()
+    for use in (tensor.raw, tensor.numpy, tensor[0:1].raw, lambda: tensor.source.read(0, 1)):
+        with pytest.raises(ClosedError, match="was closed"):
+            use()
+    assert kept.tolist() == [0, 0]
+    model = ggufkit.open(tmp_path / "0.gguf")
+    assert model.tensors["t"].numpy().tolist() == [0, 0]
+
+
+def test_values_not_read_before_closing_are_read_no_more(opened):
+    pairs = [("text", ("string", "a")), ("words", ("array", ("string", ["a", "b"])))]
+    model = opened(Spelling().file([*pairs, ("numbers", ("array", ("int8", [1, 2])))]))
+    words, numbers, text = (model.metadata[key] for key in ("words", "numbers", "text"))
+    model.close()
+    for use in (
+        lambda: model.metadata["text"],
+        lambda: model.metadata["numbers"],
+        lambda: words[0],
+        lambda: ggufkit.write(model, os.devnull),
+    ):
+        with pytest.raises(ClosedError, match="closed before"):
+            use()
+    assert text == "a"
+    assert numbers.tolist() == [1, 2]
+    assert list(model.metadata) == ["text", "words", "numbers"]
+    assert model.metadata.type_name("words") == "array[string]"
+
+
+# Collections.
+
+
+def test_tensors_are_an_ordered_mapping():
+    tensors = Tensors([from_array(name, np.zeros(2, "f4")) for name in ("b", "a")])
+    assert list(tensors) == ["b", "a"]
+    assert len(tensors) == 2
+    assert "a" in tensors
+    assert "c" not in tensors
+    assert repr(tensors) == "<2 tensors>"
+    assert [tensor.name for tensor in tensors.values()] == ["b", "a"]
+    assert tensors.get("c") is None
+
+
+def test_missing_tensor_names_the_nearest():
+    tensors = Tensors([from_array("blk.0.attn_q.weight", np.zeros(2, "f4"))])
+    with pytest.raises(
+        MissingTensorError, match=r"Did you mean 'blk\.0\.attn_q\.weight'"
+    ) as caught:
+        tensors["blk.0.attn_k.weight"]
+    assert isinstance(caught.value, KeyError)
+    with pytest.raises(MissingTensorError):
+        tensors[5]
+
+
+def test_two_tensors_of_one_name_are_refused():
+    with pytest.raises(ShapeError, match="two tensors have the name 'a'"):
+        Tensors([from_array("a", np.zeros(2, "f4"))] * 2)
+
+
+def test_replace_makes_a_new_model_in_no_file(opened):
+    model = opened(Spelling(2, "big").file([("a", ("uint8", 1))], [Info("t", (2,), 0, bytes(8))]))
+    changed = model.replace(metadata=model.metadata.updated({"b": 2}))
+    assert list(changed.metadata) == ["a", "b"]
+    assert list(model.metadata) == ["a"]
+    assert changed.tensors["t"] is model.tensors["t"]
+    assert (changed.version, changed.byte_order) == (2, "big")
+    assert (changed.files, changed.data_offset, changed.data_nbytes) == ((), 0, 0)
+    assert repr(changed) == "<Model in memory: 2 keys, 1 tensors>"
+    assert list(model.replace(tensors=[]).tensors) == []
+    changed.close()
+    with pytest.raises(ClosedError):
+        model.tensors["t"].raw()
+
+
+@pytest.mark.parametrize("value", [0, 1, 4, 7, 12, 48, np.uint64(64), np.int32(64), 64.0, "64"])
+def test_impossible_alignment_is_refused(value):
+    with pytest.raises(FormatError, match=r"general\.alignment"):
+        alignment_of(Metadata({"general.alignment": value}))
+
+
+@pytest.mark.parametrize("value", [8, 16, 32, 64, 4096, 2**31])
+def test_alignment_is_a_power_of_two_from_8(value):
+    model = Model(Metadata({"general.alignment": value}), Tensors())
+    assert model.alignment == value
+    assert Model(Metadata(), Tensors()).alignment == 32

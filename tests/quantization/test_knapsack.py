@@ -1,0 +1,102 @@
+"""The knapsack behind target sizes, beside trying everything."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggufkit.errors import ShapeError
+from ggufkit.format.types import tensor_type
+from ggufkit.quantization.knapsack import Option, allocate
+
+TYPE = tensor_type("Q8_0")
+
+
+def options(*pairs):
+    return [Option(TYPE, nbytes, loss) for nbytes, loss in pairs]
+
+
+def sizes(chosen):
+    return {name: option.nbytes for name, option in chosen.items()}
+
+
+def total(chosen):
+    return sum(o.nbytes for o in chosen.values()), sum(o.loss for o in chosen.values())
+
+
+def best(given, budget):
+    """Return the least loss that fits, of all combinations."""
+    fitting = (
+        combination
+        for combination in itertools.product(*given.values())
+        if sum(option.nbytes for option in combination) <= budget
+    )
+    return min(sum(option.loss for option in combination) for combination in fitting)
+
+
+def test_bytes_go_where_they_save_most():
+    given = {
+        "sturdy": options((10, 1.0), (20, 0.9)),
+        "fragile": options((10, 5.0), (20, 1.0)),
+    }
+    assert sizes(allocate(given, 30)) == {"sturdy": 10, "fragile": 20}
+    assert sizes(allocate(given, 40)) == {"sturdy": 20, "fragile": 20}
+    assert sizes(allocate(given, 20)) == {"sturdy": 10, "fragile": 10}
+
+
+def test_room_that_is_left_is_used():
+    given = {"a": options((10, 8.0), (90, 0.0)), "b": options((10, 2.0), (15, 1.9))}
+    assert sizes(allocate(given, 50)) == {"a": 10, "b": 15}
+
+
+def test_an_option_off_the_hull_is_taken_where_it_fits_best():
+    given = {"a": options((10, 8.0), (20, 5.0), (30, 0.0))}
+    assert sizes(allocate(given, 25)) == {"a": 20}
+
+
+def test_a_larger_option_that_is_worse_is_never_taken():
+    given = {"a": options((10, 1.0), (20, 2.0))}
+    assert sizes(allocate(given, 100)) == {"a": 10}
+
+
+def test_too_small_a_budget_says_by_how_much():
+    with pytest.raises(ShapeError, match="20 bytes too large"):
+        allocate({"a": options((40, 1.0)), "b": options((1000, 0.0))}, 1020)
+
+
+cases = st.dictionaries(
+    st.sampled_from("abcde"),
+    st.lists(
+        st.builds(Option, st.just(TYPE), st.integers(1, 50), st.floats(0, 10)),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(cases, st.integers(0, 100))
+def test_what_is_chosen_fits_and_loses_at_most_one_step_more_than_the_best(given, spare):
+    smallest = sum(min(option.nbytes for option in each) for each in given.values())
+    budget = smallest + spare
+    chosen = allocate(given, budget)
+    nbytes, loss = total(chosen)
+    assert nbytes <= budget
+    assert all(chosen[name] in each for name, each in given.items())
+    step = max(
+        max(option.loss for option in each) - min(option.loss for option in each)
+        for each in given.values()
+    )
+    assert loss <= best(given, budget) + step + 1e-9
+
+
+@given(cases)
+def test_with_room_for_everything_each_gets_its_best(given):
+    chosen = allocate(given, 10_000)
+    assert all(
+        chosen[name].loss == min(option.loss for option in each) for name, each in given.items()
+    )

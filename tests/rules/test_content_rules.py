@@ -1,0 +1,162 @@
+"""Each rule about what a file means: a case that breaks it, and a model that breaks none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit import typed
+from ggufkit.rules.content_rules import ROWS
+from small_llama import HIDDEN, TOKENS, WIDTH, keys, tensors
+
+NAME = "blk.1.ffn_up.weight"
+DATA = np.ones((HIDDEN, WIDTH), np.float32)
+
+
+def spoiled(value, row=5, column=7):
+    data = DATA.copy()
+    data[row, column] = value
+    return data
+
+
+def bad_scale():
+    packed = ggufkit.quants.quantize(DATA, "Q8_0")
+    packed[5, 34:36] = np.array([np.inf], np.float16).view(np.uint8)
+    return (packed, "Q8_0")
+
+
+def repeated():
+    return [*TOKENS[:-1], "a"]
+
+
+u32 = np.uint32
+# Keys that differ, tensors that differ (None is left out), and the name of the file.
+CASES = {
+    "architecture-unknown": ({"general__architecture": "lama", "lama__x": u32(1)}, {}),
+    "architecture-keys": ({key.replace(".", "__"): None for key in keys() if "llama." in key}, {}),
+    "key-required": ({"llama__attention__layer_norm_rms_epsilon": None}, {}),
+    "key-type": ({"llama__context_length": np.int32(128)}, {}),
+    "alignment-ggml": ({"general__alignment": u32(8), "general__name": "x" * 9}, {}),
+    "expert-count": ({"llama__expert_count": u32(2), "llama__expert_used_count": u32(3)}, {}),
+    "head-count": ({"llama__attention__head_count_kv": u32(3)}, {}),
+    "tensor-required": ({}, {"blk.1.attn_norm.weight": None}),
+    "tensor-shape": ({"llama__feed_forward_length": u32(HIDDEN - 1)}, {}),
+    "block-count": ({"llama__block_count": u32(3)}, {}),
+    "block-arrays": ({"llama__feed_forward_length": typed("array[uint32]", [HIDDEN])}, {}),
+    "embedding-width": ({"llama__embedding_length": u32(WIDTH + 4)}, {}),
+    "token-rows": ({"tokenizer__ggml__tokens": [*TOKENS, "d"]}, {}),
+    "token-arrays": ({"tokenizer__ggml__scores": typed("array[float32]", [1.0])}, {}),
+    "tokens-missing": ({"tokenizer__ggml__tokens": None}, {}),
+    "token-duplicate": ({"tokenizer__ggml__tokens": repeated()}, {}),
+    "token-type": ({"tokenizer__ggml__token_type": typed("array[int32]", [9] * 8)}, {}),
+    "token-id-range": ({"tokenizer__ggml__eos_token_id": u32(8)}, {}),
+    "token-id-type": ({"tokenizer__ggml__eos_token_id": u32(3)}, {}),
+    "merge-unknown": ({"tokenizer__ggml__merges": ["a b", "b c"]}, {}),
+    "quantization-version-value": ({"general__quantization_version": u32(1)}, {}),
+    "file-type-value": ({"general__file_type": u32(4)}, {}),
+    "file-type-mix": ({"general__file_type": u32(15)}, {}),
+    "file-encoding": ({}, {}, "Small-Llama-1M-v1.0-Q8_0.gguf"),
+    "file-name": ({}, {}, "small-f32.gguf"),
+    "template-code": ({"tokenizer__chat_template": "{{ ''.__class__ }}"}, {}),
+    "template-unsafe": ({"tokenizer__chat_template": "{{ messages.__class__.x }}"}, {}),
+    "template-limit": (
+        {"tokenizer__chat_template": "{% for i in range(99999) %}{{ 'x' * 99 }}{% endfor %}"},
+        {},
+    ),
+    "template-syntax": ({"tokenizer__chat_template": "{% if %}"}, {}),
+    "template-render": ({"tokenizer__chat_template": "{{ 1 // 0 }}"}, {}),
+    "template-partial": (
+        {"tokenizer__chat_template": "{{ messages[-1].content }}{{ 1 // (tools is none) }}"},
+        {},
+    ),
+    "template-silent": ({"tokenizer__chat_template": "hello"}, {}),
+    "data-nan": ({}, {NAME: spoiled(np.nan)}),
+    "data-infinite": ({}, {NAME: spoiled(-np.inf)}),
+    "data-block": ({}, {NAME: bad_scale()}),
+    "data-zero": ({}, {NAME: DATA * 0}),
+    "data-zero-vector": ({}, {"blk.0.attn_norm.weight": np.zeros(WIDTH, np.float32)}),
+}
+# Shown in tests of their own below.
+ELSEWHERE = {"split-key", "template-unrendered"}
+
+
+@pytest.fixture
+def checked(tmp_path):
+    """Check a small Llama with some keys, tensors and name of its own."""
+
+    def checked(others=(), spoiled=(), name="model.gguf"):
+        held = {k: v for k, v in (tensors() | dict(spoiled)).items() if v is not None}
+        path = tmp_path / name
+        ggufkit.save(path, held, keys(**dict(others)))
+        return ggufkit.check(path, data=True)
+
+    return checked
+
+
+def test_sound_model_breaks_no_rule(checked):
+    assert checked() == []
+    assert checked(name="Small-Llama-1M-v1.0-F32.gguf") == []
+
+
+def test_every_rule_has_a_case():
+    assert CASES.keys() | ELSEWHERE == {row[0] for row in ROWS}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_case_breaks_its_rule(checked, rule):
+    found = {finding.rule: finding for finding in checked(*CASES[rule])}
+    assert rule in found
+    assert found[rule].message.isprintable()
+
+
+@pytest.mark.parametrize("rule", [rule for rule in CASES if rule.startswith(("data", "tensor-s"))])
+def test_fault_of_a_tensor_lies_at_the_tensor(checked, rule):
+    finding = next(each for each in checked(*CASES[rule]) if each.rule == rule)
+    with ggufkit.open(finding.path) as model:
+        assert finding.offset in {tensor.offset for tensor in model.tensors.values()}
+
+
+def test_first_spoiled_element_is_named(checked):
+    (finding,) = checked({}, {NAME: spoiled(np.nan)})
+    assert finding.message.endswith(f"first element {5 * WIDTH + 7}")
+    (finding,) = checked({"general__quantization_version": u32(2)}, {NAME: bad_scale()})
+    assert finding.message.endswith(f"first in block {5 * 2 + 1}")
+
+
+def test_data_is_read_only_if_asked_for(checked, tmp_path):
+    checked({}, {NAME: spoiled(np.nan)})
+    assert ggufkit.check(tmp_path / "model.gguf") == []
+
+
+def test_vocabulary_alone_needs_no_hyperparameters(tmp_path):
+    path = tmp_path / "vocabulary.gguf"
+    hyper = {key.replace(".", "__"): None for key in keys() if key.startswith("llama.")}
+    ggufkit.save(path, {}, keys(**hyper))
+    assert ggufkit.check(path) == []
+
+
+def test_other_kinds_of_files_are_not_held_to_models(tmp_path):
+    path = tmp_path / "adapter.gguf"
+    ggufkit.save(path, {"a": DATA}, keys(general__type="adapter"))
+    assert ggufkit.check(path) == []
+
+
+def test_blocks_beyond_any_model_end_soon(checked):
+    spoiled = {"blk.4294967294.x": DATA}
+    rules = [finding.rule for finding in checked({"llama__block_count": u32(2**32 - 1)}, spoiled)]
+    assert "tensor-required" in rules
+
+
+def test_small_alignment_is_well_where_all_tensors_lie_well(checked):
+    """llama.cpp loads such a file, by luck."""
+    assert checked({"general__alignment": u32(8), "general__name": "x"}) == []
+
+
+def test_set_without_the_number_of_tensors_is_told(tmp_path):
+    whole = tmp_path / "whole.gguf"
+    ggufkit.save(whole, tensors(), keys())
+    with ggufkit.open(whole) as model:
+        first, *_ = ggufkit.write(model, tmp_path / "set.gguf", shard_size=40_000)
+    ggufkit.edit_in_place(first, unset=["split.tensors.count"], force=True)
+    assert "split-key" in [finding.rule for finding in ggufkit.check(first)]

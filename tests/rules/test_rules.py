@@ -1,0 +1,73 @@
+"""Rules are rows: one text each, stable ids, and a page that lists them all."""
+
+from __future__ import annotations
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+from ggufkit.edits.repair import REPAIRED
+from ggufkit.errors import GGUFError, printable
+from ggufkit.rules.explain import explanations, pattern
+from ggufkit.rules.findings import finding
+from ggufkit.rules.rules import RULES
+
+PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+
+
+def row(rule):
+    """Return a rule's line on the page, with details as words: `{name!r}` is NAME."""
+    return f"| `{rule.id}` | {rule.severity} | {rule.breaks} | {pattern(rule)} |"
+
+
+def test_page_lists_every_rule_as_it_is():
+    text = PAGE.read_text(encoding="utf-8")
+    listed = [line for line in text.splitlines() if line.startswith("| `")]
+    assert listed == [row(rule) for rule in RULES.values()]
+
+
+def test_page_tells_what_is_repaired():
+    text = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^- `([a-z-]+)`: ", text, flags=re.MULTILINE)) == REPAIRED
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_rule_says_what_is_wrong_and_what_to_do(rule):
+    assert rule.remedy
+    assert rule.remedy[0] in "`" + string.ascii_letters
+    assert rule.remedy[0] == rule.remedy[0].upper()
+    assert not rule.message.endswith(".")
+    assert not rule.remedy.endswith(".")
+    assert issubclass(rule.error, GGUFError)
+    assert rule.severity != "error" or rule.breaks == "GGUF" or rule.id == "unreadable"
+    assert rule.breaks != "llama.cpp" or rule.severity == "warning"
+
+
+def test_every_rule_is_explained_in_whole_sentences():
+    assert list(explanations()) == list(RULES)
+    for why in explanations().values():
+        assert why[0].isupper() or why.startswith(("ggml", "llama.cpp"))
+        assert why.endswith(".")
+
+
+def test_long_names_are_cut_short_in_messages():
+    message = finding("key-duplicate", 0, key="k" * 10_000).message
+    assert message == f"the key '{'k' * 128}...' stands twice"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("größe 重み", "größe 重み"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("a\nb\0", r"a\nb\x00"),
+        ("\udcff", r"\udcff"),
+        ("\u202eabc", r"\u202eabc"),
+    ],
+)
+def test_what_no_terminal_should_get_is_escaped(text, shown):
+    assert printable(text) == shown
+    assert GGUFError(text).message == shown

@@ -1,0 +1,348 @@
+"""Commands that meet a fault at each call to the system in turn, and what is found afterwards.
+
+As a program: faulty.py COMMAND FAULTS AT FOLDER prints JSON, a list with one object for each run:
+the call, the fault, exit code and message, what became of inputs and output, and what lies about
+after the next run. AT is "every" call, one of "each" kind, or where an output is "made". Each run
+is a process of its own, forked from one that has no threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+import ggufkit
+import legacy_files
+import mortal
+from ggufkit.cli import errors
+from ggufkit.cli.app import app
+from ggufkit.imatrix import compute
+from plain_checkpoint import ARCH, CONFIG, whole
+from tensors_file import write_checkpoint
+
+FAULTS: Final = (
+    *("killed", "torn", "failed", "short", "interrupted", "terminated"),
+    *("cut", "replaced"),  # the input, by somebody else
+    "rivalled",  # another process makes the same output meanwhile, from beginning to end
+)
+SIGNALS: Final = {
+    "interrupted": signal.SIGINT,
+    "terminated": signal.SIGTERM,
+    "rivalled": signal.SIGSTOP,  # until `run` has seen the other one end
+}
+READS: Final = {"pread", "fstat", "open", "dup"}
+COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "copy": ("copy", "in.gguf", "out/model.gguf"),
+    "split": ("copy", "in.gguf", "out/model.gguf", "--shard-tensors", "2"),
+    "quantize": ("quantize", "in.gguf", "out/model.gguf", "Q8_0"),
+    "convert": ("convert", "checkpoint", "out/model.gguf", "--arch-path", "arch"),
+    "select": ("select", "in.gguf", "out/model.gguf", "--drop", "blk.1.*"),
+    "edit": ("edit", "in.gguf", "--set", "general.name=new", "--output", "out/model.gguf"),
+    "export": ("export", "tiny.gguf", "out/tiny", "--arch-path", "arch"),
+    "convert-legacy": ("convert-legacy", "old.bin", "out/model.gguf"),
+    "rename": ("name", "out/odd.gguf", "--rename", "--basename", "Fine", "--encoding", "F32"),
+    "imatrix": ("imatrix", "convert", "matrix.gguf", "out/matrix.dat"),
+    "merge": ("imatrix", "merge", "matrix.gguf", "matrix.gguf", "out/matrix.dat"),
+    "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
+    "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
+    "fix": ("check", "--fix", "out/odd.gguf"),
+    "recover": ("recover", "out/torn.gguf"),
+}
+# These have no --threads, and work in one.
+UNTHREADED: Final = {"rename", "imatrix", "merge", "recover"}
+IN_PLACE: Final = {"amend", "fix", "recover"}  # their input is their output, and so for renaming
+OVERWRITE_NOTHING: Final = {"export", "name"}
+PATIENCE: Final = 2.0  # seconds
+Struck = tuple[int, str]  # the number of a call, and the fault that befalls it
+NEVER: Final[Struck] = (-1, "none")
+# Calls by which an output comes to be.
+MAKING: Final = ("flock", "pwrite", "replace", "rename", "hard_link")
+SOURCES: Final = {"convert": "checkpoint/model.safetensors"}  # else what the command names first
+OTHER: Final = b"something else"
+Files = dict[str, bytes]
+
+
+class Run(mortal.Life):
+    """A run of a command in which something happens at the `last`-th call to the system."""
+
+    def __init__(self, last: int, end: str, told: int, source: Path) -> None:
+        super().__init__(last, end, told)
+        self.source = source
+
+    def struck(self, name: str, call: functools.partial[Any]) -> Any:
+        if self.end == "cut":
+            os.truncate(self.source, self.source.stat().st_size // 2)
+            return call()
+        if self.end == "replaced":
+            self.source.with_suffix(".other").write_bytes(OTHER)
+            os.rename(self.source.with_suffix(".other"), self.source)  # noqa: PTH104 (as it was)
+            return call()
+        if self.end in SIGNALS:
+            os.kill(os.getpid(), SIGNALS[self.end])
+            return call()
+        if self.end == "short" and name == "pwrite":
+            descriptor, data, offset = call.args
+            return call.func(descriptor, data[: -(-len(data) // 2)], offset)
+        if self.end == "short":
+            return call()
+        return super().struck(name, call)
+
+    def failure(self, name: str) -> int:
+        number = errno.EIO if name in READS else errno.ENOSPC
+        raise OSError(number, os.strerror(number))
+
+
+class Told(mortal.Life):
+    """A run in which nothing happens but that each call is told."""
+
+    def __init__(self, told: int) -> None:
+        super().__init__(-1, "none", told)
+
+    def wrapped(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def telling(*arguments: Any, **options: Any) -> Any:
+            os.write(self.told, f"{name} ".encode())
+            return call(*arguments, **options)
+
+        return telling
+
+
+def make(folder: Path) -> None:
+    """Make what the commands read, and older outputs."""
+    random = np.random.default_rng(0)
+    tensors = {f"blk.{i}.ffn_up.weight": random.standard_normal((4, 64), "f4") for i in range(3)}
+    ggufkit.save(folder / "in.gguf", tensors, {"general.architecture": "llama"})
+    write_checkpoint(folder / "checkpoint", CONFIG, model=whole())
+    (folder / "arch").mkdir()
+    (folder / "arch" / "plain.toml").write_text(ARCH)
+    (folder / "text.txt").write_text("what a model reads")
+    entry = ggufkit.imatrix.Entry(np.ones((1, 64), "f4"), np.array([3]))
+    ggufkit.Imatrix({"blk.0.ffn_up.weight": entry}, ("text",), 3, 512).save(folder / "matrix.gguf")
+    with ggufkit.convert(folder / "checkpoint", arch_path=[folder / "arch"]) as model:
+        ggufkit.write(model, folder / "tiny.gguf")
+    legacy_files.write(folder / "old.bin", "GGJT", 3)
+    (folder / "out").mkdir()
+    (folder / "out" / "model.gguf").write_bytes(b"old")
+    (folder / "out" / "matrix.dat").write_bytes(b"old")
+    odd = {"general.architecture": "llama", "general.file_type": np.uint32(99)}
+    embedding = {"token_embd.weight": np.ones((4, 64), "f4")}
+    ggufkit.save(folder / "out" / "odd.gguf", tensors | embedding, odd)
+
+
+def computed(*_: object, **__: object) -> ggufkit.Imatrix:
+    """Return what llama.cpp would compute."""
+    return ggufkit.Imatrix.open("matrix.gguf")
+
+
+def tear(folder: Path) -> None:
+    """Leave an edit in between: its journal is there, and half of what it writes."""
+    path = folder / "out" / "torn.gguf"
+    shutil.copy(folder / "out" / "odd.gguf", path)
+    arguments = ["edit", "out/torn.gguf", "--set", "general.name=new"]
+    spare = folder.with_name("spare")
+    renew(folder, spare)
+    calls = run(arguments, spare).calls
+    last = len(calls) - 1 - calls[::-1].index("pwrite")
+    assert run(arguments, folder, (last, "torn")).code == -signal.SIGKILL
+
+
+class Ended(NamedTuple):
+    """What a run ended with, and the calls it made up to the one that was struck."""
+
+    calls: list[str]
+    code: int
+    said: str
+    rival: tuple[int, str] | None = None
+
+
+class Started(NamedTuple):
+    """A run that goes on: its process, where it tells its calls, and what it says."""
+
+    process: int
+    told: int
+    said: Path
+
+    @classmethod
+    def of(cls, arguments: list[str], said: Path, folder: Path, struck: Struck) -> Started:
+        """Fork a process that runs a command in `folder`."""
+        hear, tell = os.pipe()
+        process = os.fork()
+        if process:
+            os.close(tell)
+            return cls(process, hear, said)
+        os.close(hear)
+        os.chdir(folder)
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(2, 1)
+        signal.signal(signal.SIGTERM, errors._terminate)
+        last, fault = struck
+        (Told(tell) if last < 0 else Run(last, fault, tell, Path(source_of(arguments)))).begin()
+        try:
+            code = errors.outcome(app, arguments)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        sys.stderr.flush()
+        os._exit(code)
+
+    def has_ended_within(self, seconds: float) -> bool:
+        """Wait for the end, which is left for `ended` to see, but not longer than so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if os.waitid(os.P_PID, self.process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return True
+            time.sleep(0.005)
+        return False
+
+    def ended(self) -> Ended:
+        """Wait for the end, and tell of it."""
+        status = os.waitpid(self.process, 0)[1]
+        calls = os.read(self.told, 1 << 16).decode().split()
+        os.close(self.told)
+        return Ended(calls, os.waitstatus_to_exitcode(status), self.said.read_text())
+
+
+def run(arguments: list[str], folder: Path, struck: Struck = NEVER) -> Ended:
+    """Run a command in a process of its own, in which a fault befalls a call."""
+    started = Started.of(arguments, folder.with_name("said"), folder, struck)
+    if struck[1] != "rivalled":
+        return started.ended()
+    os.waitid(os.P_PID, started.process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    rival = Started.of(arguments, folder.with_name("rival"), folder, NEVER)
+    rival.has_ended_within(PATIENCE)  # it may wait for the first, which holds a lease
+    os.kill(started.process, signal.SIGCONT)
+    ended, other = started.ended(), rival.ended()
+    return ended._replace(rival=(other.code, other.said))
+
+
+def source_of(arguments: list[str]) -> str:
+    """Return the file that a command reads its tensors from."""
+    given = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
+    return SOURCES.get(arguments[0], given)
+
+
+def content(folder: Path) -> Files:
+    """Return the bytes of everything in a folder, hidden files included; of folders none."""
+    paths = sorted(folder.rglob("*"))
+    return {str(p.relative_to(folder)): b"" if p.is_dir() else p.read_bytes() for p in paths}
+
+
+def inputs(folder: Path) -> Files:
+    """Return the bytes of all but the outputs."""
+    return {name: data for name, data in content(folder).items() if Path(name).parts[0] != "out"}
+
+
+class Trial:
+    """A command, what it finds, and what it makes of that where nothing befalls it."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        self.command = command
+        self.arguments = [
+            *COMMANDS[command],
+            *(() if command in UNTHREADED else ("--threads", "1")),
+        ]
+        self.kept, self.work = folder / "kept", folder / "work"
+        self.kept.mkdir()
+        make(self.kept)
+        if command == "recover":
+            tear(self.kept)
+        self.old = content(self.kept / "out")
+        renew(self.kept, self.work)
+        self.calls, code, said, _ = run(self.arguments, self.work)
+        assert code == 0, said
+        self.new = content(self.work / "out")
+        self.next = {frozenset(self.old.items()): "new"}  # what one more run makes of a folder
+
+    def points(self, fault: str, at: str) -> list[int]:
+        """Return the calls that a fault befalls."""
+        befallen = {"pwrite"} if fault in ("torn", "short") else {*self.calls}
+        befallen &= {*self.calls}
+        found = [n for n, name in enumerate(self.calls) if name in befallen]
+        if at == "every" or not found:
+            return found
+        if at == "each":
+            return sorted({*map(self.calls.index, befallen), found[-1]})
+        named = [n for n in found if self.calls[n] in MAKING]
+        return sorted({named[0], named[len(named) // 2], named[-1]})
+
+    def meet(self, fault: str, last: int) -> dict[str, Any]:
+        """Run the command into a fault; tell what is found."""
+        renew(self.kept, self.work)
+        ended = run(self.arguments, self.work, (last, fault))
+        found: dict[str, Any] = {"call": ended.calls[0], "fault": fault}
+        found |= {"code": ended.code, "said": ended.said, "rival": ended.rival}
+        there = content(self.work / "out")
+        hidden = (name for name in there if name.startswith("."))
+        found["hidden"] = [name for name in hidden if name not in self.old | self.new]
+        if fault in ("cut", "replaced"):
+            ignored = shutil.ignore_patterns("out")
+            shutil.copytree(self.kept, self.work, ignore=ignored, dirs_exist_ok=True)
+        found["inputs"] = inputs(self.work) == inputs(self.kept)
+        if self.command in IN_PLACE and fault in ("killed", "torn"):
+            ggufkit.recover(self.work / self.arguments[1 + (self.command == "fix")])
+        found["output"] = state(content(self.work / "out"), self.old, self.new)
+        return found | {"again": self.again()}
+
+    def again(self) -> str:
+        """Run once more, without a fault; tell what there is then, or what went wrong."""
+        there = content(self.work / "out")
+        found = state(there, self.old, self.new, exact=True)
+        if found == "new" and self.arguments[0] in OVERWRITE_NOTHING:
+            return found
+        known = frozenset(there.items())
+        if known not in self.next:
+            ended = run(self.arguments, self.work)
+            after = state(content(self.work / "out"), self.old, self.new, exact=True)
+            self.next[known] = ended.said if ended.code else after
+        return self.next[known]
+
+
+def renew(kept: Path, work: Path) -> None:
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(kept, work)
+
+
+def state(found: Files, old: Files, new: Files, *, exact: bool = False) -> str:
+    """Tell which output there is; with `exact`, whether there is nothing else besides."""
+    if not exact:
+        found, old, new = map(shown, (found, old, new))
+    made = {name: data for name, data in new.items() if old.get(name) != data}
+    if found == new:
+        return "new"
+    if found == old:
+        return "old"
+    if found == {**old, **new}:
+        return "both"  # names of the file that is renamed
+    first = min(made)
+    rest = {name: data for name, data in found.items() if name != first}
+    if len(made) > 1 and first not in found and rest.items() <= {**new, **old}.items():
+        return "absent"  # without its first shard, a set does not open
+    return f"neither: {sorted(found)}"
+
+
+def shown(files: Files) -> Files:
+    """Return the files that are not hidden."""
+    return {name: data for name, data in files.items() if not name.startswith(".")}
+
+
+def main(command: str, faults: str, at: str, folder: str) -> None:
+    """Print what each run ended with."""
+    compute.compute_imatrix = computed
+    trial = Trial(command, Path(folder))
+    named = faults.split(",")
+    found = [trial.meet(fault, last) for fault in named for last in trial.points(fault, at)]
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

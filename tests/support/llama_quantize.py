@@ -1,0 +1,222 @@
+"""llama.cpp's own `llama_model_quantize`, out of a package that ships libllama whole.
+
+It runs in a process of its own: this file, run as a program that reads what to do from stdin. What
+the tool adds to the call of the library is added here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import real
+from ggufkit.format.file_types import NUMBER_OF
+from ggufkit.format.types import MAX_NAME_BYTES, tensor_type
+
+_DRY_LINE = re.compile(r"\] +(\S+) +- \[.*?\], type = +(\w+), size = .*?(?:-> .*\((\w+)\))?\n")
+
+
+class Override(ctypes.Structure):
+    """`llama_model_kv_override` of llama.h; `value` is the union, as bytes."""
+
+    _fields_ = (
+        ("tag", ctypes.c_int),
+        ("key", ctypes.c_char * 128),
+        ("value", ctypes.c_int64 * 16),
+    )
+
+
+class Weights(ctypes.Structure):
+    """`llama_model_imatrix_data` of llama.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("data", ctypes.POINTER(ctypes.c_float)),
+        ("size", ctypes.c_size_t),
+    )
+
+
+class Pattern(ctypes.Structure):
+    """`llama_model_tensor_override` of llama.h."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("type", ctypes.c_int))
+
+
+class Parameters(ctypes.Structure):
+    """`llama_model_quantize_params` of llama.h."""
+
+    _fields_ = (
+        ("threads", ctypes.c_int32),
+        ("file_type", ctypes.c_int),
+        ("output_tensor_type", ctypes.c_int),
+        ("token_embedding_type", ctypes.c_int),
+        ("allow_requantize", ctypes.c_bool),
+        ("quantize_output_tensor", ctypes.c_bool),
+        ("only_copy", ctypes.c_bool),
+        ("pure", ctypes.c_bool),
+        ("keep_split", ctypes.c_bool),
+        ("dry_run", ctypes.c_bool),
+        ("imatrix", ctypes.POINTER(Weights)),
+        ("kv_overrides", ctypes.POINTER(Override)),
+        ("tensor_overrides", ctypes.POINTER(Pattern)),
+        ("prune_layers", ctypes.POINTER(ctypes.c_int32)),
+        ("max_buffer_bytes", ctypes.c_size_t),
+    )
+
+
+def known_names() -> list[str]:
+    """Return the name of a weight for each dotted word that stands in llama.cpp's libraries."""
+    words: set[str] = set()
+    for library in ("libllama.so.0", "libmtmd.so.0"):
+        content = (real.libllama() / library).read_bytes()
+        words.update(
+            word.decode() for word in re.findall(rb"\0([a-z]\w*[._][\w.%]+)(?=\0)", content)
+        )
+    stems = (word.replace("%d", "0").replace("%s", "weight") for word in words)
+    names = {stem if stem.endswith("weight") else f"{stem}.weight" for stem in stems}
+    return sorted(name for name in names if "%" not in name and len(name) < MAX_NAME_BYTES)
+
+
+def quantize(source: Path, target: Path, recipe: str, **options: Any) -> bool:
+    """Quantize as llama-quantize does and return whether it succeeded.
+
+    Options are the fields of `Parameters` by name, `allow_requantize` being true unless told
+    otherwise; `weights` (a mapping of names to arrays) with `imatrix_keys` (file, dataset,
+    chunks); `overrides` (key, type, value) and `tensor_types` (pattern, type).
+    """
+    return _run([_job(source, target, recipe, options)])[0][0]
+
+
+def types(source: Path, *recipes: str, **options: Any) -> list[dict[str, str] | None]:
+    """Return the type that each tensor would get in each recipe: dry runs, which read no data.
+
+    None stands for a recipe that llama-quantize gives up on.
+    """
+    options["dry_run"] = True
+    none = source.with_name("none")
+    ran = _run([_job(source, none, recipe, options) for recipe in recipes])
+    return [_found(log) if done else None for done, log in ran]
+
+
+def _found(log: str) -> dict[str, str]:
+    return {name: (after or old).upper() for name, old, after in _DRY_LINE.findall(log)}
+
+
+def _job(source: Path, target: Path, recipe: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    weights = options.get("weights", {})
+    lists = {name: np.asarray(value).ravel().tolist() for name, value in weights.items()}
+    asked = {"source": str(source), "target": str(target), "recipe": recipe, "weights": lists}
+    return dict(options) | asked
+
+
+def _run(jobs: list[dict[str, Any]]) -> list[tuple[bool, str]]:
+    """Return whether each job succeeded, and what llama.cpp said meanwhile."""
+    command = [sys.executable, __file__]
+    done = subprocess.run(
+        command, check=False, input=json.dumps(jobs).encode(), capture_output=True
+    )
+    ran: list[tuple[bool, str]] = json.loads(done.stdout or "[]")
+    return ran or [(False, done.stderr.decode(errors="replace"))] * len(jobs)
+
+
+def main() -> None:
+    """Do the jobs that stand on stdin; write the outcomes to stdout."""
+    library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
+    library.llama_model_quantize_default_params.restype = Parameters
+    said: list[bytes] = []
+    log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
+        lambda _level, text, _data: said.append(text)
+    )
+    library.llama_log_set(log, None)
+    outcomes = []
+    for job in json.load(sys.stdin):
+        said.clear()
+        done = _do(library, job)
+        outcomes.append((done, b"".join(said).decode(errors="replace")))
+    json.dump(outcomes, sys.stdout)
+
+
+def _do(library: ctypes.CDLL, asked: dict[str, Any]) -> bool:
+    chosen = library.llama_model_quantize_default_params()
+    # What llama.h says of the defaults: these would not be so were the structure another.
+    assert (chosen.file_type, chosen.quantize_output_tensor) == (NUMBER_OF["Q8_0"], True)
+    assert chosen.max_buffer_bytes == 8 << 30
+    source, target = asked.pop("source").encode(), asked.pop("target").encode()
+    kept = _fill(chosen, asked)
+    failed: int = library.llama_model_quantize(source, target, ctypes.byref(chosen))
+    del kept
+    return failed == 0
+
+
+def _fill(chosen: Parameters, asked: dict[str, Any]) -> list[Any]:
+    """Set the parameters; return what must stay alive meanwhile."""
+    recipe = asked.pop("recipe")
+    chosen.only_copy = recipe == "COPY"
+    chosen.file_type = NUMBER_OF.get(recipe, 0)
+    chosen.threads = 2
+    chosen.allow_requantize = asked.pop("allow_requantize", True)
+    weights = asked.pop("weights")
+    overrides = asked.pop("overrides", [])
+    if weights:
+        overrides += _imatrix_keys(len(weights), **asked.pop("imatrix_keys", {}))
+    arrays = [np.array(value, np.float32) for value in weights.values()]
+    pointers = [a.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) for a in arrays]
+    sized = zip(weights, pointers, arrays, strict=True)
+    data = [Weights(name.encode(), at, array.size) for name, at, array in sized]
+    patterns = [
+        Pattern(text.lower().encode(), tensor_type(kind).id)
+        for text, kind in asked.pop("tensor_types", [])
+    ]
+    pruned = sorted(asked.pop("prune_layers", []))
+    kept = [arrays]
+    for field, kind, rows, end in (
+        ("imatrix", Weights, data, Weights()),
+        ("kv_overrides", Override, [_override(*row) for row in overrides], Override()),
+        ("tensor_overrides", Pattern, patterns, Pattern()),
+        ("prune_layers", ctypes.c_int32, pruned, -1),
+    ):
+        if rows:
+            array = (kind * (len(rows) + 1))(*rows, end)
+            setattr(chosen, field, array)
+            kept.append(array)
+    for field in ("output_tensor_type", "token_embedding_type"):
+        if field in asked:
+            setattr(chosen, field, tensor_type(asked.pop(field)).id)
+    chosen.quantize_output_tensor = not asked.pop("leave_output_tensor", False)
+    for field, value in asked.items():
+        assert field in dict(Parameters._fields_), field
+        setattr(chosen, field, value)
+    return kept
+
+
+def _imatrix_keys(entries: int, file: str, dataset: str, chunks: int) -> list[tuple[str, str, Any]]:
+    """Return the overrides that llama-quantize appends for an importance matrix."""
+    return [
+        ("quantize.imatrix.file", "str", file),
+        ("quantize.imatrix.dataset", "str", dataset),
+        ("quantize.imatrix.entries_count", "int", entries),
+        ("quantize.imatrix.chunks_count", "int", chunks),
+    ]
+
+
+def _override(key: str, kind: str, value: Any) -> Override:
+    made = Override(("int", "float", "bool", "str").index(kind), key.encode())
+    at = ctypes.addressof(made) + Override.value.offset
+    if kind == "str":
+        ctypes.memmove(at, value.encode()[:127] + b"\0", len(value.encode()[:127]) + 1)
+        return made
+    form = {"int": ctypes.c_int64, "float": ctypes.c_double, "bool": ctypes.c_bool}[kind]
+    form.from_address(at).value = value
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The machines of a cluster write the same file, also when one of them dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import ClusterError, MissingExtraError
+from ggufkit.model.sources import retyped
+from ggufkit.output import execute
+from ggufkit.output.chunks import Sizes
+from ggufkit.system import cluster as clusters
+from ggufkit.system.cluster import executor_of
+from plain_checkpoint import ARCH, CONFIG
+from plain_checkpoint import whole as checkpoint_tensors
+from shell import ggufkit as run_ggufkit
+from tensors_file import write_checkpoint
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills a worker as POSIX does")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A scheduler and two workers that are processes of their own."""
+    from distributed import LocalCluster
+
+    # Scheduler and workers talk over the loopback alone; no page to look at is served.
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def source(tmp_path):
+    random = np.random.default_rng(3)
+    tensors = {
+        f"blk.{n}.weight": random.standard_normal((1000, 512), np.float32).astype("f2")
+        for n in range(4)
+    }
+    return ggufkit.save(tmp_path / "in.gguf", tensors)[0]
+
+
+def quantized(model):
+    return model.replace(tensors=[retyped(t, "Q6_K") for t in model.tensors.values()])
+
+
+@pytest.fixture
+def expected(source, tmp_path):
+    with ggufkit.open(source) as model:
+        return ggufkit.write(quantized(model), tmp_path / "expected.gguf")[0].read_bytes()
+
+
+def test_file_is_the_same_though_a_worker_is_killed(
+    cluster, source, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(execute, "AWAY", Sizes(1 << 16, 1 << 16))
+    before = set(cluster.scheduler.workers)
+    victim = cluster.workers[0].pid
+    seen = []
+
+    def killing(done, total):
+        seen.append(done / total)
+        if len(seen) == 5:
+            os.kill(victim, signal.SIGKILL)
+
+    with ggufkit.open(source) as model, executor_of(cluster.scheduler_address) as executor:
+        ggufkit.write(quantized(model), tmp_path / "out.gguf", executor=executor, progress=killing)
+    assert len(seen) > 40
+    assert not before <= set(cluster.scheduler.workers)  # it did die
+    assert (tmp_path / "out.gguf").read_bytes() == expected
+
+
+def test_command_has_a_cluster_copy(cluster, source, tmp_path):
+    address = cluster.scheduler_address
+    done = run_ggufkit("copy", source, tmp_path / "out.gguf", "--cluster", address)
+    assert done.code == 0, done.err
+    assert (tmp_path / "out.gguf").read_bytes() == source.read_bytes()
+
+
+def test_command_has_a_cluster_convert(cluster, tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    folder = write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=checkpoint_tensors())
+    common = ("--arch-path", tmp_path / "arch", "--quantize", "Q8_0")
+    alone, together = tmp_path / "alone.gguf", tmp_path / "together.gguf"
+    assert run_ggufkit("convert", folder, alone, *common).code == 0
+    address = cluster.scheduler_address
+    done = run_ggufkit("convert", folder, together, *common, "--cluster", address)
+    assert done.code == 0, done.err
+    assert together.read_bytes() == alone.read_bytes()
+
+
+def test_worker_of_another_version_is_refused(cluster, monkeypatch):
+    monkeypatch.setattr(clusters, "__version__", "999")
+    with (
+        pytest.raises(ClusterError, match="and here is 999"),
+        executor_of(cluster.scheduler_address),
+    ):
+        pass
+
+
+def test_address_that_is_none_is_refused(tmp_path):
+    for address in ("nonsense", "http://host:1", ""):
+        with pytest.raises(ClusterError, match="no address"), executor_of(address):
+            pass
+    failed = run_ggufkit("copy", tmp_path / "in.gguf", tmp_path / "out.gguf", "--cluster", "x")
+    assert failed.code == 1
+
+
+def test_cluster_that_does_not_answer_is_told(monkeypatch):
+    monkeypatch.setattr(clusters, "TIMEOUT", 0.5)
+    with pytest.raises(ClusterError, match="no Dask scheduler"), executor_of("tcp://127.0.0.1:9"):
+        pass
+
+
+def test_lack_of_the_extra_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match="needs Dask") as caught, executor_of("host:8786"):
+        pass
+    assert "ggufkit[cluster]" in caught.value.remedy

@@ -1,0 +1,180 @@
+"""Files are read as they were opened, and notice whatever is done to them meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ggufkit.errors import ClosedError, FormatError
+from ggufkit.system import descriptors
+from ggufkit.system.mapped_file import MappedFile
+from platforms import CONTENT, FALLBACKS, posix
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "input"
+    path.write_bytes(CONTENT)
+    os.utime(path, ns=(0, 0))  # so that any change shows in the time, however quick
+    return path
+
+
+@pytest.fixture
+def target(tmp_path):
+    descriptor = os.open(tmp_path / "target", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+def content_of(descriptor):
+    return os.pread(descriptor, 1 << 20, 0)
+
+
+@pytest.fixture(params=FALLBACKS)
+def fallback(request, monkeypatch):
+    for name, value in FALLBACKS[request.param].items():
+        monkeypatch.setattr(descriptors, name, value)
+
+
+def open_descriptors():
+    return {path.name for path in Path("/proc/self/fd").iterdir() if path.exists()}
+
+
+def test_view_is_a_look_into_the_map(path):
+    file = MappedFile(path)
+    view = file.view(3, 100)
+    assert view.tobytes() == CONTENT[3:103]
+    assert np.shares_memory(view, np.frombuffer(file.data, np.uint8))
+    assert not view.flags.writeable
+
+
+@pytest.mark.usefixtures("fallback")
+def test_arrays_are_filled_in_turn_from_each_offset_on(path):
+    arrays = [np.empty(n, np.uint8) for n in (5, 7, 1)]
+    MappedFile(path).fill([(3, 12, arrays[:2]), (1000, 1, arrays[2:])])
+    assert [array.tobytes() for array in arrays] == [
+        CONTENT[3:8],
+        CONTENT[8:15],
+        CONTENT[1000:1001],
+    ]
+
+
+@pytest.mark.usefixtures("fallback")
+def test_filling_beyond_the_end_is_an_error(path):
+    with pytest.raises(FormatError, match="changed"):
+        MappedFile(path).fill([(len(CONTENT) - 2, 3, [np.empty(3, np.uint8)])])
+
+
+def test_read_is_a_copy_of_the_same(path):
+    file = MappedFile(path)
+    copied = file.read(3, 100)
+    assert copied.tobytes() == CONTENT[3:103]
+    assert not np.shares_memory(copied, np.frombuffer(file.data, np.uint8))
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_nothing_is_read_as_nothing(tmp_path, size):
+    (tmp_path / "small").write_bytes(b"x" * size)
+    file = MappedFile(tmp_path / "small")
+    assert file.nbytes == size
+    assert file.view(size, 0).tobytes() == file.read(size, 0).tobytes() == b""
+
+
+def test_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        MappedFile(tmp_path / "missing")
+
+
+@posix
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
+        with pytest.raises(OSError, match="not a regular file"):
+            MappedFile(path)
+
+
+def test_closed_file_is_read_no_more(path, target):
+    file = MappedFile(path)
+    kept = file.view(0, 10)
+    file.close()
+    file.close()
+    for use in (
+        lambda: file.view(0, 10),
+        lambda: file.view(0, 0),
+        lambda: file.read(0, 10),
+        lambda: file.copy(0, 10, target, 0),
+    ):
+        with pytest.raises(ClosedError, match="was closed"):
+            use()
+    assert kept.tobytes() == CONTENT[:10]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_descriptors_go_with_the_file(path):
+    before = open_descriptors()
+    file = MappedFile(path)
+    file.read(0, 10)
+    assert len(open_descriptors()) > len(before)
+    file.close()
+    assert open_descriptors() == before
+    file = MappedFile(path)
+    del file
+    gc.collect()
+    assert open_descriptors() == before
+
+
+@posix
+@pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.rename(path.with_name("moved"))])
+def test_lost_file_stays_readable_as_it_was(path, target, lose):
+    file = MappedFile(path)
+    lose(path)
+    path.write_bytes(b"something else")
+    assert file.read(0, file.nbytes).tobytes() == CONTENT
+    assert file.view(0, file.nbytes).tobytes() == CONTENT
+    file.copy(0, file.nbytes, target, 0)
+    assert content_of(target) == CONTENT
+
+
+def test_relative_path_survives_a_change_of_folder(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    file = MappedFile(Path(path.name))
+    monkeypatch.chdir("/")
+    assert file.read(0, 10).tobytes() == CONTENT[:10]
+
+
+def overwrite(path):
+    with path.open("r+b") as file:
+        file.write(b"!")
+
+
+CHANGES = {
+    "cut": lambda path: os.truncate(path, 10),
+    "emptied": lambda path: os.truncate(path, 0),
+    "grown": lambda path: os.truncate(path, len(CONTENT) + 1),
+    "overwritten": overwrite,
+}
+
+
+@posix
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("fallback")
+def test_changed_file_is_noticed(path, target, change):
+    file = MappedFile(path)
+    CHANGES[change](path)
+    for use in (lambda: file.read(0, 10000), lambda: file.copy(0, 10000, target, 0)):
+        with pytest.raises(FormatError, match="changed while in use") as caught:
+            use()
+        assert caught.value.path == str(path)
+
+
+def test_same_file_is_known_by_any_name(path, tmp_path):
+    (tmp_path / "soft").symlink_to(path)
+    os.link(path, tmp_path / "hard")
+    (tmp_path / "twin").write_bytes(CONTENT)
+    file = MappedFile(path)
+    assert [file.same_file(tmp_path / name) for name in ("input", "soft", "hard")] == [True] * 3
+    assert [file.same_file(tmp_path / name) for name in ("twin", "none")] == [False] * 2

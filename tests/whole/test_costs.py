@@ -1,0 +1,53 @@
+"""What it costs to import ggufkit and to open a model, as far as it can be counted exactly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ggufkit
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "open.py"
+TABLE_BYTES_PER_TENSOR = 2048  # objects for a name, a shape, a type, a place: what a table holds
+TABLE_BYTES_PER_KEY = 512
+PAGES = 1 << 19  # the allocator takes memory from the system by the page and the arena
+
+
+def modules_after(code):
+    """Return the names of the modules loaded by `code` in a fresh interpreter."""
+    report = "; import sys, json; print(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-c", code + report]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_import_leaves_numpy_and_the_native_core_alone():
+    assert not {"numpy", "ggufkit._native"} & modules_after("import ggufkit")
+
+
+def test_version_needs_no_numpy():
+    run = "import sys; sys.argv = ['ggufkit', '--version']; from ggufkit.cli import main"
+    guard = "exec('try: main()\\nexcept SystemExit as end: assert not end.code')"
+    assert "numpy" not in modules_after(f"{run}; {guard}")
+
+
+@pytest.mark.parametrize("name", ggufkit.__all__)
+def test_public_name_is_there_when_asked_for(name):
+    assert getattr(ggufkit, name) is not None
+    assert name in dir(ggufkit)
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma3"])
+def test_opening_takes_memory_for_tensors_and_not_for_the_vocabulary(name, request, vocabularies):
+    path = request.getfixturevalue(name)
+    model = ggufkit.open(path)
+    allowed = PAGES + len(model.tensors) * TABLE_BYTES_PER_TENSOR
+    allowed += len(model.metadata) * TABLE_BYTES_PER_KEY
+    command = [sys.executable, str(BENCHMARK), "--measure", "ggufkit"]
+    command += [str(path), str(vocabularies[0]), "1"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout)["memory"] <= allowed

@@ -1,0 +1,240 @@
+"""Whatever befalls a command, at whatever call: inputs stay, an output is old or new and whole."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import importlib
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import faulty
+import ggufkit as library
+from ggufkit.cli.app import COMMANDS
+from ggufkit.errors import OutputError
+from ggufkit.imatrix import compute
+from ggufkit.system import descriptors, edit_journal
+from shell import ggufkit
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
+PROGRAM = Path(faulty.__file__)
+CAPABILITY_VERSION = 0x20080522  # of the numbers that Linux takes
+SOURCE = re.compile(r"(\.gguf|\.safetensors|\.bin|matrix\.dat): ")
+CODES = {"killed": -9, "torn": -9, "short": 0, "interrupted": 130, "terminated": 143}
+# What befalls the input is nothing apart for a command whose input is its output.
+INPUT_FAULTS = {"cut", "replaced"}
+CHANGING_INPUT = faulty.IN_PLACE | {"rename"}
+REFUSED = re.compile(
+    "being (written|edited) by another|is there (and not empty|already)|changed|Nothing was renamed"
+    "|odd.gguf: No such file"  # by that name: the other has renamed it
+)
+INTO_FOLDERS = {"convert", "export"}  # or from them: no file could be both
+READING = {
+    *("inspect", "plan", "estimate", "imatrix show", "archs", "bench", "hash", "diff", "list"),
+}
+OTHERS = [command for command in faulty.COMMANDS if command != "copy"]
+NO_WRITES = {"rename": {"torn", "short"}}
+
+
+def faults_of(command):
+    """Return what can befall a command: everything, of what happens at its calls."""
+    return {*faulty.FAULTS} - (INPUT_FAULTS if command in CHANGING_INPUT else set())
+
+
+def runs(command, faults, at, folder):
+    paths = os.pathsep.join([str(PROGRAM.parent), *(path for path in sys.path if path)])
+    named = ",".join(sorted(faults))
+    arguments = [sys.executable, str(PROGRAM), command, named, at, str(folder)]
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def assert_lost_nothing(each):
+    assert each["inputs"], each
+    assert each["output"] in ("old", "new", "absent", "both"), each
+    assert each["again"] == "new", each  # and nothing besides, so leftovers are swept
+    assert "Traceback" not in each["said"], each
+    if CODES.get(each["fault"]) != -9:
+        journals = [name for name in each["hidden"] if name.endswith(edit_journal.PENDING)]
+        assert each["hidden"] == (journals if each["is_in_place"] else []), each
+    if each["code"] == 0:
+        assert each["output"] == "new", each
+    if each["code"] == 130:
+        assert "interrupted; every output is whole, or as it was" in each["said"], each
+    if each["fault"] in CODES:  # a signal may come when there is nothing left to do
+        assert each["code"] in (CODES[each["fault"]], 0), each
+        return
+    if each["fault"] == "rivalled":
+        assert_one_was_first(each)
+        return
+    assert each["code"] in (0, 1), each
+    assert each["code"] == 0 or "error: " in each["said"], each
+    assert each["code"] == 0 or each["output"] != "new" or each["is_in_place"], each
+    if each["call"] == "pread" and each["code"]:
+        assert SOURCE.search(each["said"]), each
+
+
+def assert_one_was_first(each):
+    """One of two that make the same output makes it, and the other does too or is refused."""
+    ends = [(each["code"], each["said"]), tuple(each["rival"])]
+    assert any(code == 0 for code, _ in ends), each
+    assert each["output"] == "new", each
+    for code, said in ends:
+        assert code == 0 or (code == 1 and "error: " in said and REFUSED.search(said)), each
+
+
+def commands():
+    """Yield the names of all commands, those of groups too."""
+    for name in COMMANDS:
+        command = importlib.import_module(f"ggufkit.cli.commands.{name.replace('-', '_')}").command
+        inner = getattr(command, "commands", None)
+        yield from ((f"{name} {each}", one) for each, one in (inner or {}).items())
+        if not inner:
+            yield name, command
+
+
+def test_every_command_that_writes_meets_faults():
+    known = dict(commands())
+    meeting = {" ".join(words[: 1 + (words[0] == "imatrix")]) for words in faulty.COMMANDS.values()}
+    assert meeting | READING == set(known)
+    assert not meeting & READING
+    for name in READING:
+        options = {param.metavar for param in known[name].params} | {
+            option for param in known[name].params for option in param.opts
+        }
+        assert not options & {"OUT", "--output", "-o", "--fix", "--rename", "--dry-run"}, name
+
+
+def assert_loses_nothing(command, faults, at, folder):
+    found = runs(command, faults, at, folder)
+    for each in found:
+        assert_lost_nothing(each | {"is_in_place": command in faulty.IN_PLACE})
+    assert {each["fault"] for each in found} == faults - NO_WRITES.get(command, set())
+    return found
+
+
+@pytest.mark.parametrize("command", faulty.COMMANDS)
+def test_command_that_meets_a_fault_while_it_makes_its_output_loses_nothing(tmp_path, command):
+    assert_loses_nothing(command, faults_of(command), "made", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", ["copy", *(pytest.param(c, marks=pytest.mark.matrix) for c in OTHERS)]
+)
+def test_command_that_ends_at_any_call_loses_nothing(tmp_path, command):
+    found = assert_loses_nothing(
+        command, {"killed", "torn", "failed", "interrupted"}, "every", tmp_path
+    )
+    calls = {each["call"] for each in found}
+    writing = {"pwrite", "fsync", "replace", "flock"}
+    assert ({"hard_link", "unlink"} if command == "rename" else writing) <= calls
+    outputs = {each["output"] for each in found}
+    assert "new" in outputs
+    assert outputs & {"old", "absent"}  # faults lie on both sides of publishing
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("command", faulty.COMMANDS)
+def test_command_that_meets_a_fault_at_each_kind_of_call_loses_nothing(tmp_path, command):
+    faults = faults_of(command) - {"killed", "torn", "failed", "interrupted"}
+    assert_loses_nothing(command, faults, "each", tmp_path)
+
+
+def test_input_that_the_kernel_cannot_read_is_the_one_named(tmp_path, monkeypatch):
+    source, out = tmp_path / "in.gguf", tmp_path / "out.gguf"
+    library.save(source, {"a": np.ones(64, "f4")})
+
+    def failing(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with library.open(source) as model:
+        monkeypatch.setattr(descriptors, "copy_file_range", failing)
+        monkeypatch.setattr(os, "pread", failing)
+        with pytest.raises(OutputError, match=r"in\.gguf: Input/output error"):
+            library.write(model, out)
+    assert not out.exists()
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    faulty.make(tmp_path)
+    faulty.tear(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compute, "compute_imatrix", faulty.computed)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", faulty.COMMANDS)
+def test_output_in_a_missing_folder_is_one_clear_error(work, command):
+    arguments = [part.replace("out/", "gone/") for part in faulty.COMMANDS[command]]
+    done = ggufkit(*arguments)
+    assert done.code == 1
+    assert "error: " in (done.out if command == "fix" else done.err)  # which tells what it finds
+    assert "Traceback" not in done.err
+    assert not (work / "gone").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [n for n in faulty.COMMANDS if n not in INTO_FOLDERS | CHANGING_INPUT]
+)
+def test_output_that_is_the_input_is_refused(work, command):
+    source = faulty.source_of(faulty.COMMANDS[command])
+    before = faulty.content(work)
+    out = source
+    if command == "split":  # a set never takes the name of one file
+        out = "in-00001-of-00002.gguf"
+        (work / out).hardlink_to(work / source)
+        before = faulty.content(work)
+    arguments = [part if "out/" not in part else out for part in faulty.COMMANDS[command]]
+    done = ggufkit(*arguments)
+    assert done.code in (1, 2), done.out
+    assert "nput" in done.err, done.err
+    assert faulty.content(work) == before
+
+
+@contextlib.contextmanager
+def unprivileged():
+    """Take from root what lets it write anywhere; whoever else runs the tests has no such power."""
+    if os.geteuid():
+        yield
+        return
+    libc, about = ctypes.CDLL(None, use_errno=True), struct.pack("Ii", CAPABILITY_VERSION, 0)
+    held = ctypes.create_string_buffer(24)
+    assert libc.capget(about, held) == 0
+    words = list(struct.unpack("6I", held.raw))
+    words[0] = words[3] = 0  # what is in effect, of two halves; what is permitted stays
+    assert libc.capset(about, struct.pack("6I", *words)) == 0
+    try:
+        yield
+    finally:
+        assert libc.capset(about, held.raw) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="root may write anywhere")
+@pytest.mark.parametrize("command", faulty.COMMANDS)
+def test_folder_that_may_not_be_written_is_one_clear_error(work, command):
+    before = faulty.content(work / "out")
+    (work / "out").chmod(0o500)
+    for path in (work / "out").iterdir():
+        path.chmod(0o400)
+    with unprivileged():
+        done = ggufkit(*faulty.COMMANDS[command])
+    (work / "out").chmod(0o700)
+    assert done.code == 1, done.out
+    assert "ermission" in done.err, done.err
+    assert "out" in done.err
+    assert "Traceback" not in done.err
+    assert faulty.content(work / "out") == before

@@ -1,0 +1,159 @@
+"""What holds for any model: any metadata tree, any tensor table, both byte orders, all versions."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import ggufkit
+from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.values import Layout
+from ggufkit.model.sources import in_order
+from ggufkit.output import chunks
+from spelled import SPELLINGS, Info, metadata
+
+TYPES = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+# K-quants look at a row as a whole, IQ4_NL at a block, with weights or without.
+RECIPES = ["Q4_0", "Q8_0", "Q4_K_M", "Q6_K", "IQ4_NL", "BF16"]
+some = settings(max_examples=60)
+
+
+@st.composite
+def tensors(draw):
+    """Tensors of any type and shape, none and empty ones among them, of random bytes."""
+    found = []
+    kinds = draw(st.lists(st.sampled_from(TYPES), max_size=6))
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    for number, kind in enumerate(kinds):
+        blocks, *others = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+        count = int(np.prod([blocks, *others])) * kind.block_bytes
+        name = draw(st.sampled_from(["blk.{}.weight", "größe.{}", "a b\t{}"])).format(number)
+        found.append(Info(name, (blocks * kind.block_size, *others), kind.id, random.bytes(count)))
+    return found
+
+
+@st.composite
+def files(draw, spellings=SPELLINGS):
+    """The bytes of a whole file as its writer should have made it."""
+    alignment = draw(st.sampled_from([8, 32, 64, 4096]))
+    pairs = draw(metadata)
+    if alignment != 32:
+        place = draw(st.integers(0, len(pairs)))
+        pairs.insert(place, ("general.alignment", ("uint32", alignment)))
+    return draw(st.sampled_from(spellings)).file(pairs, draw(tensors()), alignment)
+
+
+def meaning(model):
+    """All that a model says, in one form: its metadata as bytes, so that any NaN counts."""
+    held = [
+        (t.name, t.type, t.shape, in_order(t, "little").read(0, t.rows).tobytes())
+        for t in model.tensors.values()
+    ]
+    return model.metadata.without("general.alignment").encode(Layout()), held
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("models")
+
+
+@some
+@given(
+    files(),
+    st.sampled_from([2, 3]),
+    st.sampled_from(["little", "big"]),
+    st.sampled_from([8, 32, 128]),
+)
+def test_what_is_written_in_any_form_opens_as_what_it_was(folder, content, version, order, step):
+    source, out = folder / "in.gguf", folder / "out.gguf"
+    source.write_bytes(content)
+    with ggufkit.open(source) as model:
+        options = {"version": version, "byte_order": order, "alignment": step}
+        ggufkit.write(model, out, **options)
+        with ggufkit.open(out) as again:
+            assert (again.version, again.byte_order, again.alignment) == (version, order, step)
+            assert meaning(again) == meaning(model)
+
+
+@some
+@given(files(SPELLINGS[2:]))
+def test_what_is_opened_is_written_byte_for_byte(folder, content):
+    source, out = folder / "in.gguf", folder / "out.gguf"
+    source.write_bytes(content)
+    with ggufkit.open(source) as model:
+        ggufkit.write(model, out)
+    assert out.read_bytes() == content
+
+
+@some
+@given(files(SPELLINGS[2:]), st.integers(1, 4))
+def test_what_is_split_and_merged_is_the_same_file(folder, content, held):
+    source, out = folder / "in.gguf", folder / "out.gguf"
+    source.write_bytes(content)
+    with ggufkit.open(source) as model:
+        first = ggufkit.write(model, folder / "set.gguf", shard_tensors=held)[0]
+    with ggufkit.open(first) as model:
+        ggufkit.write(model, out)
+    assert out.read_bytes() == content
+
+
+@st.composite
+def matrices(draw):
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    shapes = draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=3))
+    return {
+        f"blk.{n}.ffn_down.weight": random.standard_normal((rows, 256 * blocks)).astype("f4")
+        for n, (rows, blocks) in enumerate(shapes)
+    }
+
+
+@some
+@given(
+    matrices(),
+    st.sampled_from(RECIPES),
+    st.integers(1, 5),
+    st.builds(chunks.Sizes, st.integers(1, 9999), st.integers(1, 9999)),
+    st.integers(1, 9999),
+    st.integers(1, 9999),
+    st.booleans(),
+)
+def test_what_is_quantized_is_the_same_in_any_pieces(
+    folder, arrays, recipe, threads, sizes, piece, tile, away
+):
+    source, out, other = (folder / name for name in ("in.gguf", "out.gguf", "other.gguf"))
+    ggufkit.save(source, arrays, {"general.architecture": "llama"})
+    with ggufkit.open(source) as model, ThreadPoolExecutor(threads) as pool:
+        quantized = ggufkit.quantize(model, recipe)
+        ggufkit.write(quantized, out, threads=1)
+        cut = {"HERE": sizes, "AWAY": sizes}
+        with (
+            mock.patch.multiple("ggufkit.output.execute", **cut),
+            mock.patch.multiple("ggufkit.output.chunks", **cut, PIECE=piece, TILE=tile),
+        ):
+            ggufkit.write(quantized, other, threads=threads, executor=pool if away else None)
+    assert other.read_bytes() == out.read_bytes()
+
+
+ADDED = ["added.one", "added.two", "added.three"]
+NEW = st.one_of(
+    st.text(max_size=300), st.integers(-99, 99), st.lists(st.text(max_size=9), min_size=1)
+)
+
+
+@some
+@given(files(SPELLINGS[2:]), st.dictionaries(st.sampled_from(ADDED), NEW), st.integers(0, 3))
+def test_what_is_edited_and_taken_back_is_the_same_file(folder, content, values, left_out):
+    path = folder / "edited.gguf"
+    path.write_bytes(content)
+    with ggufkit.open(path) as model:
+        keys = [key for key in model.metadata if key != "general.alignment"]
+    done = ggufkit.edit_in_place(path, set=values, unset=keys[:left_out], force=True)
+    assume(done.way != "nothing")
+    assert path.read_bytes() != content
+    ggufkit.undo(path)
+    assert path.read_bytes() == content
