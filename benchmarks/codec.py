@@ -37,6 +37,7 @@ import oracle
 from ggufkit import quants
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import parallel
+from ggufkit.system.cpu import usable_cores
 
 WIDTH = 4096
 CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's second-level cache
@@ -212,7 +213,7 @@ def line(
 
 def two_cores() -> bool:
     """Whether two threads can be measured."""
-    return quants.usable_cores() > 1
+    return usable_cores() > 1
 
 
 def cell(value: float | None, ggml: float | None) -> str:

@@ -29,6 +29,7 @@ from ggufkit.conversion.legacy.convert_legacy import convert_legacy
 from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
 from ggufkit.conversion.tokenizer.sentencepiece_model import parse_pieces
 from ggufkit.edits.in_place import undo
+from ggufkit.edits.recover import recover
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.file_name import parse_model_id, parse_name
 from ggufkit.format.types import TENSOR_TYPES
@@ -128,7 +129,7 @@ def follow_journal(data: bytes, folder: Path) -> None:
     content = data[1 + size :]
     content += hashlib.sha256(content).digest()
     remains = [sibling(path, suffix) for suffix in (edit_journal.PENDING, edit_journal.DONE)]
-    for act, place in ((edit_journal.recover, remains[0]), (undo, remains[1])):
+    for act, place in ((recover, remains[0]), (undo, remains[1])):
         place.write_bytes(content)
         with contextlib.suppress(ggufkit.GGUFError):
             act(path)
