@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from ggufkit.conversion.architecture.config import Facts
 from ggufkit.conversion.architecture.name_rules import FIRST, Index, Placed, Target
-from ggufkit.conversion.tensors.operations import concat, perform, renamed, stack
+from ggufkit.conversion.tensors.moves import concat, renamed, stack
+from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError
 from ggufkit.model.model import Tensor
 

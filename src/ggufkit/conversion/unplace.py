@@ -15,7 +15,7 @@ from ggufkit.conversion.architecture.config import Facts
 from ggufkit.conversion.architecture.name_rules import FIRST, Rule, Target, outline
 from ggufkit.conversion.place import place, rename, with_fields
 from ggufkit.conversion.tensors.inverses import Done, Piece, undone
-from ggufkit.conversion.tensors.operations import renamed, reshape
+from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import GGUFError, ShapeError
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import in_order

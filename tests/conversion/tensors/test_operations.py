@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
-from ggufkit.conversion.tensors import operations, row_sources
-from ggufkit.conversion.tensors.operations import OPERATIONS, concat, perform, stack
+from ggufkit.conversion.tensors import moves, row_sources
+from ggufkit.conversion.tensors.moves import concat, stack
+from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.model.sources import from_array
 from ggufkit.system.mapped_file import MappedFile
@@ -117,7 +118,7 @@ def test_concat_joins_the_first_axis_of_matrices_and_of_vectors():
 def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
     (tmp_path / "x").write_bytes(safetensors_bytes({"x": numbers(8, 3)}))
     _, (tensor,) = open_safetensors(tmp_path / "x")
-    for made in (operations.rows(tensor, 2, 4), operations.reshape(tensor, (4, 6))):
+    for made in (perform(tensor, "rows", [2, 4]), moves.reshape(tensor, (4, 6))):
         assert made.source.span is not None
 
 
@@ -128,11 +129,11 @@ def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
 def test_transposing_in_runs_and_tiles_of_any_size_gives_the_same(
     home, run, shape, dtype, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(operations, "RUN_BYTES", run * shape[-2])
+    monkeypatch.setattr(moves, "RUN_BYTES", run * shape[-2])
     monkeypatch.setattr(row_sources, "TILE_BYTES", 3 * run)
     monkeypatch.setattr(row_sources, "READ_BYTES", 40 * run)
     tensor = tensor_at(home, RNG.integers(-99, 99, shape).astype(dtype), tmp_path)
-    made = operations.transpose(tensor)
+    made = moves.transpose(tensor)
     for step in (4, 1000):
         assert np.array_equal(read_in_pieces(made, step), tensor.numpy().swapaxes(-1, -2))
 
@@ -153,7 +154,7 @@ def test_long_rows_are_gathered_from_a_file_as_from_memory(tmp_path):
 
 
 def test_runs_of_columns_are_let_go_when_all_are_read():
-    made = operations.transpose(from_array("x", numbers(6, 4)))
+    made = moves.transpose(from_array("x", numbers(6, 4)))
     made.source.read(0, 3)
     assert len(made.source.runs.held) == 1
     made.source.read(3, 4)
@@ -163,7 +164,7 @@ def test_runs_of_columns_are_let_go_when_all_are_read():
 def test_runs_read_last_are_kept_and_those_before_let_go(monkeypatch):
     monkeypatch.setattr(row_sources, "KEPT_BYTES", 0)
     count = row_sources.KEPT_RUNS + 1
-    made = [operations.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
+    made = [moves.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
     for tensor in made:
         tensor.source.read(0, 1)
     assert [len(tensor.source.runs.held) for tensor in made] == [0] + [1] * (count - 1)
@@ -172,7 +173,7 @@ def test_runs_read_last_are_kept_and_those_before_let_go(monkeypatch):
 def test_run_that_fails_fails_all_who_wait_and_is_made_again(monkeypatch, tmp_path):
     array = numbers(6, 4)
     tensor = tensor_at("file", array, tmp_path)
-    made = operations.transpose(tensor)
+    made = moves.transpose(tensor)
     monkeypatch.setattr(MappedFile, "read", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         made.source.read(0, 1)
@@ -181,7 +182,7 @@ def test_run_that_fails_fails_all_who_wait_and_is_made_again(monkeypatch, tmp_pa
 
 
 def test_transposed_rows_travel_without_what_is_kept(tmp_path):
-    made = operations.transpose(tensor_at("file", numbers(6, 4), tmp_path))
+    made = moves.transpose(tensor_at("file", numbers(6, 4), tmp_path))
     made.source.read(0, 1)
     again = pickle.loads(pickle.dumps(made.source))  # noqa: S301 (our own)
     assert not again.runs.held

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from ggufkit.conversion.checkpoint.packed_weights import Parts, required
 from ggufkit.conversion.checkpoint.safetensors import MAX_AXES
-from ggufkit.conversion.tensors.operations import read_floats, reshape
+from ggufkit.conversion.tensors.arithmetic import read_floats
+from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.model.model import Tensor

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
 from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
-from ggufkit.conversion.tensors.operations import Floats, read_floats, reshape
+from ggufkit.conversion.tensors.arithmetic import Floats, read_floats
+from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.model.model import Tensor

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.conversion.tensors.operations import read_floats, transpose
+from ggufkit.conversion.tensors.arithmetic import read_floats
+from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.row_sources import Index
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import tensor_type

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ggufkit.conversion.checkpoint.pickle_reader import Rebuilt, loads
 from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES
-from ggufkit.conversion.tensors.operations import transpose
+from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType
 from ggufkit.model.model import Tensor

@@ -7,33 +7,15 @@ joined, and the steps before it are undone for the whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.tensors.operations import (
-    Floats,
-    add,
-    compute,
-    concat,
-    half_pairs,
-    perform,
-    regroup_order,
-    regroup_shared_order,
-    reshape,
-    row_axis,
-    scale,
-    squeeze,
-    take,
-    transpose,
-    unsqueeze,
-)
+from ggufkit.conversion.tensors.moves import concat, reshape, take
+from ggufkit.conversion.tensors.operations import OPERATIONS, undo
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.model.model import Tensor
-from ggufkit.model.sources import from_array
-
-CUTTING: Final = ("split", "part", "every", "rows")
 
 
 class Done(NamedTuple):
@@ -66,16 +48,14 @@ def undone(pieces: Sequence[Piece]) -> Tensor:
 
 
 def _cut(steps: Sequence[Done]) -> int | None:
-    return next((at for at, step in enumerate(steps) if step.name in CUTTING), None)
+    return next((at for at, step in enumerate(steps) if OPERATIONS[step.name].parts), None)
 
 
 def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
     if steps and not tensor.shape:
         raise ShapeError(f"{tensor.name!r} is one number, and no {steps[0].name} makes one")
     for step in reversed(steps):
-        if step.name not in INVERSES:
-            raise CheckpointError(f"{tensor.name!r}: {step.name} cannot be undone")
-        tensor = perform(tensor, step.name, step.arguments, INVERSES)
+        tensor = undo(tensor, step.name, step.arguments)
     return tensor
 
 
@@ -83,7 +63,9 @@ def _joined(parts: Sequence[tuple[Done, Tensor]]) -> Tensor:
     """Join parts in their order, side by side or, where they took every n-th row, in turns."""
     ordered = [tensor for _, tensor in sorted(parts, key=lambda part: part[0].arguments[0])]
     first = ordered[0]
-    axis = 0 if parts[0][0].name == "rows" else row_axis(first)
+    rule = OPERATIONS[parts[0][0].name].parts
+    assert rule is not None  # noqa: S101 (`_cut` found it by that)
+    axis = rule.axis(first)
     outer = int(np.prod(first.shape[:axis], dtype=np.int64))
     counts = [tensor.shape[axis] for tensor in ordered]
     inner = first.shape[axis + 1 :]
@@ -93,55 +75,6 @@ def _joined(parts: Sequence[tuple[Done, Tensor]]) -> Tensor:
         start + np.arange(outer * n).reshape(outer, n)
         for start, n in zip(starts, counts, strict=False)
     ]
-    in_turns = parts[0][0].name == "every"
-    index = np.stack(blocks, axis=2) if in_turns else np.concatenate(blocks, axis=1)
+    index = np.stack(blocks, axis=2) if rule.in_turns else np.concatenate(blocks, axis=1)
     shape = (*first.shape[:axis], sum(counts), *inner)
     return take(concat(first.name, flat), np.ascontiguousarray(index).reshape(-1), shape)
-
-
-def _log_of_minus(tensor: Tensor) -> Tensor:
-    def log(array: Floats) -> Floats:
-        with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
-            return np.log(-array.astype(np.float64)).astype(array.dtype)
-
-    return compute(tensor, log)
-
-
-def _back(order: Callable[..., Any]) -> Callable[..., Tensor]:
-    def undo(tensor: Tensor, *arguments: int) -> Tensor:
-        return take(tensor, np.argsort(order(tensor, *arguments)), tensor.shape)
-
-    return undo
-
-
-def _merged(tensor: Tensor, *sizes: int) -> Tensor:
-    """Return the first axes, as many as there are sizes, as one."""
-    return reshape(tensor, (-1, *tensor.shape[len(sizes) :]))
-
-
-def _from_start(tensor: Tensor, start: int, _stop: int | None = None) -> Tensor:
-    """Return the rows behind those that were left out, which are zeros now."""
-    if start == 0:
-        return tensor
-    if start < 0 or not tensor.shape or start > tensor.shape[0]:
-        raise ShapeError(
-            f"{tensor.name!r} of shape {tensor.shape} is not what follows {start} rows"
-        )
-    zeros = np.zeros((start, *tensor.shape[1:]), np.float32)
-    return concat(tensor.name, [from_array(tensor.name, zeros, tensor.type), tensor])
-
-
-INVERSES: Final[dict[str, Callable[..., Tensor]]] = {
-    "add": lambda tensor, number: add(tensor, -number),
-    "neg_exp": _log_of_minus,
-    "permute": _back(half_pairs),
-    "regroup": _back(regroup_order),
-    "regroup_shared": _back(regroup_shared_order),
-    "rows": _from_start,
-    "scale": lambda tensor, factor: scale(tensor, 1 / factor),
-    "squeeze": unsqueeze,
-    "transpose": transpose,
-    "unflatten": _merged,
-    "unpermute": lambda tensor, heads: take(tensor, half_pairs(tensor, heads), tensor.shape),
-    "unsqueeze": squeeze,
-}

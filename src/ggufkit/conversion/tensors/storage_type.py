@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ggufkit.conversion.tensors.operations import compute, same
+from ggufkit.conversion.tensors.arithmetic import compute, same
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.model.model import Tensor

@@ -1,0 +1,56 @@
+"""Arithmetic on the elements of lazy tensors, in the precision of llama.cpp's converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.model.model import Tensor
+from ggufkit.model.rows import Made
+from ggufkit.quants import codec
+from ggufkit.system.mapped_file import Bytes
+
+Floats = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(Made):
+    """Rows of another tensor after arithmetic in its own precision."""
+
+    tensor: Tensor
+    type: TensorType
+    apply: Callable[[Floats], Floats]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read, compute and return rows."""
+        numbers = self.apply(read_floats(self.tensor, self.type, start, stop))
+        return np.ascontiguousarray(numbers, self.type.dtype).view(np.uint8)
+
+
+def read_floats(tensor: Tensor, type: TensorType, start: int, stop: int) -> Floats:
+    """Return rows as float16 or float32, which `type` says."""
+    data = np.ascontiguousarray(tensor.source.read(start, stop))
+    if tensor.type.dtype is not None:
+        return data.view(tensor.type.dtype).astype(type.dtype)
+    return codec.dequantize(data, tensor.type, threads=1)
+
+
+def working_type(tensor: Tensor) -> TensorType:
+    """Return the type that llama.cpp's converter computes in: F16 for F16, else F32."""
+    return tensor_type("F16" if tensor.type.name == "F16" else "F32")
+
+
+def compute(tensor: Tensor, apply: Callable[[Floats], Floats]) -> Tensor:
+    """Return the tensor with `apply` done to each of its elements."""
+    kind = working_type(tensor)
+    return Tensor.over(tensor.name, kind, tensor.shape, Computed(tensor, kind, apply))
+
+
+def same(array: Floats) -> Floats:
+    """Return the elements, which `compute` makes floats."""
+    return array
