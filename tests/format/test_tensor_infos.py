@@ -46,7 +46,7 @@ def test_tensors_beyond_the_end_are_found():
 def test_cut_file_says_what_is_missing():
     found = findings(tensor("a", 8), tensor("b", 8), tensor("c", 8), cut=40)["data-truncated"]
     assert "40 bytes (" in found.message
-    assert "2 of 3 tensors are not whole, first 'b'" in found.message
+    assert "2 of 3 tensors are incomplete, first 'b'" in found.message
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_fault_of_a_tensor_lies_at_the_tensor(checked, rule):
 
 def test_first_spoiled_element_is_named(checked):
     (finding,) = checked({}, {NAME: spoiled(np.nan)})
-    assert finding.message.endswith(f"first element {5 * WIDTH + 7}")
+    assert finding.message.endswith(f"first at element {5 * WIDTH + 7}")
     (finding,) = checked({"general__quantization_version": u32(2)}, {NAME: bad_scale()})
     assert finding.message.endswith(f"first in block {5 * 2 + 1}")
 

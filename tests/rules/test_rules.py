@@ -54,7 +54,7 @@ def test_every_rule_is_explained_in_whole_sentences():
 
 def test_long_names_are_cut_short_in_messages():
     message = finding("key-duplicate", 0, key="k" * 10_000).message
-    assert message == f"the key '{'k' * 128}...' stands twice"
+    assert message == f"the key '{'k' * 128}...' appears twice"
 
 
 @pytest.mark.parametrize(

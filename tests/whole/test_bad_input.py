@@ -105,9 +105,9 @@ def test_error_names_file_offset_expectation_and_remedy(tmp_path):
     with pytest.raises(FormatError) as caught:
         ggufkit.open(path)
     assert str(caught.value) == (
-        f"{path}: the tensor 'a' begins at 33 in the data, not at a multiple of 32 (at byte "
-        f"{caught.value.offset}). The file is damaged or its writer is broken; get it again or "
-        "convert it anew"
+        f"{path}: the tensor 'a' starts at 33 in the data, not at a multiple of 32 (at byte "
+        f"{caught.value.offset}). The file is damaged or its writer is broken; download it again, "
+        "or convert the checkpoint again"
     )
 
 

@@ -34,11 +34,14 @@ class Rule:
 
 
 _DOWNLOAD: Final = "Download the file again and compare its size with the publisher's"
-_BROKEN: Final = "The file is damaged or its writer is broken; get it again or convert it anew"
+_BROKEN: Final = (
+    "The file is damaged or its writer is broken; "
+    "download it again, or convert the checkpoint again"
+)
 _CUT: Final = "The file is cut short or damaged; compare its size with the publisher's"
 _REWRITE: Final = "`ggufkit copy IN OUT` writes a file that llama.cpp loads"
 _CONVERT: Final = "Convert the checkpoint to GGUF first"
-_ALL_SHARDS: Final = "Get all shards of one set, under their original names"
+_ALL_SHARDS: Final = "Download all shards of one set, and keep their original names"
 
 
 def _foreign(id: str, message: str, remedy: str) -> Rule:
@@ -73,8 +76,8 @@ _FOREIGN: Final = (
     _foreign(
         "html",
         "this is a web page (HTML or XML), not a GGUF file",
-        "The download was answered with a login, an error or a licence to accept; "
-        "open its address in a browser, and download the file itself",
+        "The server answered with a login, an error or a licence page; "
+        "open the address in a browser, and download the file itself",
     ),
     _foreign(
         "git-lfs-pointer",
@@ -86,29 +89,29 @@ _FOREIGN: Final = (
     _foreign(
         "pickle",
         "this is a Python pickle (an old PyTorch checkpoint?), not GGUF",
-        _CONVERT + ", and do not unpickle a stranger's file",
+        _CONVERT + ", and do not unpickle a file that you do not trust",
     ),
     _foreign("zip", "this is a zip archive, not a GGUF file", "Unpack it first"),
     _foreign("compressed", "this is {what} data, not a GGUF file", "Decompress it first"),
     _foreign(
         "legacy-ggml",
-        "this is a {what} file, from before GGUF",
+        "this is a {what} file, a format older than GGUF",
         "Get the model as GGUF, or use `ggufkit convert-legacy` if it is of the LLaMA family",
     ),
     _foreign(
         "text",
         "this is text that begins with {found!r}, not a GGUF file",
-        "The download was probably answered with an error message; " + _DOWNLOAD.lower(),
+        "The server probably answered with an error message; " + _DOWNLOAD.lower(),
     ),
     _foreign(
         "zeros",
-        "the file begins with zeros: room was made for it, but it was never written",
+        "the file begins with zeros: its space was reserved, but its data was never written",
         "The download did not finish; " + _DOWNLOAD.lower(),
     ),
     _foreign(
         "magic",
         "the file begins with {found!r}, not with the magic bytes b'GGUF'",
-        "This is not a GGUF file; get the right file",
+        "Check the path; if it is right, download or convert the model again",
     ),
 )
 
@@ -116,19 +119,26 @@ _FOREIGN: Final = (
 _SCANNED: Final = (
     _wrong(
         "version",
-        "the version is {a}, but versions 1, 2 and 3 exist",
-        "If this is a newer version, update ggufkit; else get the file again",
+        "the version is {a}, but only versions 1, 2 and 3 exist",
+        "If this is a newer version, update ggufkit; otherwise download the file again",
     ),
     _cut(
         "header-truncated",
         "the file ends inside its header: {a} bytes are needed here and {b} are left",
         _DOWNLOAD,
     ),
-    _cut("count", "{a} entries are announced, more than the {b} bytes that follow can hold"),
-    _cut("key-length", "a key of {a} bytes is announced where {b} bytes are left"),
-    _cut("name-length", "a tensor name of {a} bytes is announced where {b} bytes are left"),
-    _cut("string-length", "a string of {a} bytes is announced where {b} bytes are left"),
-    _cut("array-count", "an array of {a} elements is announced where {b} bytes are left"),
+    _cut("count", "the header announces {a} entries, more than fit into the {b} bytes that follow"),
+    _cut("key-length", "the header announces a key of {a} bytes, but only {b} bytes are left"),
+    _cut(
+        "name-length",
+        "the header announces a tensor name of {a} bytes, but only {b} bytes are left",
+    ),
+    _cut(
+        "string-length", "the header announces a string of {a} bytes, but only {b} bytes are left"
+    ),
+    _cut(
+        "array-count", "the header announces an array of {a} elements, but only {b} bytes are left"
+    ),
     _wrong("value-type", "value type {a} does not exist, only 0 to 12 do"),
     _wrong("element-type", "array element type {a} does not exist, only 0 to 12 do"),
     _wrong(
@@ -139,7 +149,7 @@ _SCANNED: Final = (
     ),
     _wrong(
         "dims-count",
-        "a tensor of {a} dimensions is announced, beyond the limit of {b}",
+        "the header announces a tensor of {a} dimensions; the limit is {b}",
         error=LimitError,
     ),
     _wrong("bool-value", "a bool holds {a}, but only 0 and 1 are valid"),
@@ -147,18 +157,18 @@ _SCANNED: Final = (
 
 _METADATA: Final = (
     _wrong("key-empty", "a key is empty"),
-    _wrong("key-duplicate", "the key {key!r} stands twice"),
+    _wrong("key-duplicate", "the key {key!r} appears twice"),
     _wrong("key-utf8", "the key {key!r} is not valid UTF-8"),
-    _wrong("key-nul", "the key {key!r} holds a NUL character"),
+    _wrong("key-nul", "the key {key!r} contains a NUL character"),
     _wrong(
         "key-size",
-        "the key {key!r} has {size} bytes, more than the {limit} that the format allows",
+        "the key {key!r} has {size} bytes; the format allows at most {limit}",
         error=LimitError,
     ),
     _note(
         "key-form",
         "the key {key!r} is not of the form lower_snake_case.lower_snake_case",
-        "Harmless to readers; name the key by the convention if you made it",
+        "Harmless to readers; if you chose the key, rename it to follow the convention",
         "GGUF",
     ),
     Rule(
@@ -169,26 +179,29 @@ _METADATA: Final = (
         "The bytes are kept as they are; other tools may fail on them",
     ),
     _wrong("alignment-type", "general.alignment is of type {type}, not uint32"),
-    _wrong("alignment-value", "general.alignment is {number}, not a power of two from 8 on"),
+    _wrong(
+        "alignment-value", "general.alignment is {number}, not a power of two that is 8 or larger"
+    ),
     _wrong(
         "split-value",
-        "{key} is {value}, and not a whole number from 0 on",
+        "{key} is {value}, not a whole number that is 0 or larger",
         _ALL_SHARDS,
         ShardError,
     ),
     _refused(
         "split-type",
-        "{key} is of type {type}; llama.cpp insists on {wanted}",
-        "`ggufkit copy IN OUT --shard-size SIZE` writes the set anew",
+        "{key} is of type {type}; llama.cpp requires {wanted}",
+        "`ggufkit copy IN OUT --shard-size SIZE` writes a correct set",
     ),
     _refused(
         "array-nested",
-        "the value of {key!r} is an array of arrays, which llama.cpp refuses",
-        "Remove the key for llama.cpp",
+        "the value of {key!r} is an array of arrays, and llama.cpp refuses those",
+        "Remove the key if llama.cpp must load the file",
     ),
     _refused(
         "value-long",
-        "the value of {key!r} holds an array or string longer than the {limit} that ggml reads",
+        "the value of {key!r} contains an array or string that is too long; ggml reads {limit} at "
+        "most",
         "No real model needs this; do not trust the file",
     ),
     Rule(
@@ -196,44 +209,44 @@ _METADATA: Final = (
         "warning",
         "GGUF",
         "tensors are quantized, but general.quantization_version is missing",
-        "Readers take the current version, 2; set the key when the file is written again",
+        "Readers assume the current version, 2; `ggufkit check --fix` sets the key",
     ),
 )
 
 _TENSORS: Final = (
     _wrong("name-empty", "a tensor has an empty name"),
-    _wrong("name-duplicate", "the tensor name {name!r} stands twice"),
+    _wrong("name-duplicate", "the tensor name {name!r} appears twice"),
     _wrong("name-utf8", "the tensor name {name!r} is not valid UTF-8"),
-    _wrong("name-nul", "the tensor name {name!r} holds a NUL character"),
+    _wrong("name-nul", "the tensor name {name!r} contains a NUL character"),
     _wrong(
         "name-size",
-        "the tensor name {name!r} has {size} bytes, more than the {limit} that the format allows",
+        "the tensor name {name!r} has {size} bytes; the format allows at most {limit}",
         error=LimitError,
     ),
     _wrong(
         "shape-overflow",
-        "the tensor {name!r} of shape {shape} has more elements than can be counted in bytes",
+        "the tensor {name!r} of shape {shape} is too large: its size in bytes overflows 64 bits",
         error=LimitError,
     ),
     _wrong(
         "row-width",
         "the rows of tensor {name!r} have {width} elements, "
-        "not a multiple of the {block} in a block of {type}",
+        "not a multiple of {block}, the block size of {type}",
     ),
     _wrong(
         "offset-alignment",
-        "the tensor {name!r} begins at {start} in the data, not at a multiple of {alignment}",
+        "the tensor {name!r} starts at {start} in the data, not at a multiple of {alignment}",
     ),
     _cut(
         "data-truncated",
         "the file is cut short: it has {size} bytes, its tensors need {needed}; {missing} bytes "
-        "({percent:.1f} %) are missing, and {count} of {total} tensors are not whole, "
+        "({percent:.1f} %) are missing, and {count} of {total} tensors are incomplete, "
         "first {name!r}",
-        "The download or copy did not finish; resume it or get the file again",
+        "The download or copy did not finish; resume it, or download the file again",
     ),
     _cut(
         "tensor-beyond-end",
-        "the tensor {name!r} is said to lie from byte {start} to {stop}; the file has {nbytes}",
+        "the header places the tensor {name!r} at bytes {start} to {stop}; the file has {nbytes}",
         _BROKEN,
     ),
     _wrong("tensor-overlap", "the tensors {name!r} and {other!r} overlap in the data"),
@@ -245,21 +258,21 @@ _TENSORS: Final = (
     _refused(
         "type-removed",
         "the tensor {name!r} has type {id} ({type}), which was removed from ggml",
-        "Its bytes can be copied but not decoded; get a current version of the model",
+        "Its bytes can be copied but not decoded; download a current version of the model",
     ),
     _refused(
         "name-size-ggml",
         "the tensor name {name!r} has {size} bytes; ggml reads at most {limit}",
-        "Rename the tensor for llama.cpp",
+        "Rename the tensor with `ggufkit select --rename` if llama.cpp must load the file",
     ),
     _refused(
         "dims-ggml",
         "the tensor {name!r} has {dims} dimensions; ggml knows at most {limit}",
-        "Reshape the tensor for llama.cpp",
+        "Convert the checkpoint again; llama.cpp cannot load such a tensor",
     ),
     _refused(
         "tensor-order",
-        "the tensor {name!r} begins at {start} in the data, but llama.cpp insists on {expected}: "
+        "the tensor {name!r} starts at {start} in the data, but llama.cpp requires {expected}: "
         "no gaps, and the order of the tensor infos",
         _REWRITE,
     ),
@@ -279,13 +292,13 @@ _FILES: Final = (
     ),
     _note(
         "version-byte-order",
-        "a big-endian file of version {version}, but big endian came with version 3",
-        "`ggufkit copy IN OUT --version 3` writes it as the specification has it",
+        "the file is big endian and of version {version}, but only version 3 allows big endian",
+        "`ggufkit copy IN OUT --version 3` writes a file that follows the specification",
         "GGUF",
     ),
     _note(
         "padding",
-        "padding that should be zero is not",
+        "the padding between tensors contains bytes other than zero",
         "Harmless; `ggufkit copy IN OUT` writes zeros",
         "GGUF",
     ),
@@ -297,12 +310,17 @@ _FILES: Final = (
     _note(
         "end-padding",
         "the padding after the last tensor is missing",
-        "Harmless to llama.cpp's model loader, though not to every reader",
+        "Harmless to llama.cpp; some other readers need it, and `ggufkit copy IN OUT` writes it",
     ),
-    _wrong("shard-missing", "{count} of {total} shards are missing: {names}", error=ShardError),
+    _wrong(
+        "shard-missing",
+        "the set of {total} shards is incomplete, {count} missing: {names}",
+        error=ShardError,
+    ),
     _wrong(
         "shard-number",
-        "{file!r} says that it is shard {number} of {count}, but stands as {place} of {total}",
+        "{file!r} says that it is shard {number} of {count}, but its file name says {place} of "
+        "{total}",
         _ALL_SHARDS,
         ShardError,
     ),
@@ -314,13 +332,13 @@ _FILES: Final = (
     ),
     _wrong(
         "shard-tensor",
-        "the tensor {name!r} stands in {file!r} and in {other!r}",
+        "the tensor {name!r} is both in {file!r} and in {other!r}",
         _ALL_SHARDS,
         ShardError,
     ),
     _wrong(
         "shard-total",
-        "the set should hold {expected} tensors, but its shards hold {count}",
+        "the set should have {expected} tensors, but its shards have {count}",
         _ALL_SHARDS,
         ShardError,
     ),
@@ -328,14 +346,14 @@ _FILES: Final = (
         "shard-name",
         "{file!r} is one of {count} shards, but its name is not of the form "
         "PREFIX-00001-of-{count:05d}.gguf, so the others cannot be found",
-        "Give it the name that it was published under, and put the other shards beside it",
+        "Give it its published name, and put the other shards into the same folder",
         ShardError,
     ),
     Rule("unreadable", "error", "", "{reason}", "Check the path and its permissions"),
     _note(
         "omitted",
         "{count} more findings of the rule {of} are not listed",
-        "Repair the others first",
+        "Repair the listed ones first, then check again",
     ),
 )
 
