@@ -53,7 +53,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "convert-legacy": ("convert-legacy", "old.bin", "out/model.gguf"),
     "rename": ("name", "out/odd.gguf", "--rename", "--basename", "Fine", "--encoding", "F32"),
     "imatrix": ("imatrix", "convert", "matrix.gguf", "out/matrix.dat"),
-    "merge": ("imatrix", "merge", "matrix.gguf", "matrix.gguf", "out/matrix.dat"),
+    "merge": ("imatrix", "merge", "matrix.gguf", "matrix.gguf", "-o", "out/matrix.dat"),
     "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
     "fix": ("check", "--fix", "out/odd.gguf"),

@@ -112,7 +112,7 @@ RUNS = {
         ("show", "matrix.gguf", "--json"),
         ("show", "IN"),
         ("convert", "matrix.gguf", "OUT"),
-        ("merge", "matrix.gguf", "IN", "OUT"),
+        ("merge", "matrix.gguf", "IN", "-o", "OUT"),
     ],
     "copy": [("IN", "OUT"), ("IN", "IN"), ("IN", f"gone{EVIL}/out.gguf"), (f"gone{EVIL}", "OUT")],
     "edit": [

@@ -67,7 +67,7 @@ def test_experts_that_no_token_reached_are_noted(tmp_path):
 def test_merge_writes_what_the_library_does(source, tmp_path):
     other = matrix(2).save(tmp_path / "other.dat")
     out = tmp_path / "out.gguf"
-    result = done("imatrix", "merge", source, other, out)
+    result = done("imatrix", "merge", source, other, "-o", out)
     assert result.out == f"wrote {out} ({out.stat().st_size} bytes)\n"
     expected = merge([Imatrix.open(source), Imatrix.open(other)]).save(tmp_path / "library.gguf")
     assert out.read_bytes() == expected.read_bytes()
@@ -75,7 +75,7 @@ def test_merge_writes_what_the_library_does(source, tmp_path):
 
 def test_merge_reports_as_json(source, tmp_path):
     out = tmp_path / "out.gguf"
-    document = done("imatrix", "merge", source, source, out, "--json").json()
+    document = done("imatrix", "merge", source, source, "-o", out, "--json").json()
     assert document["files"] == [{"path": str(out), "nbytes": out.stat().st_size}]
     assert (document["chunk_count"], document["datasets"]) == (4, ["1.txt", "1.txt"])
 
@@ -100,10 +100,18 @@ def test_chunk_size_of_legacy_files_can_be_told(tmp_path):
 
 def test_output_that_is_an_input_is_refused(source):
     before = source.read_bytes()
-    result = ggufkit("imatrix", "merge", source, source)
+    result = ggufkit("imatrix", "merge", source, source, "-o", source)
     assert result.code == 1
     assert "is also an input" in result.err
     assert source.read_bytes() == before
+
+
+def test_merge_never_takes_its_last_input_for_the_output(source, tmp_path):
+    last = matrix(2).save(tmp_path / "last.dat")
+    before = last.read_bytes()
+    result = ggufkit("imatrix", "merge", source, last)
+    assert (result.code, last.read_bytes()) == (2, before)
+    assert "Missing option '-o' / '--output'" in result.err
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,7 @@ def test_output_that_is_an_input_is_refused(source):
     [
         (("imatrix", "show", "no-such-file"), 1, "no-such-file"),
         (("imatrix", "show", __file__), 1, "importance matrix"),
-        (("imatrix", "merge", "out"), 2, "Missing argument"),
+        (("imatrix", "merge", "-o", "out"), 2, "Missing argument"),
         (("imatrix", "shw", "x"), 2, "No such command 'shw'"),
         (("imatrix", "compute", "m", "t", "--ctx", 8), 2, "--ctx"),
         (("imatrix", "convert", "a", "b", "--format", "csv"), 2, "--format"),

@@ -78,10 +78,10 @@ def show(source: str, *, as_json: bool) -> None:
 @command.command(
     "merge",
     short_help="Add up several importance matrices.",
-    epilog=examples("ggufkit imatrix merge english.gguf code.dat both.gguf"),
+    epilog=examples("ggufkit imatrix merge english.gguf code.dat -o both.gguf"),
 )
 @click.argument("sources", metavar="IN...", type=FILE, nargs=-1, required=True)
-@click.argument("out", metavar="OUT")
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file to write.")
 @format_option
 @context_option
 @json_option
@@ -90,7 +90,8 @@ def merge_command(
 ) -> None:
     """Add up the importance matrices IN of one model, and write OUT.
 
-    The file is the one that llama-imatrix writes, given each IN as --in-file.
+    The file is the one that llama-imatrix writes, given each IN as --in-file. OUT is an option, so
+    that the last of several inputs is never taken for it.
     """
     merged = merge((Imatrix.open(source) for source in sources), chunk_size=context)
     _write(merged, out, sources, format, as_json=as_json)
