@@ -282,8 +282,8 @@ def test_each_shard_is_a_whole_file_and_the_first_has_the_metadata(spelling, ali
     for number, (file, sizes) in enumerate(zip(plan.files, [(1, 2), (3,)], strict=True)):
         split = [
             ("split.no", ("uint16", number)),
-            ("split.count", ("uint16", 2)),
             ("split.tensors.count", ("int32", 3)),
+            ("split.count", ("uint16", 2)),
         ]
         names = ["t0", "t1"] if number == 0 else ["t2"]
         infos = [Info(n, (s,), 0, bytes(4 * s)) for n, s in zip(names, sizes, strict=True)]

@@ -11,8 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ggufkit
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import SPLIT_KEYS, TENSOR_TYPES
 from ggufkit.format.values import Layout
+from ggufkit.model.model import as_ggml_counts
 from ggufkit.model.sources import in_order
 from ggufkit.output import chunks
 from spelled import SPELLINGS, Info, metadata
@@ -92,14 +93,27 @@ def test_what_is_opened_is_written_byte_for_byte(folder, content):
 
 @some
 @given(files(SPELLINGS[2:]), st.integers(1, 4))
-def test_what_is_split_and_merged_is_the_same_file(folder, content, held):
-    source, out = folder / "in.gguf", folder / "out.gguf"
+def test_what_is_split_and_merged_differs_only_by_what_llama_cpp_leaves(folder, content, held):
+    source, out, plain = (folder / name for name in ("in.gguf", "out.gguf", "plain.gguf"))
     source.write_bytes(content)
     with ggufkit.open(source) as model:
-        first = ggufkit.write(model, folder / "set.gguf", shard_tensors=held)[0]
+        first, *others = ggufkit.write(model, folder / "set.gguf", shard_tensors=held)
+        expected = {name: as_ggml_counts(tensor) for name, tensor in model.tensors.items()}
+        is_split = bool(others)
+        changed = model.replace(
+            metadata=model.metadata.without(*SPLIT_KEYS) if is_split else None,
+            tensors=expected.values() if is_split else None,
+        )
+        changed.end_padded = is_split or model.end_padded
+        ggufkit.write(changed, plain)
     with ggufkit.open(first) as model:
         ggufkit.write(model, out)
-    assert out.read_bytes() == content
+    with ggufkit.open(out) as merged:
+        assert merged.metadata.get("split.count") == (0 if is_split else None)
+        left = merged.replace(metadata=merged.metadata.without(*SPLIT_KEYS) if is_split else None)
+        left.end_padded = merged.end_padded
+        ggufkit.write(left, folder / "left.gguf")
+    assert (folder / "left.gguf").read_bytes() == plain.read_bytes()
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +296,12 @@ def bits_per_weight(tensors: Iterable[Tensor]) -> float | None:
     held = list(tensors)
     elements = sum(tensor.elements for tensor in held)
     return 8 * sum(tensor.nbytes for tensor in held) / elements if elements else None
+
+
+def as_ggml_counts(tensor: Tensor) -> Tensor:
+    """Return a tensor without leading axes of length 1, which ggml does not write."""
+    if tensor.shape and tensor.shape[0] != 1:
+        return tensor
+    first = next((i for i, n in enumerate(tensor.shape[:-1]) if n != 1), len(tensor.shape) - 1)
+    shape = tensor.shape[max(first, 0) :] or (1,)
+    return tensor if shape == tensor.shape else replace(tensor, shape=shape)

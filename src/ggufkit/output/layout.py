@@ -28,10 +28,14 @@ from ggufkit.format.types import (
     padded,
 )
 from ggufkit.format.values import Value
-from ggufkit.model.model import Model, Tensor
+from ggufkit.model.model import Model, Tensor, as_ggml_counts
 from ggufkit.model.rows import Source
 from ggufkit.model.sources import in_order
 
+# llama-gguf-split sets the count last, once it knows it; llama-quantize sets it second.
+GGUF_SPLIT_ORDER: Final[tuple[str, ...]] = ("split.no", "split.tensors.count", "split.count")
+QUANTIZE_ORDER: Final = SPLIT_KEYS
+MERGED: Final = 0  # the count of shards that llama-gguf-split --merge leaves in its output
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
 MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
@@ -114,24 +118,30 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
     What is not given stays as the model has it (version 1 becomes 3). A new shard begins before
     its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`; or
     `shard_counts` says how many tensors each shard holds.
+
+    Shards, and the one file that an opened set becomes, are those of llama-gguf-split: the same
+    bytes. With `shard_counts` they are those of llama-quantize --keep-split.
     """
     metadata = _aligned(model.metadata, alignment)
-    form = _Form(
-        _version(version, model),
-        Layout(_byte_order(byte_order, model)),
-        alignment_of(metadata),
-        model.end_padded,
-    )
+    step = alignment_of(metadata)
     tensors = list(model.tensors.values())
     if shard_counts is None:
-        groups = _groups(tensors, form.alignment, shard_size, shard_tensors)
+        groups, order = _groups(tensors, step, shard_size, shard_tensors), GGUF_SPLIT_ORDER
     else:
-        groups = _counted_groups(tensors, shard_counts)
+        groups, order = _counted_groups(tensors, shard_counts), QUANTIZE_ORDER
+    is_merged = len(groups) == 1 and len(model.files) > 1
+    if is_merged:
+        metadata = metadata.updated(_split_values(order, (0, MERGED, len(tensors))))
+    is_by_ggml = is_merged or len(groups) > 1
+    if is_by_ggml:
+        groups = [[as_ggml_counts(tensor) for tensor in group] for group in groups]
+    encoding = Layout(_byte_order(byte_order, model))
+    form = _Form(_version(version, model), encoding, step, model.end_padded or is_by_ggml)
     files = tuple(
         _file(shard, part, tensors, form)
-        for shard, part, tensors in _shards(name, metadata, groups, form.alignment)
+        for shard, part, tensors in _shards(name, metadata, groups, order)
     )
-    return Plan(files, form.version, form.encoding.byte_order, form.alignment)
+    return Plan(files, form.version, encoding.byte_order, step)
 
 
 def _version(version: int | None, model: Model) -> int:
@@ -200,7 +210,7 @@ def _counted_groups(tensors: list[Tensor], counts: Sequence[int]) -> list[list[T
 
 
 def _shards(
-    name: str, metadata: Metadata, groups: list[list[Tensor]], step: int
+    name: str, metadata: Metadata, groups: list[list[Tensor]], order: Sequence[str]
 ) -> list[tuple[str, Metadata, list[Tensor]]]:
     if len(groups) == 1:
         return [(name, metadata, groups[0])]
@@ -213,20 +223,22 @@ def _shards(
     total = sum(len(group) for group in groups)
     first = metadata.without(*SPLIT_KEYS)
     # Each file is read on its own first, so each must tell its alignment.
+    step = alignment_of(metadata)
     others = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
     return [
         (
             shard_name(_prefix(name), number, count),
-            (others if number else first).updated(_split_values(number, count, total)),
+            (others if number else first).updated(_split_values(order, (number, count, total))),
             group,
         )
         for number, group in enumerate(groups)
     ]
 
 
-def _split_values(*values: int) -> dict[str, Value]:
-    pairs = zip(SPLIT_TYPES.items(), values, strict=True)
-    return {key: typed(kind, value) for (key, kind), value in pairs}
+def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[str, Value]:
+    """Return the keys of a shard in `order`: its number, the count of shards, that of tensors."""
+    known = dict(zip(SPLIT_KEYS, values, strict=True))
+    return {key: typed(SPLIT_TYPES[key], known[key]) for key in order}
 
 
 # One file.

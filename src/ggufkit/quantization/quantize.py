@@ -12,7 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 import numpy as np
@@ -24,7 +24,7 @@ from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import Value
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.model.layers import block_count, layer_of, prune_layers
-from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.model.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.model.sources import retyped
 from ggufkit.quantization.eligibility import is_whole
 from ggufkit.quantization.file_keys import file_type_of, guessed_file_type, stamped
@@ -195,7 +195,7 @@ def decide(
     overrides = Metadata(asked.override_kv or {})
     facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
     pruned, names = _pruned(model, frozenset(asked.layers))
-    tensors = [_as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
+    tensors = [as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
     walked = tensors if asked.keep_split else sorted(tensors, key=lambda t: order_key(t.name))
     choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
     decide_one = functools.partial(
@@ -263,15 +263,6 @@ def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]
     pruned = prune_layers(model, layers)
     kept = (name for name in model.tensors if layer_of(name) not in layers)
     return pruned, dict(zip(pruned.tensors, kept, strict=True))
-
-
-def _as_ggml_counts(tensor: Tensor) -> Tensor:
-    """Return a tensor without leading axes of length 1, which ggml writes as if never there."""
-    if tensor.shape and tensor.shape[0] != 1:
-        return tensor
-    first = next((i for i, n in enumerate(tensor.shape[:-1]) if n != 1), len(tensor.shape) - 1)
-    shape = tensor.shape[max(first, 0) :] or (1,)
-    return tensor if shape == tensor.shape else replace(tensor, shape=shape)
 
 
 def _decision(  # noqa: PLR0913 (a part of `decide`)

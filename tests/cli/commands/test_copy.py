@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+import llama_split
 from shell import done, ggufkit, process
 
 TENSORS = {f"blk.{i}.weight": np.full((25, 1000), i, np.float32) for i in range(6)}  # 100 000 bytes
@@ -36,12 +37,39 @@ def test_copy_without_options_is_the_same_file(source):
     assert out.read_bytes() == source.read_bytes()
 
 
-def test_split_and_merged_again_is_the_same_file(source):
+def test_split_and_merged_again_differs_by_the_keys_that_llama_cpp_leaves(source):
     merged = source.with_name("merged.gguf")
     names = written(done("copy", source, source.with_name("s.gguf"), "--shard-size", "250K"))
     assert names == [f"s-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
     done("copy", source.with_name(names[2]), merged)
-    assert merged.read_bytes() == source.read_bytes()
+    with api.open(source) as before, api.open(merged) as after:
+        gone = {key: after.metadata[key] for key in after.metadata if key not in before.metadata}
+        assert gone == {"split.no": 0, "split.tensors.count": 6, "split.count": 0}
+    assert done("diff", source, merged).code == 0
+
+
+@pytest.mark.parametrize("limit", [{"size": 40_000_000}, {"tensors": 100}])
+def test_shards_and_what_they_merge_into_are_llama_gguf_splits(smollm2, llama_cpp, tmp_path, limit):
+    ((option, number),) = limit.items()
+    done("copy", smollm2, tmp_path / "s.gguf", f"--shard-{option}", number)
+    paths = sorted(tmp_path.glob("s-*.gguf"))
+    expected = llama_split.split(llama_cpp, smollm2, **limit)
+    assert len(paths) == len(expected)
+    assert all(path.read_bytes() == data for path, data in zip(paths, expected, strict=True))
+    done("copy", paths[0], tmp_path / "merged.gguf")
+    assert (tmp_path / "merged.gguf").read_bytes() == llama_split.merge(llama_cpp, paths)
+
+
+def test_tensors_with_leading_ones_are_split_as_llama_gguf_split_does(llama_cpp, tmp_path):
+    source = tmp_path / "in.gguf"
+    shapes = [(1, 1, 5), (3, 4), (1, 1), (2, 1, 7)]
+    tensors = {f"t{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
+    api.save(source, tensors, {"a.key": 1, "split.count": np.uint16(0), "b.key": 2})
+    done("copy", source, tmp_path / "s.gguf", "--shard-tensors", 2)
+    paths = sorted(tmp_path.glob("s-*.gguf"))
+    assert [path.read_bytes() for path in paths] == llama_split.split(llama_cpp, source, tensors=2)
+    done("copy", paths[0], tmp_path / "merged.gguf")
+    assert (tmp_path / "merged.gguf").read_bytes() == llama_split.merge(llama_cpp, paths)
 
 
 def test_shards_hold_so_many_tensors_at_most(source):
@@ -168,10 +196,10 @@ def test_full_device_is_an_error(source):
     assert "No space left" in result.err
 
 
-def test_real_model_is_split_and_merged_to_the_same_bytes(smollm2, tmp_path):
+def test_real_model_is_split_and_merged_by_select_to_the_same_bytes(smollm2, tmp_path):
     shards = written_paths(done("copy", smollm2, tmp_path / "s.gguf", "--shard-size", "40M"))
     assert len(shards) == 3
-    done("copy", shards[1], tmp_path / "merged.gguf")
+    done("select", shards[1], tmp_path / "merged.gguf")
     assert (tmp_path / "merged.gguf").read_bytes() == smollm2.read_bytes()
 
 
