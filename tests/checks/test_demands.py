@@ -17,7 +17,7 @@ else:
 
 import ggufkit
 import llama_memory
-from demanded import Source, typed
+from demanded import ModelSource, typed
 from demanded_tensors import TensorSource
 from ggufkit import typed as typed_value
 from ggufkit.checks.demands import demands
@@ -127,7 +127,7 @@ ALL = tomllib.loads((Path(ggufkit.__file__).parent / "checks" / "demands.toml").
 
 @pytest.fixture(scope="module")
 def source(llama_cpp_loader):
-    return Source(llama_cpp_loader)
+    return ModelSource(llama_cpp_loader)
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from ggufkit.conversion.tokenizer.pre.pre_tokenizer_hashes import PRE_NAMES
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import KNOWN, fingerprint, rules_of_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import (
     ModelType,
-    Piece,
     PieceModel,
     PieceType,
+    SentencePiece,
     dump_pieces,
     parse_pieces,
 )
@@ -39,7 +39,7 @@ PIECE_MODELS = st.builds(
     PieceModel,
     st.lists(
         st.builds(
-            Piece,
+            SentencePiece,
             st.text(st.characters(codec="utf-8"), min_size=1, max_size=8),
             st.floats(-1e4, 1e4, width=32),
             st.sampled_from(PieceType),

@@ -11,9 +11,9 @@ from ggufkit.edits.header_slack import refit, visible
 from ggufkit.format.header import parse
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import RESERVED_KEY, padded
-from spelled import Info, Spelling
+from spelled import SpelledTensor, Spelling
 
-TENSORS = [Info("a", (3,), 0, b"\x01" * 12), Info("b", (5, 2), 0, b"\x02" * 40)]
+TENSORS = [SpelledTensor("a", (3,), 0, b"\x01" * 12), SpelledTensor("b", (5, 2), 0, b"\x02" * 40)]
 STEP = 512
 VERSION_3 = Spelling()
 

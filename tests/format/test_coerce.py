@@ -27,11 +27,11 @@ INTEGERS = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "in
 NUMBERS = [*INTEGERS, "float32", "float64"]
 
 
-class Number(enum.IntEnum):
+class SevenNumber(enum.IntEnum):
     SEVEN = 7
 
 
-class Text(str, enum.Enum):
+class SevenText(str, enum.Enum):
     SEVEN = "seven"
 
 
@@ -70,8 +70,8 @@ def bits(value):
         ([np.uint8(1), np.uint8(2)], "array[uint8]"),
         ([np.float64(1)], "array[float64]"),
         ([np.True_, False], "array[bool]"),
-        (Number.SEVEN, "uint32"),
-        (Text.SEVEN, "string"),
+        (SevenNumber.SEVEN, "uint32"),
+        (SevenText.SEVEN, "string"),
     ],
     ids=repr,
 )
@@ -81,9 +81,9 @@ def test_plain_values_have_documented_types(value, name):
 
 def test_plain_values_keep_their_content():
     assert plain(typed_value([[1, -2], ["a"], [[True]]])) == [[1, -2], ["a"], [[True]]]
-    assert typed_value(Number.SEVEN) == 7
-    assert typed_value(Text.SEVEN) == "seven"
-    assert type(typed_value(Text.SEVEN)) is type(typed_value(np.str_("x"))) is str
+    assert typed_value(SevenNumber.SEVEN) == 7
+    assert typed_value(SevenText.SEVEN) == "seven"
+    assert type(typed_value(SevenText.SEVEN)) is type(typed_value(np.str_("x"))) is str
     assert typed_value(np.True_) is True
 
 

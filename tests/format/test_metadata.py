@@ -12,7 +12,7 @@ import ggufkit
 from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.format import metadata as metadata_module
 from ggufkit.format import values as values_module
-from ggufkit.format.encoding import CANONICAL, Layout
+from ggufkit.format.encoding import CANONICAL, Encoding
 from ggufkit.format.header import parse
 from ggufkit.format.metadata import Metadata
 from spelled import SPELLINGS, Spelling, metadata, spelling_id
@@ -28,8 +28,8 @@ def opened(spelling, pairs):
 def test_any_metadata_is_written_as_it_was_read(spelling, pairs):
     read = opened(spelling, pairs)
     for other in SPELLINGS:
-        layout = Layout(other.byte_order, wide=other.version > 1)
-        assert read.encode(layout) == other.pairs(pairs)
+        encoding = Encoding(other.byte_order, wide=other.version > 1)
+        assert read.encode(encoding) == other.pairs(pairs)
 
 
 @given(pairs=metadata)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from ggufkit.errors import ClosedError, ValueTypeError
-from ggufkit.format.encoding import CANONICAL, Layout
+from ggufkit.format.encoding import CANONICAL, Encoding
 from ggufkit.format.header import parse
 from ggufkit.format.types import ValueType
 from ggufkit.format.values import (
@@ -57,7 +57,7 @@ def read(spelling, typed):
 
 
 def layout_of(spelling):
-    return Layout(spelling.byte_order, wide=spelling.version > 1)
+    return Encoding(spelling.byte_order, wide=spelling.version > 1)
 
 
 def nested(depth, innermost=("uint8", [1, 2])):

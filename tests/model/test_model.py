@@ -22,7 +22,7 @@ from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
 from ggufkit.model.model import Model, Tensors
 from ggufkit.model.sources import from_array, retyped
-from spelled import SPELLINGS, Info, Spelling, spelling_id, swapped
+from spelled import SPELLINGS, SpelledTensor, Spelling, spelling_id, swapped
 
 KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
 PLAIN = [kind for kind in KNOWN if kind.dtype]
@@ -38,7 +38,7 @@ def stored(kind, dims, spelling, data):
     """Return a tensor info whose little-endian bytes are `data`, in the byte order of a file."""
     if spelling.byte_order == "big":
         data = swapped(data, kind.fields)
-    return Info(kind.name.lower(), dims, kind.id, data)
+    return SpelledTensor(kind.name.lower(), dims, kind.id, data)
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def one_tensor(opened, dims, kind="F32", data=None, spelling=SPELLINGS[-2]):
 
 @each_spelling
 def test_tensor_tells_name_type_shape_and_place(opened, spelling, tmp_path):
-    first = Info("first", (4, 3), 0, random_bytes(48))
-    second = Info("second", (32, 2, 5), 8, random_bytes(340))
+    first = SpelledTensor("first", (4, 3), 0, random_bytes(48))
+    second = SpelledTensor("second", (32, 2, 5), 8, random_bytes(340))
     content = spelling.file([("a", ("uint8", 1))], [first, second])
     model = opened(content)
     assert list(model.tensors) == ["first", "second"]
@@ -90,7 +90,9 @@ def test_tensor_tells_name_type_shape_and_place(opened, spelling, tmp_path):
 @each_spelling
 def test_model_tells_how_it_lies(opened, spelling):
     content = spelling.file(
-        [("general.alignment", ("uint32", 64))], [Info("t", (4,), 0, bytes(16))], alignment=64
+        [("general.alignment", ("uint32", 64))],
+        [SpelledTensor("t", (4,), 0, bytes(16))],
+        alignment=64,
     )
     model = opened(content)
     assert model.version == spelling.version
@@ -151,10 +153,10 @@ def test_big_endian_twin_holds_the_same_numbers(opened, spelling):
     numbers = [1.5, -2.0, 3.25]
     mark = "<" if spelling.byte_order == "little" else ">"
     infos = [
-        Info(name, (3,), tensor_type(name).id, struct.pack(f"{mark}3{form}", *numbers))
+        SpelledTensor(name, (3,), tensor_type(name).id, struct.pack(f"{mark}3{form}", *numbers))
         for name, form in (("F32", "f"), ("F64", "d"), ("F16", "e"))
     ]
-    infos.append(Info("I64", (2,), 27, struct.pack(f"{mark}2q", -1, 2**40)))
+    infos.append(SpelledTensor("I64", (2,), 27, struct.pack(f"{mark}2q", -1, 2**40)))
     model = opened(spelling.file([], infos))
     for name in ("F32", "F64", "F16"):
         assert model.tensors[name].numpy().tolist() == numbers
@@ -176,7 +178,10 @@ def test_tensors_have_any_number_of_axes(opened, dims):
 @pytest.mark.parametrize("number", [4, 5, 31, 37, 99, 2**32 - 1])
 @each_spelling
 def test_unknown_type_is_opaque_and_its_bytes_are_reachable(opened, number, spelling):
-    infos = [Info("new", (32, 2), number, random_bytes(128)), Info("t", (2,), 0, bytes(8))]
+    infos = [
+        SpelledTensor("new", (32, 2), number, random_bytes(128)),
+        SpelledTensor("t", (2,), 0, bytes(8)),
+    ]
     model = opened(spelling.file([], infos))
     tensor = model.tensors["new"]
     assert tensor.type.is_opaque
@@ -264,7 +269,7 @@ def test_derived_tensors_are_sliced_too(opened):
 def sparse(path, kind, dims):
     """Make a file with one tensor that occupies next to nothing on the disk."""
     nbytes = kind.row_bytes(dims[0]) * dims[1]
-    head = Spelling().file([], [Info("t", dims, kind.id, b"")])
+    head = Spelling().file([], [SpelledTensor("t", dims, kind.id, b"")])
     path.write_bytes(head)
     try:
         os.truncate(path, len(head) + nbytes)
@@ -295,7 +300,7 @@ def test_a_slice_of_a_vast_tensor_reads_its_rows_only(tmp_path, name):
 
 
 def test_model_is_a_context_manager_and_works_without_being_one(opened, tmp_path):
-    opened(Spelling().file([], [Info("t", (2,), 0, bytes(8))]))
+    opened(Spelling().file([], [SpelledTensor("t", (2,), 0, bytes(8))]))
     with ggufkit.open(tmp_path / "0.gguf") as model:
         tensor = model.tensors["t"]
         kept = tensor.numpy()
@@ -358,7 +363,9 @@ def test_two_tensors_of_one_name_are_refused():
 
 
 def test_replace_makes_a_new_model_in_no_file(opened):
-    model = opened(Spelling(2, "big").file([("a", ("uint8", 1))], [Info("t", (2,), 0, bytes(8))]))
+    model = opened(
+        Spelling(2, "big").file([("a", ("uint8", 1))], [SpelledTensor("t", (2,), 0, bytes(8))])
+    )
     changed = model.replace(metadata=model.metadata.updated({"b": 2}))
     assert list(changed.metadata) == ["a", "b"]
     assert list(model.metadata) == ["a"]

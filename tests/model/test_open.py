@@ -16,12 +16,13 @@ import ggufkit
 import ggufkit._native as _native
 from ggufkit.errors import FormatError, NotGGUFError, ShardError, TruncatedError
 from ggufkit.model import open as open_module
-from spelled import Info, Spelling
+from spelled import SpelledTensor, Spelling
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
 PAIRS = [("general.name", ("string", "set")), ("words", ("array", ("string", ["a", "b"])))]
 TENSORS = [
-    Info(f"t{n}", (n + 1, 2), 0, struct.pack(f"<{2 * n + 2}f", *range(2 * n + 2))) for n in range(3)
+    SpelledTensor(f"t{n}", (n + 1, 2), 0, struct.pack(f"<{2 * n + 2}f", *range(2 * n + 2)))
+    for n in range(3)
 ]
 
 
@@ -60,7 +61,7 @@ def assert_is_the_set(model):
 # Paths.
 
 
-class Entry:
+class PathEntry:
     def __init__(self, path):
         self.path = path
 
@@ -75,7 +76,9 @@ def single(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("kind", [Path, str, os.fsencode, Entry], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Path, str, os.fsencode, PathEntry], ids=lambda kind: kind.__name__
+)
 def test_a_path_may_be_of_any_kind(single, kind):
     with ggufkit.open(kind(single)) as model:
         assert_is_the_set(model)

@@ -16,7 +16,7 @@ from ggufkit.errors import FormatError, OutputError
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import retyped
 from ggufkit.output import chunks, execute
-from ggufkit.output.chunks import Part, Sizes, run, whole
+from ggufkit.output.chunks import PlacedExtent, Sizes, run, whole
 from ggufkit.output.layout import layout
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.staging import Output
@@ -245,5 +245,5 @@ def test_late_worker_writes_into_no_later_attempt(model, out):
     target.with_name("b").replace(target)
     extent = layout(model, "a").files[0].extents[0]
     with pytest.raises(OSError, match="another one by now"):
-        run(whole((Part(0, 0, late, extent),)))
+        run(whole((PlacedExtent(0, 0, late, extent),)))
     assert target.read_bytes() == b"second"

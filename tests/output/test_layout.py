@@ -18,7 +18,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.model.rows import Span
 from ggufkit.output.layout import layout
-from spelled import SPELLINGS, Info, Spelling, spelling_id
+from spelled import SPELLINGS, SpelledTensor, Spelling, spelling_id
 
 F32 = tensor_type("F32")
 
@@ -51,7 +51,7 @@ def sizes_of(plan):
 @pytest.mark.parametrize("spelling", SPELLINGS[2:], ids=spelling_id)
 @pytest.mark.parametrize("alignment", [8, 32, 64, 4096])
 def test_head_and_places_are_those_of_the_format(spelling, alignment):
-    infos = [Info(f"t{n}", (n,), 0, bytes(4 * n)) for n in (1, 8, 0, 9, 100)]
+    infos = [SpelledTensor(f"t{n}", (n,), 0, bytes(4 * n)) for n in (1, 8, 0, 9, 100)]
     pairs = [("a", ("string", "text")), ("general.alignment", ("uint32", alignment))]
     content = spelling.file(pairs, infos, alignment)
     model = model_of(
@@ -86,7 +86,7 @@ def test_same_model_has_the_same_plan():
 
 def test_nothing_of_the_data_is_needed(tmp_path):
     path = tmp_path / "in.gguf"
-    path.write_bytes(Spelling().file([], [Info("t", (4,), 0, bytes(16))]))
+    path.write_bytes(Spelling().file([], [SpelledTensor("t", (4,), 0, bytes(16))]))
     model = ggufkit.open(path)
     before = layout(model, "x.gguf")
     model.close()
@@ -185,7 +185,7 @@ def test_impossible_sizes_are_refused(shape, nbytes):
 
 def test_opaque_tensor_keeps_its_byte_order(tmp_path):
     path = tmp_path / "in.gguf"
-    path.write_bytes(Spelling().file([], [Info("t", (4,), 99, bytes(32))]))
+    path.write_bytes(Spelling().file([], [SpelledTensor("t", (4,), 99, bytes(32))]))
     with ggufkit.open(path) as model:
         assert sizes_of(layout(model, "x.gguf")) == [[32]]
         with pytest.raises(TensorTypeError, match="cannot change its byte order"):
@@ -286,7 +286,7 @@ def test_each_shard_is_a_whole_file_and_the_first_has_the_metadata(spelling, ali
             ("split.count", ("uint16", 2)),
         ]
         names = ["t0", "t1"] if number == 0 else ["t2"]
-        infos = [Info(n, (s,), 0, bytes(4 * s)) for n, s in zip(names, sizes, strict=True)]
+        infos = [SpelledTensor(n, (s,), 0, bytes(4 * s)) for n, s in zip(names, sizes, strict=True)]
         first = [*pairs, *bare] if number == 0 else bare
         expected = spelling.file([*first, *split], infos, alignment or 32)
         assert expected.startswith(file.head)
@@ -302,7 +302,9 @@ def test_more_shards_than_can_be_numbered_are_refused():
 def test_untouched_tensors_stay_visible_as_ranges_of_a_file(tmp_path):
     path = tmp_path / "in.gguf"
     path.write_bytes(
-        Spelling().file([], [Info("a", (9,), 0, bytes(36)), Info("b", (9,), 24, bytes(9))])
+        Spelling().file(
+            [], [SpelledTensor("a", (9,), 0, bytes(36)), SpelledTensor("b", (9,), 24, bytes(9))]
+        )
     )
     with ggufkit.open(path) as model:
         spans = [extent.source.span for extent in layout(model, "x").files[0].extents]

@@ -26,7 +26,7 @@ from ggufkit.output import chunks, execute
 from ggufkit.output import write as writing
 from ggufkit.output.chunks import Sizes
 from ggufkit.system import descriptors
-from spelled import Info, Spelling
+from spelled import SpelledTensor, Spelling
 from written import (
     FORMS,
     LEFTOVER,
@@ -96,7 +96,7 @@ def test_there_and_back_gives_the_same_bytes(tmp_path, form, seed):
 
 @pytest.mark.parametrize("end", [b"", b"\0" * 4])
 def test_file_without_padding_at_its_end_is_rewritten_the_same(tmp_path, end):
-    whole = Spelling().file([("a", ("uint8", 1))], [Info("t", (3,), 0, b"\x07" * 12)])
+    whole = Spelling().file([("a", ("uint8", 1))], [SpelledTensor("t", (3,), 0, b"\x07" * 12)])
     cut = whole[: len(whole) - 20]
     (tmp_path / "in.gguf").write_bytes(cut + end)
     bare = Spelling().file([("a", ("uint8", 1))], padding=b"")
@@ -110,7 +110,7 @@ def test_file_without_padding_at_its_end_is_rewritten_the_same(tmp_path, end):
 
 
 def test_version_1_becomes_version_3(tmp_path):
-    pairs, infos = [("a", ("string", "x"))], [Info("t", (3,), 0, bytes(12))]
+    pairs, infos = [("a", ("string", "x"))], [SpelledTensor("t", (3,), 0, bytes(12))]
     (tmp_path / "in.gguf").write_bytes(Spelling(1, "little").file(pairs, infos))
     with ggufkit.open(tmp_path / "in.gguf") as model:
         ggufkit.write(model, tmp_path / "out.gguf")
@@ -119,7 +119,7 @@ def test_version_1_becomes_version_3(tmp_path):
 
 def test_gaps_and_order_of_the_input_are_not_copied(tmp_path):
     """Tensors may lie in any order with gaps between them; what is written has neither."""
-    infos = [Info("a", (3,), 0, b"\x01" * 12), Info("b", (3,), 0, b"\x02" * 12)]
+    infos = [SpelledTensor("a", (3,), 0, b"\x01" * 12), SpelledTensor("b", (3,), 0, b"\x02" * 12)]
     content = bytearray(Spelling().file([], infos) + b"\x03" * 64)
     first, second = (content.index(info.name.encode()) + 17 for info in infos)
     content[first : first + 8] = (96).to_bytes(8, "little")
@@ -384,7 +384,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 @pytest.mark.parametrize("how", ["copied", "made", "quantized", "stream"])
 @pytest.mark.parametrize("dims", [(4096, 1 << 14), (1 << 26,)], ids=["matrix", "one row"])
 def test_memory_does_not_grow_with_the_model(tmp_path, how, dims):
-    head = Spelling().file([], [Info("t", dims, 0, b"")])
+    head = Spelling().file([], [SpelledTensor("t", dims, 0, b"")])
     (tmp_path / "in.gguf").write_bytes(head)
     os.truncate(tmp_path / "in.gguf", len(head) + (1 << 28))
     command = [sys.executable, "-c", MEASURE, *(str(tmp_path / n) for n in ("in.gguf", "out.gguf"))]

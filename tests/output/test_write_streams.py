@@ -19,7 +19,7 @@ from ggufkit.model.model import Model, Tensors
 from ggufkit.model.sources import from_array
 from ggufkit.output import execute
 from ggufkit.output.chunks import Sizes
-from spelled import Info, Spelling
+from spelled import SpelledTensor, Spelling
 from written import (
     FORMS,
     example,
@@ -143,5 +143,5 @@ def test_stream_cannot_hold_shards(model):
 def test_save_writes_to_a_stream_too():
     stream = io.BytesIO()
     ggufkit.save(stream, {"t": np.zeros(2, "f4")}, {"a": 1})
-    expected = Spelling().file([("a", ("uint32", 1))], [Info("t", (2,), 0, bytes(8))])
+    expected = Spelling().file([("a", ("uint32", 1))], [SpelledTensor("t", (2,), 0, bytes(8))])
     assert stream.getvalue() == expected

@@ -23,7 +23,7 @@ _MEMBER = re.compile(
 
 
 @dataclass(frozen=True)
-class Read:
+class KeyRead:
     """A key that is read: below the architecture's name, of which type ("" not told), and how."""
 
     key: str
@@ -33,7 +33,7 @@ class Read:
     depth: int  # of braces: 1 is what is read whatever the file holds
 
 
-class Source:
+class ModelSource:
     """The source of llama.cpp's model loader."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,19 +62,19 @@ class Source:
             for name in listed.split(",")
         }
 
-    def read_by_all(self) -> list[Read]:
+    def read_by_all(self) -> list[KeyRead]:
         """Return what is read of every architecture, below its name."""
         own = self._reads(self.common)
         return [r for r in own if not r.key.startswith("general.") and r.key not in OF_ONE]
 
-    def read_by(self, architecture: str) -> list[Read]:
+    def read_by(self, architecture: str) -> list[KeyRead]:
         """Return what is read of one architecture besides."""
         owner = self.classes[architecture]
         while owner not in self.loaders:
             owner = self.bases[owner]
         return list(self._reads(self.loaders[owner]))
 
-    def _reads(self, body: str) -> Iterator[Read]:
+    def _reads(self, body: str) -> Iterator[KeyRead]:
         depth = 0 if body.startswith("::") else 1
         for line in body.splitlines():
             for how, key, rest in _CALL.findall(line):
@@ -82,7 +82,7 @@ class Source:
                 kind = self._type(given[0], body)
                 name = self.keys[key].removeprefix("%s.")
                 is_required = given[-1] not in _ABSENT
-                yield Read(name, kind, is_required, how, depth)
+                yield KeyRead(name, kind, is_required, how, depth)
             depth += line.count("{") - line.count("}")
 
     def _type(self, target: str, body: str) -> str:
@@ -113,6 +113,6 @@ def arguments(text: str) -> list[str]:
     return [each.strip() for each in found]
 
 
-def typed(reads: list[Read]) -> dict[str, str]:
+def typed(reads: list[KeyRead]) -> dict[str, str]:
     """Return the types of what is read as one number or text, and perhaps as an array."""
     return {read.key: read.type for read in reads if read.how != "get_arr" and read.type}

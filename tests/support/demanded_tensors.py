@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from demanded import Source, arguments, source_text
+from demanded import ModelSource, arguments, source_text
 
 # Conditions under which every model needs a tensor, or every one without experts.
 ALWAYS = {
@@ -76,7 +76,7 @@ class _Scope:
 class TensorSource:
     """The parts of llama.cpp's source that create the tensors of models."""
 
-    def __init__(self, folder: Path, source: Source) -> None:
+    def __init__(self, folder: Path, source: ModelSource) -> None:
         """Read the table of names and the functions that load tensors."""
         names = source_text(folder / "llama-arch.cpp")
         self.names = dict(re.findall(r'\{ (LLM_TENSOR_\w+),\s*"([^"]+)"', names))

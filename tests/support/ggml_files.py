@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spelled import FORMATS, Info, Typed
+from spelled import FORMATS, SpelledTensor, Typed
 
 C_TYPES = {
     "uint8": (ctypes.c_uint8, "u8"),
@@ -112,7 +112,7 @@ class Ggml:
             )
 
     def write(
-        self, path: Path, metadata: Iterable[tuple[str, Typed]], tensors: Iterable[Info]
+        self, path: Path, metadata: Iterable[tuple[str, Typed]], tensors: Iterable[SpelledTensor]
     ) -> None:
         """Write a file with `gguf_write_to_file`; strings end at their first NUL."""
         gguf = ctypes.c_void_p(self.call("gguf_init_empty", ctypes.c_void_p))
@@ -143,7 +143,7 @@ class Ggml:
             number = FORMATS[element][0]
             self.call("gguf_set_arr_data", None, gguf, key, number, array, count)
 
-    def _add(self, gguf: ctypes.c_void_p, context: ctypes.c_void_p, info: Info) -> None:
+    def _add(self, gguf: ctypes.c_void_p, context: ctypes.c_void_p, info: SpelledTensor) -> None:
         dims = (ctypes.c_int64 * len(info.dims))(*info.dims)
         made = self.call("ggml_new_tensor", ctypes.c_void_p, context, info.type, len(dims), dims)
         tensor = ctypes.c_void_p(made)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import real
-from llama_quantize import Parameters
+from llama_quantize import QuantizeParameters
 
 
 def prune(source: Path, target: Path, layers: Sequence[int]) -> bool:
@@ -24,11 +24,11 @@ def prune(source: Path, target: Path, layers: Sequence[int]) -> bool:
 def main(source: str, target: str, *layers: str) -> int:
     """Prune here and now; return 0 for success."""
     library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
-    library.llama_model_quantize_default_params.restype = Parameters
+    library.llama_model_quantize_default_params.restype = QuantizeParameters
     chosen = library.llama_model_quantize_default_params()
     numbers = (ctypes.c_int32 * (len(layers) + 1))(*map(int, layers), -1)
     chosen.only_copy = True
-    chosen.prune_layers = ctypes.cast(numbers, dict(Parameters._fields_)["prune_layers"])
+    chosen.prune_layers = ctypes.cast(numbers, dict(QuantizeParameters._fields_)["prune_layers"])
     failed: int = library.llama_model_quantize(
         source.encode(), target.encode(), ctypes.byref(chosen)
     )

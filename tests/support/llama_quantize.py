@@ -50,7 +50,7 @@ class Pattern(ctypes.Structure):
     _fields_ = (("pattern", ctypes.c_char_p), ("type", ctypes.c_int))
 
 
-class Parameters(ctypes.Structure):
+class QuantizeParameters(ctypes.Structure):
     """`llama_model_quantize_params` of llama.h."""
 
     _fields_ = (
@@ -88,8 +88,8 @@ def known_names() -> list[str]:
 def quantize(source: Path, target: Path, recipe: str, **options: Any) -> bool:
     """Quantize as llama-quantize does and return whether it succeeded.
 
-    Options are the fields of `Parameters` by name, `allow_requantize` being true unless told
-    otherwise; `weights` (a mapping of names to arrays) with `imatrix_keys` (file, dataset,
+    Options are the fields of `QuantizeParameters` by name, `allow_requantize` being true unless
+    told otherwise; `weights` (a mapping of names to arrays) with `imatrix_keys` (file, dataset,
     chunks); `overrides` (key, type, value) and `tensor_types` (pattern, type).
     """
     return _run([_job(source, target, recipe, options)])[0][0]
@@ -130,7 +130,7 @@ def _run(jobs: list[dict[str, Any]]) -> list[tuple[bool, str]]:
 def main() -> None:
     """Do the jobs that stand on stdin; write the outcomes to stdout."""
     library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
-    library.llama_model_quantize_default_params.restype = Parameters
+    library.llama_model_quantize_default_params.restype = QuantizeParameters
     said: list[bytes] = []
     log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
         lambda _level, text, _data: said.append(text)
@@ -156,7 +156,7 @@ def _do(library: ctypes.CDLL, asked: dict[str, Any]) -> bool:
     return failed == 0
 
 
-def _fill(chosen: Parameters, asked: dict[str, Any]) -> list[Any]:
+def _fill(chosen: QuantizeParameters, asked: dict[str, Any]) -> list[Any]:
     """Set the parameters; return what must stay alive meanwhile."""
     recipe = asked.pop("recipe")
     chosen.only_copy = recipe == "COPY"
@@ -192,7 +192,7 @@ def _fill(chosen: Parameters, asked: dict[str, Any]) -> list[Any]:
             setattr(chosen, field, tensor_type(asked.pop(field)).id)
     chosen.quantize_output_tensor = not asked.pop("leave_output_tensor", False)
     for field, value in asked.items():
-        assert field in dict(Parameters._fields_), field
+        assert field in dict(QuantizeParameters._fields_), field
         setattr(chosen, field, value)
     return kept
 

@@ -33,7 +33,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {  # the result, then the argumen
 }
 
 
-class _Parameters(ctypes.Structure):
+class _SplitParameters(ctypes.Structure):
     """`gguf_init_params` of gguf.h."""
 
     _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.POINTER(ctypes.c_void_p)))
@@ -46,9 +46,9 @@ class _Opened:
         self.call = _functions(library)
         self.content = path.read_bytes()
         tensors = ctypes.c_void_p()
-        parameters = _Parameters(no_alloc=True, ctx=ctypes.pointer(tensors))
+        parameters = _SplitParameters(no_alloc=True, ctx=ctypes.pointer(tensors))
         init = library.gguf_init_from_file
-        init.restype, init.argtypes = ctypes.c_void_p, (ctypes.c_char_p, _Parameters)
+        init.restype, init.argtypes = ctypes.c_void_p, (ctypes.c_char_p, _SplitParameters)
         self.context = init(str(path).encode(), parameters)
         assert self.context, f"llama.cpp does not read {path}"
         held.callback(self.call["gguf_free"], self.context)

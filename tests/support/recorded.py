@@ -29,7 +29,7 @@ IMATRIX: Final = "importance.gguf"  # stands in the output by the name that was 
 SOURCES: Final[dict[str, Callable[[], Path]]] = {"smollm2": real.smollm2, "gemma3": real.gemma3}
 
 
-class Case(NamedTuple):
+class RecordedModel(NamedTuple):
     """A whole model in a recipe, with or without importance data."""
 
     source: str
@@ -42,14 +42,14 @@ class Case(NamedTuple):
         return " ".join((self.source, self.recipe, "imatrix" if self.with_imatrix else "plain"))
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[RecordedModel]:
     """Yield all cases, those first that llama.cpp is quick with."""
     # llama-quantize knows no recipe NVFP4, and has no fallback where rows do not fit Q1_0.
     names = [name for name in RECIPES if name not in {"NVFP4", "Q1_0"}]
     for recipe in sorted(names, key=lambda name: (name.startswith("IQ"), names.index(name))):
         for source in SOURCES:
-            yield Case(source, recipe, with_imatrix=False)
-            yield Case(source, recipe, with_imatrix=True)
+            yield RecordedModel(source, recipe, with_imatrix=False)
+            yield RecordedModel(source, recipe, with_imatrix=True)
 
 
 def importance(path: Path) -> Imatrix:
@@ -69,7 +69,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def made_by_llama_cpp(case: Case, folder: Path) -> str | None:
+def made_by_llama_cpp(case: RecordedModel, folder: Path) -> str | None:
     """Return the digest of what llama.cpp makes, None where it gives up."""
     source, target = SOURCES[case.source](), folder / "theirs.gguf"
     options = {}

@@ -33,7 +33,7 @@ MARKS: Final = {"little": "<", "big": ">"}
 Typed = tuple[str, Any]
 
 
-class Info(NamedTuple):
+class SpelledTensor(NamedTuple):
     """A tensor: its dims as they are stored, ggml's number of its type, and its bytes."""
 
     name: str
@@ -80,7 +80,7 @@ class Spelling:
     def file(
         self,
         metadata: Iterable[tuple[str, Typed]] = (),
-        tensors: Iterable[Info] = (),
+        tensors: Iterable[SpelledTensor] = (),
         alignment: int = 32,
         padding: bytes = b"\0",
     ) -> bytes:

@@ -14,7 +14,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
 from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.model.sources import from_array
-from spelled import Info, Spelling
+from spelled import SpelledTensor, Spelling
 
 F32 = tensor_type("F32")
 LEFTOVER = ".out.gguf.ggufkit-part"
@@ -45,7 +45,9 @@ def example(seed=0):
             continue
         dims = (known.block_size * draw.choice([1, 3]), draw.choice([0, 1, 5, 300]))
         infos.append(
-            Info(f"t{number}", dims, kind, draw.randbytes(known.row_bytes(dims[0]) * dims[1]))
+            SpelledTensor(
+                f"t{number}", dims, kind, draw.randbytes(known.row_bytes(dims[0]) * dims[1])
+            )
         )
     pairs = [("general.name", ("string", "example")), ("numbers", ("array", ("int16", [1, -1])))]
     return Spelling().file(pairs, infos)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ggufkit
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.system import edit_journal
-from ggufkit.system.edit_journal import Journal
+from ggufkit.system.edit_journal import EditJournal
 
 PENDING = ".model.gguf.ggufkit-edit"
 
@@ -36,18 +36,18 @@ def interrupted(path, upto):
 
 @given(st.binary(max_size=50), st.binary(max_size=50), st.integers(0, 2**63))
 def test_journal_survives_its_file(old, new, nbytes):
-    made = Journal(nbytes, old, new)
-    assert Journal.decode(made.encode()) == made
+    made = EditJournal(nbytes, old, new)
+    assert EditJournal.decode(made.encode()) == made
     assert made.reversed.reversed == made
 
 
 @given(st.data())
 def test_damaged_journal_is_none(data):
-    whole = Journal(9, b"old", b"newer").encode()
+    whole = EditJournal(9, b"old", b"newer").encode()
     at = data.draw(st.integers(0, len(whole) - 1))
-    assert Journal.decode(whole[:at]) is None
-    assert Journal.decode(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) is None
-    assert Journal.decode(whole + b"\0") is None
+    assert EditJournal.decode(whole[:at]) is None
+    assert EditJournal.decode(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) is None
+    assert EditJournal.decode(whole + b"\0") is None
 
 
 @pytest.mark.parametrize("way", [ggufkit.open, ggufkit.check, ggufkit.recover])
@@ -99,7 +99,7 @@ def test_data_that_moved_in_part_is_an_error(path):
     """No killed process leaves this; a file system that loses power while it moves blocks may."""
     before = path.read_bytes()
     step = 4096
-    moved = Journal(len(before), before[:192], b"new".ljust(192 + step, b"\1"))
+    moved = EditJournal(len(before), before[:192], b"new".ljust(192 + step, b"\1"))
     path.with_name(PENDING).write_bytes(moved.encode())
     path.write_bytes(before[:300] + bytes(step) + before[300:])
     torn = path.read_bytes()

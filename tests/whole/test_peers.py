@@ -14,7 +14,7 @@ import ggufkit
 from ggml_files import Ggml
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.format.values import Arrays, Strings
-from spelled import NUMBERS, Info, Spelling
+from spelled import NUMBERS, SpelledTensor, Spelling
 
 # Q8_1 and Q8_K stand in no file, and a released package may not know the newest type.
 OFFICIAL = {int(number) for number in gguf.GGMLQuantizationType}
@@ -64,7 +64,7 @@ def random_tensors(draw):
         dims += [draw.randint(1, 4) for _ in range(draw.randint(0, 3))]
         nbytes = kind.row_bytes(dims[0]) * int(np.prod(dims[1:]))
         name = "".join(draw.choices(string.ascii_letters + "._", k=draw.randint(1, 50)))
-        infos.append(Info(f"{name}{number}", tuple(dims), kind.id, draw.randbytes(nbytes)))
+        infos.append(SpelledTensor(f"{name}{number}", tuple(dims), kind.id, draw.randbytes(nbytes)))
     return infos
 
 

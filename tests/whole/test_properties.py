@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ggufkit
+from ggufkit.format.encoding import Encoding
 from ggufkit.format.types import SPLIT_KEYS, TENSOR_TYPES
-from ggufkit.format.values import Layout
 from ggufkit.model.model import as_ggml_counts
 from ggufkit.model.sources import in_order
 from ggufkit.output import chunks
-from spelled import SPELLINGS, Info, metadata
+from spelled import SPELLINGS, SpelledTensor, metadata
 
 TYPES = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
 # K-quants look at a row as a whole, IQ4_NL at a block, with weights or without.
@@ -34,7 +34,9 @@ def tensors(draw):
         blocks, *others = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
         count = int(np.prod([blocks, *others])) * kind.block_bytes
         name = draw(st.sampled_from(["blk.{}.weight", "größe.{}", "a b\t{}"])).format(number)
-        found.append(Info(name, (blocks * kind.block_size, *others), kind.id, random.bytes(count)))
+        found.append(
+            SpelledTensor(name, (blocks * kind.block_size, *others), kind.id, random.bytes(count))
+        )
     return found
 
 
@@ -55,7 +57,7 @@ def meaning(model):
         (t.name, t.type, t.shape, in_order(t, "little").read(0, t.rows).tobytes())
         for t in model.tensors.values()
     ]
-    return model.metadata.without("general.alignment").encode(Layout()), held
+    return model.metadata.without("general.alignment").encode(Encoding()), held
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from ggufkit.cli.app import COMMANDS, app
 from ggufkit.cli.model_argument import complete_key
 from plain_checkpoint import ARCH, CONFIG, whole
 from shell import ggufkit
-from spelled import Info, Spelling
+from spelled import SpelledTensor, Spelling
 from tensors_file import write_checkpoint
 
 # Clears the screen, rings, turns text around, begins a sequence in one byte, links to elsewhere,
@@ -50,9 +50,9 @@ def evil_file():
         ("b.nested", ("array", ("array", [("string", [text])]))),
     ]
     tensors = [
-        Info(f"blk.0.{EVIL}.weight", (32, 2), 0, bytes(256)),
-        Info("token_embd.weight", (32, 3), 0, floats * 48),
-        Info(f"odd{EVIL}", (8,), 0, bytes(32)),
+        SpelledTensor(f"blk.0.{EVIL}.weight", (32, 2), 0, bytes(256)),
+        SpelledTensor("token_embd.weight", (32, 3), 0, floats * 48),
+        SpelledTensor(f"odd{EVIL}", (8,), 0, bytes(32)),
     ]
     return Spelling().file(pairs, tensors)
 

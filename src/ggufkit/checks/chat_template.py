@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ggufkit.checks.subject import TOKENS, Broken, Seen, at_key
+from ggufkit.checks.subject import TOKENS, Broken, Subject, at_key
 from ggufkit.format.values import Strings
 from ggufkit.system.sandbox import StoppedError, answer_of
 
@@ -34,7 +34,7 @@ _OPEN: Final = re.compile(r"\{[{%]")
 _CLOSE: Final = {"{{": "}}", "{%": "%}"}
 
 
-def template_faults(seen: Seen) -> Iterator[Broken]:
+def template_faults(seen: Subject) -> Iterator[Broken]:
     """Yield every rule that the chat templates of a model break."""
     count = 0
     for key in filter(_is_template, seen.metadata):
@@ -73,7 +73,7 @@ def _tags(text: str) -> Iterator[str]:
         opened = _OPEN.search(text, end) if end >= 0 else None
 
 
-def _about_rendering(seen: Seen, key: str, text: str) -> Iterator[Broken]:
+def _about_rendering(seen: Subject, key: str, text: str) -> Iterator[Broken]:
     if importlib.util.find_spec("jinja2") is None:
         yield at_key("template-unrendered", key)
         return
@@ -91,7 +91,7 @@ def _about_rendering(seen: Seen, key: str, text: str) -> Iterator[Broken]:
         yield at_key(fault.pop("rule"), key, **fault)
 
 
-def _token(seen: Seen, name: str) -> str:
+def _token(seen: Subject, name: str) -> str:
     """Return the text of a special token."""
     number = seen.number(f"tokenizer.ggml.{name}_token_id")
     tokens = seen.metadata.get(TOKENS)

@@ -13,7 +13,7 @@ import ggufkit._native as _native
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Broken, Seen
+from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.format.header import Header
@@ -23,7 +23,7 @@ from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.model.caches import resolve
 from ggufkit.model.model import Model
 from ggufkit.model.open import (
-    Part,
+    ParsedFile,
     about_set,
     about_siblings,
     map_part,
@@ -98,14 +98,14 @@ def _check_file(path: Path, checked: set[Path], looking: Looking) -> Iterator[Fi
             yield from _about_quantization([part])
 
 
-def _map(path: Path, opened: contextlib.ExitStack) -> Part:
+def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
     part = map_part(path)
     opened.callback(part.file.close)
     return part
 
 
 def _check_set(
-    first: Part, opened: contextlib.ExitStack, checked: set[Path], looking: Looking
+    first: ParsedFile, opened: contextlib.ExitStack, checked: set[Path], looking: Looking
 ) -> Iterator[Finding]:
     yield from about_siblings(first)
     parts = []
@@ -127,11 +127,11 @@ def _check_set(
         yield from _about_whole(parts, looking)
 
 
-def _is_broken(part: Part) -> bool:
+def _is_broken(part: ParsedFile) -> bool:
     return first_error(part.header.findings) is not None
 
 
-def _about_whole(parts: list[Part], looking: Looking) -> Iterator[Finding]:
+def _about_whole(parts: list[ParsedFile], looking: Looking) -> Iterator[Finding]:
     """Look at what sound files mean together."""
     yield from _about_quantization(parts)
     yield from _about_split_keys(parts[0])
@@ -145,7 +145,7 @@ def _about_whole(parts: list[Part], looking: Looking) -> Iterator[Finding]:
 
 
 def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
-    seen = Seen.of(model)
+    seen = Subject.of(model)
     if seen.is_language_model:
         yield from inconsistencies(seen)
         yield from vocabulary_faults(seen)
@@ -155,7 +155,7 @@ def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
         yield from audit(model, threads=looking.threads, progress=looking.progress)
 
 
-def _place(broken: Broken, model: Model, first: Part) -> tuple[Path, int]:
+def _place(broken: Broken, model: Model, first: ParsedFile) -> tuple[Path, int]:
     """Return file and offset of what is broken."""
     tensor = model.tensors.get(broken.tensor)
     if tensor is not None and tensor.path is not None:
@@ -164,7 +164,7 @@ def _place(broken: Broken, model: Model, first: Part) -> tuple[Path, int]:
     return first.file.path, entry.value_at if entry else 0
 
 
-def _about_split_keys(first: Part) -> Iterator[Finding]:
+def _about_split_keys(first: ParsedFile) -> Iterator[Finding]:
     """Look for the keys that llama.cpp reads of each set of more than one shard."""
     count, key = shard_count(first.header), "split.tensors.count"
     if count > 1 and key not in first.header.entries:
@@ -172,7 +172,7 @@ def _about_split_keys(first: Part) -> Iterator[Finding]:
         yield finding("split-key", at, key=key, count=count).at(str(first.file.path))
 
 
-def _about_quantization(parts: list[Part]) -> Iterator[Finding]:
+def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:
     first = parts[0]
     types = {each for part in parts for each in part.header.places.infos.types()}
     if "general.quantization_version" in first.header.entries:
@@ -181,7 +181,7 @@ def _about_quantization(parts: list[Part]) -> Iterator[Finding]:
         yield finding("quantization-version", first.header.end).at(str(first.file.path))
 
 
-def _check_part(part: Part) -> Iterator[Finding]:
+def _check_part(part: ParsedFile) -> Iterator[Finding]:
     """Check one file by itself."""
     header, findings = part.header, Findings()
     for key, entry in header.entries.items():

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from ggufkit.checks.subject import Broken, Seen, at_key
+from ggufkit.checks.subject import Broken, Subject, at_key
 from ggufkit.format.file_name import parse_name
 from ggufkit.format.file_types import FILE_TYPES, GUESSED, NUMBER_OF
 from ggufkit.quantization.eligibility import is_eligible
@@ -16,7 +16,7 @@ from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIP
 _NAME: Final = "general.architecture"  # a name has no place in a file; this is where a model begins
 
 
-def false_claims(seen: Seen) -> Iterator[Broken]:
+def false_claims(seen: Subject) -> Iterator[Broken]:
     """Yield every rule that a model breaks by what it says of itself."""
     version = seen.number(VERSION_KEY)
     if version not in (None, QUANTIZATION_VERSION):
@@ -32,7 +32,7 @@ def false_claims(seen: Seen) -> Iterator[Broken]:
         yield from _about_name(seen.model.files[0].path.name, claimed)
 
 
-def _about_mix(seen: Seen, claimed: str) -> Iterator[Broken]:
+def _about_mix(seen: Subject, claimed: str) -> Iterator[Broken]:
     """Compare the recipe with the types of the tensors that a recipe decides on."""
     base = RECIPES[claimed].base if claimed in RECIPES else None
     tensors = seen.model.tensors.values()

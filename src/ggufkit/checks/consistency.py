@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ggufkit.checks.demands import Demands
-from ggufkit.checks.subject import ARCHITECTURE, EMBEDDING, TOKENS, Broken, Seen, at_key, at_tensor
+from ggufkit.checks.subject import (
+    ARCHITECTURE,
+    EMBEDDING,
+    TOKENS,
+    Broken,
+    Subject,
+    at_key,
+    at_tensor,
+)
 
 GGML_ALIGNMENT: Final = 32  # ggml's TENSOR_ALIGNMENT
 MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
@@ -43,19 +51,19 @@ _WANTED: Final = {
 # What an edit may break, whatever the file is.
 
 
-def about_architecture(seen: Seen) -> Iterator[Broken]:
+def about_architecture(seen: Subject) -> Iterator[Broken]:
     """Look for the keys of the architecture."""
     if seen.architecture and seen.metadata and not seen.hyperparameters:
         yield Broken("architecture-keys", {"architecture": seen.architecture}, key=ARCHITECTURE)
 
 
-def about_types(seen: Seen) -> Iterator[Broken]:
+def about_types(seen: Subject) -> Iterator[Broken]:
     """Look at the types of values."""
     for key, found, wanted in wrong_types(seen, seen.hyperparameters):
         yield at_key("key-type", key, found=found, wanted=wanted)
 
 
-def wrong_types(seen: Seen, hyperparameters: list[str]) -> Iterator[tuple[str, str, str]]:
+def wrong_types(seen: Subject, hyperparameters: list[str]) -> Iterator[tuple[str, str, str]]:
     """Yield keys, the types of their values, and those that llama.cpp reads."""
     for key in seen.metadata:
         found = seen.metadata.type_name(key)
@@ -71,7 +79,7 @@ def wrong_types(seen: Seen, hyperparameters: list[str]) -> Iterator[tuple[str, s
             yield key, found, wanted
 
 
-def about_tokens(seen: Seen) -> Iterator[Broken]:
+def about_tokens(seen: Subject) -> Iterator[Broken]:
     """Compare the vocabulary with the embedding and with what each token has."""
     tokens = seen.count(TOKENS)
     if tokens is None:
@@ -89,7 +97,7 @@ def about_tokens(seen: Seen) -> Iterator[Broken]:
             yield at_key("token-id-range", key, number=number, tokens=tokens)
 
 
-def about_blocks(seen: Seen) -> Iterator[Broken]:
+def about_blocks(seen: Subject) -> Iterator[Broken]:
     """Compare the number of blocks with the tensors and with what each block has."""
     key = seen.own("block_count")
     blocks = seen.number(key)
@@ -104,7 +112,7 @@ def about_blocks(seen: Seen) -> Iterator[Broken]:
             yield at_key("block-arrays", array, count=count, other=key, blocks=blocks)
 
 
-def about_width(seen: Seen) -> Iterator[Broken]:
+def about_width(seen: Subject) -> Iterator[Broken]:
     """Compare the width of the model with its embedding."""
     key = seen.own("embedding_length")
     width = seen.number(key)
@@ -113,7 +121,7 @@ def about_width(seen: Seen) -> Iterator[Broken]:
         yield at_key("embedding-width", key, width=width, **sizes)
 
 
-LOADING: Final[tuple[Callable[[Seen], Iterator[Broken]], ...]] = (
+LOADING: Final[tuple[Callable[[Subject], Iterator[Broken]], ...]] = (
     about_architecture,
     about_types,
     about_tokens,
@@ -125,7 +133,7 @@ LOADING: Final[tuple[Callable[[Seen], Iterator[Broken]], ...]] = (
 # What check looks at besides, in what claims to be a model.
 
 
-def inconsistencies(seen: Seen) -> Iterator[Broken]:
+def inconsistencies(seen: Subject) -> Iterator[Broken]:
     """Yield every rule that the keys and tensor infos of a model break; no data is read."""
     known = seen.demands
     if known is None:
@@ -146,7 +154,7 @@ def inconsistencies(seen: Seen) -> Iterator[Broken]:
         yield from about_architecture(seen)
 
 
-def _about_alignment(seen: Seen) -> Iterator[Broken]:
+def _about_alignment(seen: Subject) -> Iterator[Broken]:
     number = seen.number("general.alignment")
     if number is None or number >= GGML_ALIGNMENT:
         return
@@ -155,7 +163,7 @@ def _about_alignment(seen: Seen) -> Iterator[Broken]:
         yield at_key("alignment-ggml", "general.alignment", number=number, least=GGML_ALIGNMENT)
 
 
-def _about_counts(seen: Seen) -> Iterator[Broken]:
+def _about_counts(seen: Subject) -> Iterator[Broken]:
     """Compare the numbers of heads, and of experts."""
     heads, kv = (seen.number(seen.own(f"attention.head_count{end}")) for end in ("", "_kv"))
     if heads and kv and heads % kv:
@@ -169,7 +177,7 @@ def _about_counts(seen: Seen) -> Iterator[Broken]:
         yield at_key("expert-count", key, used=used, experts=experts or 0)
 
 
-def _about_demands(seen: Seen, known: Demands) -> Iterator[Broken]:
+def _about_demands(seen: Subject, known: Demands) -> Iterator[Broken]:
     architecture = seen.architecture
     for key in map(seen.own, known.keys):
         if key not in seen.metadata:
@@ -197,7 +205,7 @@ def _each(name: str, blocks: int) -> Iterator[str]:
         yield name.replace("{i}", str(block))
 
 
-def _about_tensor(seen: Seen, name: str, shape: tuple[int, ...]) -> Iterator[Broken]:
+def _about_tensor(seen: Subject, name: str, shape: tuple[int, ...]) -> Iterator[Broken]:
     tensor = seen.model.tensors.get(name)
     if tensor is None:
         details = {"name": name, "architecture": seen.architecture}
@@ -214,7 +222,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[lead:]
 
 
-def _sizes(seen: Seen) -> dict[str, int]:
+def _sizes(seen: Subject) -> dict[str, int]:
     """Return what the words of `demands.toml` mean in this model; 0 where that is not one number.
 
     Where blocks differ, a size is an array and no one number.

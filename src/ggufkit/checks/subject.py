@@ -41,7 +41,7 @@ def at_tensor(rule: str, tensor: Tensor, **details: object) -> Broken:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Subject:
     """A model as the rules look at it."""
 
     metadata: Metadata
@@ -55,7 +55,7 @@ class Seen:
         object.__setattr__(self, "layers", layers)
 
     @classmethod
-    def of(cls, model: Model) -> Seen:
+    def of(cls, model: Model) -> Subject:
         """Look at a model."""
         return cls(model.metadata, model)
 

@@ -29,7 +29,7 @@ _BF16_EXPONENT: Final = 0x7F80
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _TileContent:
     """What was seen in a tile or a tensor: index of the first element or block, None for none."""
 
     nan: int | None = None
@@ -37,9 +37,9 @@ class _Seen:
     block: int | None = None
     is_zero: bool = True
 
-    def joined(self, other: _Seen, elements: int, blocks: int) -> _Seen:
+    def joined(self, other: _TileContent, elements: int, blocks: int) -> _TileContent:
         """Return what was seen in this and in a tile that follows after so many of each."""
-        return _Seen(
+        return _TileContent(
             _first(self.nan, other.nan, elements),
             _first(self.infinity, other.infinity, elements),
             _first(self.block, other.block, blocks),
@@ -61,7 +61,7 @@ def audit(
     with ThreadPoolExecutor(workers) as pool:
         ahead = _looked_at(pool, tensors, 2 * workers)
         for tensor in tensors:
-            seen = _Seen()
+            seen = _TileContent()
             for start, stop in tiles(tensor, TILE_BYTES):
                 blocks = start // tensor.type.block_bytes
                 seen = seen.joined(next(ahead), blocks * tensor.type.block_size, blocks)
@@ -73,7 +73,9 @@ def _is_readable(tensor: Tensor) -> bool:
     return tensor.type.dtype is not None or tensor.type.id in packing.codecs()
 
 
-def _looked_at(pool: ThreadPoolExecutor, tensors: list[Tensor], ahead: int) -> Iterator[_Seen]:
+def _looked_at(
+    pool: ThreadPoolExecutor, tensors: list[Tensor], ahead: int
+) -> Iterator[_TileContent]:
     """Return what is seen in each tile in order, while the next ones are looked at."""
     tasks = (
         functools.partial(_look, tensor, start, stop)
@@ -83,26 +85,26 @@ def _looked_at(pool: ThreadPoolExecutor, tensors: list[Tensor], ahead: int) -> I
     return in_turn(pool, tasks, ahead)
 
 
-def _look(tensor: Tensor, start: int, stop: int) -> _Seen:
+def _look(tensor: Tensor, start: int, stop: int) -> _TileContent:
     data, kind = packed(tensor, start, stop), tensor.type
     if kind.name in _FLOATS:
         return _look_at_floats(data, kind)
     if kind.dtype is not None:
-        return _Seen(is_zero=not data.any())
-    return _Seen(block=codec.validate(data, kind), is_zero=_is_zero(data, kind))
+        return _TileContent(is_zero=not data.any())
+    return _TileContent(block=codec.validate(data, kind), is_zero=_is_zero(data, kind))
 
 
-def _look_at_floats(data: Bytes, type: TensorType) -> _Seen:
+def _look_at_floats(data: Bytes, type: TensorType) -> _TileContent:
     if type.name == "BF16":
         bits = data.view("<u2")
         magnitude = bits & np.uint16(0x7FFF)
         nan, infinite = magnitude > _BF16_EXPONENT, magnitude == _BF16_EXPONENT
-        return _Seen(_index(nan), _index(infinite), is_zero=not magnitude.any())
+        return _TileContent(_index(nan), _index(infinite), is_zero=not magnitude.any())
     values = data.view(f"<{type.dtype}")
     is_zero = not values.any()
     if bool(np.isfinite(values).all()):
-        return _Seen(is_zero=is_zero)
-    return _Seen(_index(np.isnan(values)), _index(np.isinf(values)), is_zero=is_zero)
+        return _TileContent(is_zero=is_zero)
+    return _TileContent(_index(np.isnan(values)), _index(np.isinf(values)), is_zero=is_zero)
 
 
 def _is_zero(data: Bytes, type: TensorType) -> bool:
@@ -121,7 +123,7 @@ def _first(before: int | None, here: int | None, offset: int) -> int | None:
     return before if here is None or before is not None else here + offset
 
 
-def _faults(tensor: Tensor, seen: _Seen) -> Iterator[Broken]:
+def _faults(tensor: Tensor, seen: _TileContent) -> Iterator[Broken]:
     if seen.nan is not None:
         yield at_tensor("data-nan", tensor, index=seen.nan)
     if seen.infinity is not None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.checks.subject import TOKENS, Broken, Seen, at_key
+from ggufkit.checks.subject import TOKENS, Broken, Subject, at_key
 from ggufkit.format.values import Strings
 
 KIND: Final = "tokenizer.ggml.model"
@@ -23,7 +23,7 @@ _BYTE_PAIRS: Final = "gpt2"  # the kind whose merges join two tokens into a thir
 _MERGE: Final = re.compile(r"(.[^ ]*) (.+)", re.DOTALL)
 
 
-def vocabulary_faults(seen: Seen) -> Iterator[Broken]:
+def vocabulary_faults(seen: Subject) -> Iterator[Broken]:
     """Yield every rule that the tokens of a model break."""
     kind = seen.text(KIND)
     held = seen.metadata.get(TOKENS, None)
@@ -51,7 +51,7 @@ def _about_duplicates(tokens: list[str]) -> Iterator[Broken]:
         yield at_key("token-duplicate", TOKENS, token=token, **found)
 
 
-def _about_types(seen: Seen, tokens: list[str]) -> Iterator[Broken]:
+def _about_types(seen: Subject, tokens: list[str]) -> Iterator[Broken]:
     types = seen.metadata.get(TYPES, None)
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
         return
@@ -71,7 +71,7 @@ def _about_types(seen: Seen, tokens: list[str]) -> Iterator[Broken]:
             yield at_key("token-id-type", key, number=number, **token)
 
 
-def _about_merges(seen: Seen, tokens: list[str]) -> Iterator[Broken]:
+def _about_merges(seen: Subject, tokens: list[str]) -> Iterator[Broken]:
     merges = seen.metadata.get(MERGES, None)
     if not isinstance(merges, Strings):
         return

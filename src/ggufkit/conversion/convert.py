@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Seen
-from ggufkit.conversion.architecture.architecture import Entries, find
-from ggufkit.conversion.architecture.config import Facts
+from ggufkit.checks.subject import Subject
+from ggufkit.conversion.architecture.architecture import ConfigEntries, find
+from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import decoded
@@ -109,7 +109,7 @@ def converted(  # noqa: PLR0913 (handed on as they came)
 ) -> Model:
     """Return an opened checkpoint as a lazy model, by all of its files but ggufkit.json."""
     architecture = find(classes(checkpoint.config), arch_path)
-    facts = Facts(checkpoint, architecture)
+    facts = ConfigFacts(checkpoint, architecture)
     tensors = list(checkpoint.tensors.values())
     kind = _wanted(outtype, tensors)
     plain = decoded(tensors, checkpoint.config)
@@ -155,7 +155,7 @@ def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
 
-def _tell(placement: Placement, facts: Facts, say: Say) -> None:
+def _tell(placement: Placement, facts: ConfigFacts, say: Say) -> None:
     if unread := facts.unread():
         told = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
         say(f"not read of config.json: {told}; a model that computes with it answers otherwise")
@@ -168,7 +168,7 @@ def _tell(placement: Placement, facts: Facts, say: Say) -> None:
 # Metadata.
 
 
-def parameters(facts: Facts, table: Entries, problems: list[str]) -> dict[str, Value]:
+def parameters(facts: ConfigFacts, table: ConfigEntries, problems: list[str]) -> dict[str, Value]:
     """Return the architecture's key-values, in order; what cannot be computed is a problem."""
     found: dict[str, Value] = {}
     for key, expression in table:
@@ -207,7 +207,7 @@ def _element(items: list[Any]) -> str:
 # Checks.
 
 
-def _about_layers(facts: Facts, placement: Placement) -> Iterator[str]:
+def _about_layers(facts: ConfigFacts, placement: Placement) -> Iterator[str]:
     """Check that the layers with tensors are those that the configuration counts."""
     count = facts.lookup("block_count")
     if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
@@ -221,7 +221,7 @@ def _about_layers(facts: Facts, placement: Placement) -> Iterator[str]:
         yield f"{absent} of {count} layers have no tensors, the first of them layer {first}"
 
 
-def _about_shapes(facts: Facts, tensors: Sequence[Tensor]) -> Iterator[str]:
+def _about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]:
     """Check shapes against the configuration where the architecture says what they are."""
     shapes = facts.architecture.shapes
     for tensor in tensors:
@@ -244,11 +244,11 @@ def _loadable(model: Model, folder: Path) -> Model:
 
 
 def _refusals(model: Model) -> list[str]:
-    broken = [each for each in inconsistencies(Seen.of(model)) if each.rule in REFUSED]
+    broken = [each for each in inconsistencies(Subject.of(model)) if each.rule in REFUSED]
     return [finding(each.rule, 0, **each.details).message for each in broken]
 
 
-def _about_missing(model: Model, facts: Facts) -> list[str]:
+def _about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     """Return what a layer, or the whole, lacks by what the checkpoint itself shows or says."""
     absent = _lacking(model.tensors, facts.architecture.uneven)
     told = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
@@ -261,7 +261,7 @@ def _about_missing(model: Model, facts: Facts) -> list[str]:
     return [*told, *refused] if told else []
 
 
-def _has_own_head(facts: Facts) -> bool:
+def _has_own_head(facts: ConfigFacts) -> bool:
     """Whether the checkpoint says that the head is no copy of the embeddings."""
     is_apart = facts.checkpoint.config.get("tie_word_embeddings") is False
     targets = {target.name for rule in facts.architecture.rules for target in rule.targets}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.conversion.architecture.architecture import Architecture
-from ggufkit.conversion.architecture.config import Facts
+from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.config_json import (
     Draft,
     as_json,
@@ -208,13 +208,13 @@ def _best(model: Model, texts: dict[str, bytes], arch_path: Sequence[Path]) -> _
 
 def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) -> _Attempt:
     draft = rebuilt(model, architecture, texts)
-    facts = Facts(draft, architecture)
+    facts = ConfigFacts(draft, architecture)
     facts.functions.update(functions_of(model))
     recovered = recover(model.tensors, facts, architecture.generated)
     return _Attempt(architecture, draft, recovered, list(_lost(model, facts)))
 
 
-def _lost(model: Model, facts: Facts) -> Iterator[str]:
+def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
     """Yield the keys that converting the exported configuration would not give again."""
     architecture = facts.architecture
     problems: list[str] = []

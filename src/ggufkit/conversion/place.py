@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from ggufkit.conversion.architecture.config import Facts
-from ggufkit.conversion.architecture.name_rules import FIRST, Index, Placed, Target
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError
@@ -54,9 +54,9 @@ class Placement:
     layers: set[int] = field(default_factory=set)
 
 
-def place(tensors: Iterable[Tensor], facts: Facts) -> Placement:
+def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement:
     """Return the tensors of the GGUF file; problems name each tensor without a place."""
-    index = Index(facts.architecture.rules)
+    index = NameIndex(facts.architecture.rules)
     heaps: dict[str, Heap] = {}
     done = Placement()
     skip = [with_fields(pattern, facts) for pattern in facts.architecture.skip]
@@ -91,13 +91,13 @@ def rename(name: str, table: Mapping[str, str]) -> str:
     return name
 
 
-def _target_name(placed: Placed, target: Target, facts: Facts) -> str:
+def _target_name(placed: Placed, target: Target, facts: ConfigFacts) -> str:
     """Return the name of a target with its numbers, and with the fields that it names."""
     name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
     return with_fields(name, facts)
 
 
-def with_fields(text: str, facts: Facts) -> str:
+def with_fields(text: str, facts: ConfigFacts) -> str:
     """Return text with the fields that it names in braces."""
     return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
@@ -119,7 +119,7 @@ def _in_order(heaps: list[Heap]) -> list[Heap]:
     return sorted(heaps, key=lambda h: (ends[h.layer] if h.stacks else h.last, h.last))
 
 
-def _finish(heap: Heap, facts: Facts, done: Placement) -> None:
+def _finish(heap: Heap, facts: ConfigFacts, done: Placement) -> None:
     """Make the tensor of a heap, or tell what keeps it from being made."""
     arrivals = sorted(heap.arrivals, key=lambda arrival: arrival.place)
     places = [arrival.place for arrival in arrivals]
@@ -140,7 +140,7 @@ def _finish(heap: Heap, facts: Facts, done: Placement) -> None:
         done.problems.append(f"{heap.name}: {error.message}")
 
 
-def _stepped(arrival: Arrival, facts: Facts) -> Tensor:
+def _stepped(arrival: Arrival, facts: ConfigFacts) -> Tensor:
     tensor = arrival.tensor
     for step in arrival.target.steps:
         arguments = [facts.value(argument) for argument in step.arguments]

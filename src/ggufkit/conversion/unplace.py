@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from ggufkit.conversion.architecture.config import Facts
-from ggufkit.conversion.architecture.name_rules import FIRST, Rule, Target, outline
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Target, outline
 from ggufkit.conversion.place import place, rename, with_fields
-from ggufkit.conversion.tensors.inverses import Done, Piece, undone
+from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import GGUFError, ShapeError
 from ggufkit.model.model import Tensor
@@ -29,7 +29,7 @@ _EXPERT: Final = re.compile(r"\.experts\.\d+\.")
 class Candidate(NamedTuple):
     """A rule one of whose targets has a tensor's name."""
 
-    rule: Rule
+    rule: NameRule
     regex: re.Pattern[str]
     target: Target
 
@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
 class Claim(NamedTuple):
     """A rule with the numbers that it is used for; `expert` is one that the target names."""
 
-    rule: Rule
+    rule: NameRule
     layer: str
     expert: str
 
@@ -50,7 +50,9 @@ class Recovered:
     problems: list[str] = field(default_factory=list)
 
 
-def recover(tensors: Mapping[str, Tensor], facts: Facts, passed: Iterable[str] = ()) -> Recovered:
+def recover(
+    tensors: Mapping[str, Tensor], facts: ConfigFacts, passed: Iterable[str] = ()
+) -> Recovered:
     """Return the checkpoint's tensors; those `passed` are made anew when it is converted."""
     done = Recovered()
     left = {name: tensor for name, tensor in tensors.items() if name not in set(passed)}
@@ -67,7 +69,7 @@ def recover(tensors: Mapping[str, Tensor], facts: Facts, passed: Iterable[str] =
 
 
 def _claims(
-    tensors: Mapping[str, Tensor], facts: Facts, done: Recovered
+    tensors: Mapping[str, Tensor], facts: ConfigFacts, done: Recovered
 ) -> Iterator[tuple[Claim, list[str]]]:
     """Yield each rule that made some of the tensors, once, with the names of those."""
     candidates = _candidates(facts)
@@ -83,7 +85,7 @@ def _claims(
         yield found
 
 
-def _candidates(facts: Facts) -> dict[str, list[Candidate]]:
+def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
     """Return the rules by the outline of each target; what a file writes last comes first."""
     architecture = facts.architecture
     found: dict[str, list[Candidate]] = {}
@@ -108,7 +110,7 @@ def _claim(
     name: str,
     tensors: Mapping[str, Tensor],
     candidates: Mapping[str, Sequence[Candidate]],
-    facts: Facts,
+    facts: ConfigFacts,
 ) -> tuple[Claim, list[str]] | None:
     for candidate in candidates.get(outline(name), ()):
         match = candidate.regex.fullmatch(name)
@@ -129,7 +131,9 @@ def _filled(template: str, claim: Claim) -> str:
 # What it was made of.
 
 
-def _tried(claim: Claim, tensors: Sequence[Tensor], facts: Facts, done: Recovered) -> list[Tensor]:
+def _tried(
+    claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts, done: Recovered
+) -> list[Tensor]:
     try:
         return list(_sources(claim, tensors, facts))
     except GGUFError as error:
@@ -137,19 +141,21 @@ def _tried(claim: Claim, tensors: Sequence[Tensor], facts: Facts, done: Recovere
         return []
 
 
-def _sources(claim: Claim, tensors: Sequence[Tensor], facts: Facts) -> Iterator[Tensor]:
+def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the tensors that a rule took: one, or one for each expert of a stack."""
     steps = [_steps(target, facts) for target in claim.rule.targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
-        pieces = [Piece(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
+        pieces = [MadeTensor(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
         yield renamed(undone(pieces), rename(_filled(claim.rule.pattern, claim), table))
         return
     shape = tensors[0].shape
     if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and what each has)
         raise ShapeError(f"a tensor of shape {shape} is no stack of experts")
     for number in range(shape[0]):
-        pieces = [Piece(_expert(t, number), done) for t, done in zip(tensors, steps, strict=True)]
+        pieces = [
+            MadeTensor(_expert(t, number), done) for t, done in zip(tensors, steps, strict=True)
+        ]
         pattern = claim.rule.pattern.replace("{x}", str(number))
         yield renamed(undone(pieces), rename(_filled(pattern, claim), table))
 
@@ -162,7 +168,7 @@ def _expert(tensor: Tensor, number: int) -> Tensor:
     return reshape(_little(tensor)[number : number + 1], tensor.shape[1:])
 
 
-def _steps(target: Target, facts: Facts) -> tuple[Done, ...]:
+def _steps(target: Target, facts: ConfigFacts) -> tuple[Done, ...]:
     """Return the operations of a target; an argument that only cuts off the end may be open."""
     return tuple(
         Done(step.name, tuple(facts.value(argument) for argument in step.arguments))
@@ -174,7 +180,7 @@ def _steps(target: Target, facts: Facts) -> tuple[Done, ...]:
 
 
 def _arrange(
-    found: list[tuple[int, Tensor]], wanted: list[str], facts: Facts, done: Recovered
+    found: list[tuple[int, Tensor]], wanted: list[str], facts: ConfigFacts, done: Recovered
 ) -> None:
     """Put the tensors in files so that converting them gives the order that they came in."""
     by_name = sorted((tensor for _, tensor in found), key=lambda tensor: tensor.name)
@@ -187,7 +193,7 @@ def _arrange(
         done.files = runs
 
 
-def _order(files: Sequence[Sequence[Tensor]], facts: Facts) -> list[str]:
+def _order(files: Sequence[Sequence[Tensor]], facts: ConfigFacts) -> list[str]:
     return [t.name for t in place([t for file in files for t in file], facts).tensors]
 
 

@@ -14,14 +14,14 @@ from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Strings, Value
 
-Kind = Literal["added", "removed", "changed", "renamed"]
+ChangeKind = Literal["added", "removed", "changed", "renamed"]
 
 
 @dataclass(frozen=True)
 class Change:
     """A key that differs: `before` and `after` are its values, `name` what it was renamed to."""
 
-    kind: Kind
+    kind: ChangeKind
     key: str
     before_type: str = ""
     after_type: str = ""
@@ -73,7 +73,7 @@ def _encoded(metadata: Metadata, key: str) -> bytes:
     return metadata.arranged([key]).renamed({key: "-"}).encode(CANONICAL)
 
 
-def _change(kind: Kind, key: str, old: Metadata, new: Metadata) -> Change:
+def _change(kind: ChangeKind, key: str, old: Metadata, new: Metadata) -> Change:
     return Change(
         kind,
         key,

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import ValueTypeError
-from ggufkit.format.encoding import Layout
+from ggufkit.format.encoding import Encoding
 from ggufkit.format.header import Header
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAGIC, RESERVED_KEY, padded
@@ -52,7 +52,7 @@ def refit(
     result has their number, or more by the least multiple of `step` bytes and of the alignment
     that is enough for the header and for `reserve` bytes of slack.
     """
-    form = _Form(header, old, visible(metadata))
+    form = _HeaderForm(header, old, visible(metadata))
     if not header.places.starts:
         return form.freely(reserve)
     step = max(step, header.alignment)  # both are powers of two
@@ -65,25 +65,27 @@ def refit(
         space += step
 
 
-class _Form:
+class _HeaderForm:
     """How one file writes its header."""
 
     def __init__(self, header: Header, old: bytes, metadata: Metadata) -> None:
         """Encode what is the same whatever the slack; the tensor infos stay as they lie."""
         self.header = header
-        self.layout = Layout(header.byte_order, wide=header.version != 1)
+        self.encoding = Encoding(header.byte_order, wide=header.version != 1)
         self.alignment = header.alignment
         table = header.places.infos.table
-        begin = int(table["name_at"][0]) - self.layout.count_bytes if len(table) else header.end
+        begin = int(table["name_at"][0]) - self.encoding.count_bytes if len(table) else header.end
         self.infos = old[begin : header.end]
         self.keys = len(metadata)
-        self.pairs = metadata.encode(self.layout)
+        self.pairs = metadata.encode(self.encoding)
 
     def written(self, filler: dict[str, Value]) -> bytes:
         """Return the header with a filler or none, not padded."""
         counts = (len(self.header.places.infos.names), self.keys + len(filler))
-        head = self.layout.u32(self.header.version) + b"".join(map(self.layout.count, counts))
-        return b"".join((MAGIC, head, self.pairs, Metadata(filler).encode(self.layout), self.infos))
+        head = self.encoding.u32(self.header.version) + b"".join(map(self.encoding.count, counts))
+        return b"".join(
+            (MAGIC, head, self.pairs, Metadata(filler).encode(self.encoding), self.infos)
+        )
 
     def freely(self, reserve: int | None) -> bytes:
         """Return the header of a file without tensors, which may have any size."""

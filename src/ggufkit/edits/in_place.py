@@ -25,13 +25,13 @@ from ggufkit.format.header import parse
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.model.model import Model
-from ggufkit.model.open import Part, locate, map_part, model_of, shard_count, siblings
+from ggufkit.model.open import ParsedFile, locate, map_part, model_of, shard_count, siblings
 from ggufkit.model.open import open as open_model
 from ggufkit.output.execute import Order, Progress, execute_all
 from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal
 from ggufkit.system.descriptors import AnyPath, as_path, copy_at, naming, read_at, write_at
-from ggufkit.system.edit_journal import Journal
+from ggufkit.system.edit_journal import EditJournal
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.staging import Staging
 
@@ -53,7 +53,7 @@ class EditPlan:
 
     path: Path
     changes: tuple[Change, ...]
-    journal: Journal
+    journal: EditJournal
     metadata: Metadata | None = None
 
     @property
@@ -115,14 +115,14 @@ def plan(
     before = _whole(part)
     after = edit(before, force=force, **edits)
     found = tuple(changes(before.metadata, after.metadata))
-    same = Journal(part.header.nbytes, old, old)
+    same = EditJournal(part.header.nbytes, old, old)
     if after.alignment != before.alignment:
         return EditPlan(target, found, same, after.metadata)
     require_slack(reserve)
     if not found and reserve is None:
         return EditPlan(target, found, same)
     new = refit(part.header, old, after.metadata, step=step, reserve=reserve)
-    return EditPlan(target, found, Journal(part.header.nbytes, old, new))
+    return EditPlan(target, found, EditJournal(part.header.nbytes, old, new))
 
 
 def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
@@ -179,16 +179,16 @@ def _target(path: Path, *, force: bool) -> Path:
     return target
 
 
-def _part(target: Path, descriptor: int) -> Part:
+def _part(target: Path, descriptor: int) -> ParsedFile:
     """Open a file of which nothing stays mapped: a map would keep its blocks from moving."""
     with contextlib.closing(open_model(target, shards=False)) as model:
         size = model.data_offset
     file = MappedFile(target)
     file.close()
-    return Part(file, parse(read_at(descriptor, size, 0), file.nbytes))
+    return ParsedFile(file, parse(read_at(descriptor, size, 0), file.nbytes))
 
 
-def _whole(part: Part) -> Model:
+def _whole(part: ParsedFile) -> Model:
     """Return the model of a file, with the tensors of all its shards where they are at hand."""
     model = model_of([part])
     if shard_count(part.header) == 1:
@@ -232,7 +232,7 @@ def _apply(plan: EditPlan, progress: Progress | None) -> Way:
         return _anew(target, descriptor, change, held, progress)
 
 
-def _in_place(target: Path, descriptor: int, change: Journal) -> bool:
+def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
     """Change the file where it lies; return False where that cannot be, or is not safe."""
     if os.fstat(descriptor).st_nlink > 1:  # beside its other names there is no journal
         return False
@@ -242,7 +242,7 @@ def _in_place(target: Path, descriptor: int, change: Journal) -> bool:
         return bool(is_safe) and _moved_and_written(target, descriptor, change)
 
 
-def _moved_and_written(target: Path, descriptor: int, change: Journal) -> bool:
+def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bool:
     """Move the data and write the header; return False where the file system cannot."""
     edit_journal.publish(target, change)
     try:
@@ -259,7 +259,7 @@ def _moved_and_written(target: Path, descriptor: int, change: Journal) -> bool:
     return True
 
 
-def _take_back(target: Path, descriptor: int, change: Journal) -> None:
+def _take_back(target: Path, descriptor: int, change: EditJournal) -> None:
     """Restore the file, unless that needs room too; then the journal stays as well.
 
     At each step the file is one that the journal knows: the old header where it moved to comes
@@ -280,7 +280,7 @@ def _take_back(target: Path, descriptor: int, change: Journal) -> None:
 def _anew(
     target: Path,
     descriptor: int,
-    change: Journal,
+    change: EditJournal,
     held: contextlib.ExitStack,
     progress: Progress | None,
 ) -> Way:
@@ -312,7 +312,7 @@ def _locked_on(stage: Staging) -> Iterator[None]:
         os.close(keeper)
 
 
-def _made_anew(stage: Staging, source: int, change: Journal, progress: Progress | None) -> Way:
+def _made_anew(stage: Staging, source: int, change: EditJournal, progress: Progress | None) -> Way:
     """Write the changed file beside the old one, whole and safe on disk."""
     begun = os.fstat(source).st_mtime_ns
     stage.resize(change.nbytes + change.shift)
@@ -327,7 +327,7 @@ def _made_anew(stage: Staging, source: int, change: Journal, progress: Progress 
     return way
 
 
-def _carry(source: int, stage: Staging, change: Journal, progress: Progress | None) -> Way:
+def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress | None) -> Way:
     """Bring the data to its new place: shared where the file system can, else copied."""
     copy, folder = stage.descriptor, stage.target.parent
     at, shift = len(change.old), change.shift

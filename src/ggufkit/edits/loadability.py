@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ggufkit.checks.consistency import LOADING
-from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Seen
+from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Subject
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.model.model import Model
@@ -22,13 +22,13 @@ _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 
 def obstacles(before: Model, after: Model) -> list[str]:
     """Return what an edit breaks, one sentence each; nothing where the model still loads."""
-    old, new = Seen.of(before), Seen.of(after)
+    old, new = Subject.of(before), Subject.of(after)
     known = set(_wrong_with(old))
     broken = [sentence for sentence in _wrong_with(new) if sentence not in known]
     return [*_lost(old, new), *broken]
 
 
-def _lost(old: Seen, new: Seen) -> Iterator[str]:
+def _lost(old: Subject, new: Subject) -> Iterator[str]:
     """Look at what may not change or go at all."""
     for key in (ALIGNMENT, *SPLIT_TYPES):
         if _bytes(old, key) != _bytes(new, key) and not _is_set_right(key, old, new):
@@ -39,7 +39,7 @@ def _lost(old: Seen, new: Seen) -> Iterator[str]:
             yield f"{key} is gone, which llama.cpp may need"
 
 
-def _is_set_right(key: str, old: Seen, new: Seen) -> bool:
+def _is_set_right(key: str, old: Subject, new: Subject) -> bool:
     """Whether a key about shards has the same number, now of the type that llama.cpp insists on."""
     number = new.number(key)
     if number is None or key not in SPLIT_TYPES or number != old.number(key):
@@ -47,11 +47,11 @@ def _is_set_right(key: str, old: Seen, new: Seen) -> bool:
     return new.metadata.type_name(key) == SPLIT_TYPES[key].name.lower()
 
 
-def _bytes(seen: Seen, key: str) -> bytes:
+def _bytes(seen: Subject, key: str) -> bytes:
     return seen.metadata.arranged([key] if key in seen.metadata else []).encode(CANONICAL)
 
 
-def _wrong_with(seen: Seen) -> Iterator[str]:
+def _wrong_with(seen: Subject) -> Iterator[str]:
     for rule in LOADING:
         for broken in rule(seen):
             yield finding(broken.rule, 0, **broken.details).message

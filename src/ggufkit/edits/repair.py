@@ -9,7 +9,7 @@ import numpy as np
 
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Broken, Seen
+from ggufkit.checks.subject import Broken, Subject
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
 from ggufkit.format.types import SPLIT_TYPES
@@ -53,7 +53,7 @@ def plan_repair(path: AnyPath) -> EditPlan:
 
 def repairs(model: Model) -> Edits:
     """Return the edits that set a model right; none where nothing is wrong, or nothing is safe."""
-    seen = Seen.of(model)
+    seen = Subject.of(model)
     values: dict[str, object] = {}
     gone: list[str] = []
     for broken in _faults(seen) if seen.is_language_model else ():
@@ -82,7 +82,7 @@ def _split_values(model: Model) -> dict[str, object]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _faults(seen: Seen) -> Iterator[Broken]:
+def _faults(seen: Subject) -> Iterator[Broken]:
     """Yield what the keys are wrong about, false claims last: they are to be other numbers."""
     yield from inconsistencies(seen)
     yield from false_claims(seen)

@@ -14,7 +14,7 @@ _ORDER: Final = {"little": "<", "big": ">"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class Encoding:
     """How values lie in a buffer: the byte order, and whether counts have 8 bytes or 4."""
 
     byte_order: ByteOrder = "little"
@@ -39,7 +39,7 @@ class Layout:
         return struct.pack(self.mark + "I", number)
 
 
-CANONICAL: Final = Layout()
+CANONICAL: Final = Encoding()
 
 
 def is_utf8(text: str) -> bool:
@@ -51,7 +51,7 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def encode_string(text: str, layout: Layout) -> bytes:
+def encode_string(text: str, encoding: Encoding) -> bytes:
     """Return length and bytes of a string; escaped invalid bytes are written as they were."""
     if not isinstance(text, str):
         raise ValueTypeError(f"{brief(text)} is no string", remedy="Give a str")
@@ -63,4 +63,4 @@ def encode_string(text: str, layout: Layout) -> bytes:
             "which has no UTF-8",
             remedy="Use text without surrogates",
         ) from None
-    return layout.count(len(raw)) + raw
+    return encoding.count(len(raw)) + raw

@@ -216,17 +216,17 @@ def _wild_name(file_name: str, parameters: int) -> FileName:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _NamePart:
     text: str
     role: Role | None = None
     is_base: bool = False
 
 
-def _joined(parts: Iterable[_Part], role: Role) -> str | None:
+def _joined(parts: Iterable[_NamePart], role: Role) -> str | None:
     return "-".join(part.text for part in parts if part.role == role and not part.is_base) or None
 
 
-def _annotated(texts: list[str], parameters: int) -> list[_Part]:
+def _annotated(texts: list[str], parameters: int) -> list[_NamePart]:
     parts = [_part(text, is_first=i == 0, parameters=parameters) for i, text in enumerate(texts)]
     sizes = [part.text for part in parts if part.role == "size_label"]
     if any(char.isdecimal() for text in sizes for char in text):
@@ -234,14 +234,14 @@ def _annotated(texts: list[str], parameters: int) -> list[_Part]:
     return _with_base(parts)
 
 
-def _without_worded_size(part: _Part) -> _Part:
+def _without_worded_size(part: _NamePart) -> _NamePart:
     """Return the part, no size where it is only a word ("mini") beside a numbered one."""
     if part.role == "size_label" and all(char.isalpha() for char in part.text):
         return replace(part, role=None)
     return part
 
 
-def _with_base(parts: list[_Part]) -> list[_Part]:
+def _with_base(parts: list[_NamePart]) -> list[_NamePart]:
     """Mark the parts of the base name: the leading words and the versions between them."""
     start = 0
     while start < len(parts) and _may_begin(parts[start]):
@@ -254,23 +254,23 @@ def _with_base(parts: list[_Part]) -> list[_Part]:
     return marked + parts[base:start] + tuned
 
 
-def _may_begin(part: _Part) -> bool:
+def _may_begin(part: _NamePart) -> bool:
     return part.role == "version" or (part.role is None and part.text[0].isalpha())
 
 
-def _part(text: str, *, is_first: bool, parameters: int) -> _Part:
+def _part(text: str, *, is_first: bool, parameters: int) -> _NamePart:
     if _VERSION_PART.fullmatch(text):
-        return _Part(text, "version")
+        return _NamePart(text, "version")
     if _TYPE_PART.fullmatch(text):
-        return _Part(text.upper(), "type")
+        return _NamePart(text.upper(), "type")
     if is_first:
-        return _Part(text)
+        return _NamePart(text)
     if _SIZE_PART.fullmatch(text):
         return _size_part(_normal_size(text), parameters)
     if not _TUNE_PART.fullmatch(text):
-        return _Part(text)
+        return _NamePart(text)
     is_redundant = parameters < 0 and text.lower() == "lora"
-    return _Part(text, "type" if is_redundant else "finetune")
+    return _NamePart(text, "type" if is_redundant else "finetune")
 
 
 def _normal_size(text: str) -> str:
@@ -283,14 +283,14 @@ def _normal_size(text: str) -> str:
     return text
 
 
-def _size_part(text: str, parameters: int) -> _Part:
+def _size_part(text: str, parameters: int) -> _NamePart:
     try:
         said = float(text[:-1]) * pow(1000, " KMBT".find(text[-1]))
     except ValueError:
-        return _Part(text, "size_label")
+        return _NamePart(text, "size_label")
     if _is_context_length(said, parameters):
-        return _Part(text[:-1] + text[-1].lower(), "finetune")
-    return _Part(text, "size_label")
+        return _NamePart(text[:-1] + text[-1].lower(), "finetune")
+    return _NamePart(text, "size_label")
 
 
 def _is_context_length(said: float, parameters: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 import ggufkit._native as _native
-from ggufkit.format.encoding import ByteOrder, Layout
+from ggufkit.format.encoding import ByteOrder, Encoding
 from ggufkit.format.magic import HEAD_BYTES, identify
 from ggufkit.format.metadata import Encoded, Metadata, is_alignment, value_types
 from ggufkit.format.tensor_infos import (
@@ -66,7 +66,7 @@ TENSOR_RECORD: Final = np.dtype(
         ("type", "u4"),
     ]
 )
-_NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Layout(), [], []), 0)
+_NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Encoding(), [], []), 0)
 
 
 @dataclass(frozen=True)
@@ -121,23 +121,23 @@ def parse(data: Data, nbytes: int) -> Header:
     findings = Findings()
     for rule, at, a, b in problems:
         findings.add(rule, at, a=a, b=b)
-    layout = Layout("big" if big else "little", wide=version != 1)
-    _about_version(version, layout, findings)
-    entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), layout, findings)
+    encoding = Encoding("big" if big else "little", wide=version != 1)
+    _about_version(version, encoding, findings)
+    entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), encoding, findings)
     alignment, places = DEFAULT_ALIGNMENT, _NOWHERE
     if all(rule in _SCANNED_ON for rule, *_ in problems):
         alignment = _alignment(entries, findings)
-        infos = Infos.read(data, np.frombuffer(tensor_table, TENSOR_RECORD), layout)
+        infos = Infos.read(data, np.frombuffer(tensor_table, TENSOR_RECORD), encoding)
         places = _places(infos, end, alignment, nbytes, findings)
     return Header(
-        nbytes, version, layout.byte_order, entries, alignment, end, places, findings.all()
+        nbytes, version, encoding.byte_order, entries, alignment, end, places, findings.all()
     )
 
 
-def _about_version(version: int, layout: Layout, findings: Findings) -> None:
+def _about_version(version: int, encoding: Encoding, findings: Findings) -> None:
     if version == 1:
         findings.add("version-1", len(MAGIC))
-    if layout.byte_order == "big":
+    if encoding.byte_order == "big":
         findings.add("big-endian", len(MAGIC))
         if version < BIG_ENDIAN_SINCE:
             findings.add("version-byte-order", len(MAGIC), version=version)
@@ -146,14 +146,16 @@ def _about_version(version: int, layout: Layout, findings: Findings) -> None:
 # Metadata.
 
 
-def _entries(data: Data, table: Table, layout: Layout, findings: Findings) -> dict[str, Encoded]:
+def _entries(
+    data: Data, table: Table, encoding: Encoding, findings: Findings
+) -> dict[str, Encoded]:
     entries: dict[str, Encoded] = {}
     for key_at, size, kind, element, count, value_at, end in table.tolist():
         key = data[key_at : key_at + size].decode("utf-8", "surrogateescape")
         if key in entries or size > MAX_KEY_BYTES or not _KEY_FORM.fullmatch(key):
-            _about_key(key, size, key_at - layout.count_bytes, key in entries, findings)
+            _about_key(key, size, key_at - encoding.count_bytes, key in entries, findings)
         value, inner = value_types(kind, element)
-        entry = Encoded(data, layout, value, inner, count, key_at + size, value_at, end)
+        entry = Encoded(data, encoding, value, inner, count, key_at + size, value_at, end)
         _about_value(key, entry, findings)
         entries[key] = entry
     _about_split(entries, findings)
@@ -185,7 +187,7 @@ def _about_value(key: str, entry: Encoded, findings: Findings) -> None:
 def _longest(entry: Encoded) -> int:
     """Return the largest count that ggml would compare with its limit."""
     if entry.type is ValueType.STRING:
-        return entry.end - entry.value_at - entry.layout.count_bytes
+        return entry.end - entry.value_at - entry.encoding.count_bytes
     value = entry.decode()
     return max(entry.count, value.longest()) if isinstance(value, Strings) else entry.count
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
 from ggufkit.format.coerce import typed_value
-from ggufkit.format.encoding import CANONICAL, Layout, is_utf8
+from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, VALUE_TYPES, ValueType
 from ggufkit.format.values import (
     Value,
@@ -29,7 +29,7 @@ class Encoded:
     """A value as it lies in a file: type id at `start`, payload from `value_at` to `end`."""
 
     data: Data
-    layout: Layout
+    encoding: Encoding
     type: ValueType
     element_type: ValueType | None
     count: int
@@ -40,17 +40,17 @@ class Encoded:
     def decode(self) -> Value:
         """Return the value; arrays of strings and of arrays stay packed inside it."""
         if self.element_type is None:
-            return decode_scalar(self.data, self.type, self.value_at, self.end, self.layout)
+            return decode_scalar(self.data, self.type, self.value_at, self.end, self.encoding)
         return decode_array(
-            self.data, self.element_type, self.count, self.value_at, self.end, self.layout
+            self.data, self.element_type, self.count, self.value_at, self.end, self.encoding
         )
 
-    def bytes(self, layout: Layout) -> bytes:
-        """Return the bytes in `layout`: copied as they are where they lie in it already."""
-        if layout == self.layout:
+    def bytes(self, encoding: Encoding) -> bytes:
+        """Return the bytes in `encoding`: copied as they are where they lie in it already."""
+        if encoding == self.encoding:
             with view(self.data) as raw:
                 return bytes(raw[self.start : self.end])
-        return encode(self.decode(), layout)
+        return encode(self.decode(), encoding)
 
     @property
     def type_name(self) -> str:
@@ -139,13 +139,13 @@ class Metadata(Mapping[str, Value]):
             changed._entries[_checked_key(names[key]) if key in names else key] = value
         return changed
 
-    def encode(self, layout: Layout) -> bytes:
+    def encode(self, encoding: Encoding) -> bytes:
         """Return all key-value pairs as they stand in a file."""
         parts: list[bytes] = []
         for key, entry in self._entries.items():
             name = key.encode()
-            value = entry.bytes(layout) if isinstance(entry, Encoded) else encode(entry, layout)
-            parts += (layout.count(len(name)), name, value)
+            value = entry.bytes(encoding) if isinstance(entry, Encoded) else encode(entry, encoding)
+            parts += (encoding.count(len(name)), name, value)
         return b"".join(parts)
 
     def entry(self, key: str) -> Encoded | Value:

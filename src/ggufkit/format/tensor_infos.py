@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.format.encoding import Layout
+from ggufkit.format.encoding import Encoding
 from ggufkit.format.types import (
     MAX_DIMS,
     MAX_NAME_BYTES,
@@ -53,14 +53,14 @@ class Infos:
     """The tensor infos of one header: the scanner's table, and the name and shape of each row."""
 
     table: Table
-    layout: Layout
+    encoding: Encoding
     names: list[str]
     shapes: list[tuple[int, ...]]
 
     @classmethod
-    def read(cls, data: Data, table: Table, layout: Layout) -> Infos:
+    def read(cls, data: Data, table: Table, encoding: Encoding) -> Infos:
         """Read names and shapes; nothing is checked yet."""
-        return cls(table, layout, _names(data, table), _shapes(data, table, layout))
+        return cls(table, encoding, _names(data, table), _shapes(data, table, encoding))
 
     def types(self) -> list[TensorType]:
         """Return the type of each tensor."""
@@ -72,8 +72,8 @@ class Infos:
         """Return where in the file a `field` of a tensor lies: name, dims, type or offset."""
         row = self.table[index]
         if field == "name":
-            return int(row["name_at"]) - self.layout.count_bytes
-        after_dims = int(row["dims_at"]) + int(row["n_dims"]) * self.layout.count_bytes
+            return int(row["name_at"]) - self.encoding.count_bytes
+        after_dims = int(row["dims_at"]) + int(row["n_dims"]) * self.encoding.count_bytes
         places = {"dims": int(row["dims_at"]) - 4, "type": after_dims, "offset": after_dims + 4}
         return places[field]
 
@@ -84,9 +84,9 @@ def _names(data: Data, table: Table) -> list[str]:
     return [data[start:stop].decode("utf-8", "surrogateescape") for start, stop in spans]
 
 
-def _shapes(data: Data, table: Table, layout: Layout) -> list[tuple[int, ...]]:
+def _shapes(data: Data, table: Table, encoding: Encoding) -> list[tuple[int, ...]]:
     places, counts = table["dims_at"].tolist(), table["n_dims"].tolist()
-    form = layout.mark + "{}" + ("Q" if layout.wide else "I")
+    form = encoding.mark + "{}" + ("Q" if encoding.wide else "I")
     unpack = {count: struct.Struct(form.format(count)).unpack_from for count in set(counts)}
     shapes = (unpack[count](data, at)[::-1] for at, count in zip(places, counts, strict=True))
     known: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers have shapes in common
@@ -100,7 +100,7 @@ def about_names(infos: Infos, findings: Findings) -> None:
     """Find empty, repeated, overlong and undecodable names, and NUL in them."""
     if _are_usual(infos):
         return
-    places = (infos.table["name_at"] - np.uint64(infos.layout.count_bytes)).tolist()
+    places = (infos.table["name_at"] - np.uint64(infos.encoding.count_bytes)).tolist()
     sizes = infos.table["name_len"].tolist()
     seen: set[str] = set()
     for name, size, at in zip(infos.names, sizes, places, strict=True):

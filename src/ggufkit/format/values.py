@@ -16,7 +16,7 @@ import numpy as np
 
 import ggufkit._native as _native
 from ggufkit.errors import ValueTypeError, brief
-from ggufkit.format.encoding import CANONICAL, Layout, encode_string
+from ggufkit.format.encoding import CANONICAL, Encoding, encode_string
 from ggufkit.format.types import VALUE_TYPES, ValueType
 from ggufkit.system.mapped_file import Data, view
 
@@ -33,28 +33,28 @@ INNER_ARRAY: Final = np.dtype(
 class _Packed(Sequence[Any]):
     """A run of encoded array elements inside a buffer, decoded when asked for."""
 
-    __slots__ = ("_at", "_count", "_data", "_end", "_index", "_layout")
+    __slots__ = ("_at", "_count", "_data", "_encoding", "_end", "_index")
 
-    def __init__(self, data: Data, at: int, end: int, count: int, layout: Layout) -> None:
+    def __init__(self, data: Data, at: int, end: int, count: int, encoding: Encoding) -> None:
         self._data = data
         self._at = at
         self._end = end
         self._count = count
-        self._layout = layout
+        self._encoding = encoding
         self._index: np.ndarray[Any, np.dtype[Any]] | None = None
 
     def __len__(self) -> int:
         return self._count
 
-    def encoded(self, layout: Layout) -> bytes:
-        """Return the elements' bytes in `layout`; untouched ones are copied as they are."""
-        if layout == self._layout:
+    def encoded(self, encoding: Encoding) -> bytes:
+        """Return the elements' bytes in `encoding`; untouched ones are copied as they are."""
+        if encoding == self._encoding:
             with view(self._data) as raw:
                 return bytes(raw[self._at : self._end])
-        return self._recoded(layout)
+        return self._recoded(encoding)
 
     @abstractmethod
-    def _recoded(self, layout: Layout) -> bytes:
+    def _recoded(self, encoding: Encoding) -> bytes:
         """Return the elements' bytes, decoded and encoded again."""
 
     def _position(self, index: int) -> int:
@@ -82,10 +82,10 @@ class Strings(_Packed):
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Data, at: int, end: int, count: int, layout: Layout) -> Strings:
+    def lying(cls, data: Data, at: int, end: int, count: int, encoding: Encoding) -> Strings:
         """Make the sequence that lies encoded in `data[at:end]`."""
         strings = cls.__new__(cls)
-        _Packed.__init__(strings, data, at, end, count, layout)
+        _Packed.__init__(strings, data, at, end, count, encoding)
         return strings
 
     @overload
@@ -127,7 +127,7 @@ class Strings(_Packed):
         """Return the bytes of one item as they stand in the file."""
         places = self._places()
         position = self._position(index)
-        start = int(places[position]) + self._layout.count_bytes
+        start = int(places[position]) + self._encoding.count_bytes
         with view(self._data) as raw:
             return bytes(raw[start : int(places[position + 1])])
 
@@ -135,11 +135,11 @@ class Strings(_Packed):
         """Return the bytes of the longest item, 0 if there is none."""
         if self._count == 0:
             return 0
-        return int(np.diff(self._places()).max()) - self._layout.count_bytes
+        return int(np.diff(self._places()).max()) - self._encoding.count_bytes
 
     def first_invalid(self) -> int | None:
         """Return the index of the first item that is not UTF-8, None if all are."""
-        wide = self._layout.wide
+        wide = self._encoding.wide
         with view(self._data) as raw:
             index = _native.utf8_problem(raw, self._at, self._count, wide, self._big)
         return None if index < 0 else index
@@ -151,7 +151,7 @@ class Strings(_Packed):
     def _places(self) -> np.ndarray[Any, np.dtype[Any]]:
         """Return where each item begins, and where the last one ends."""
         if self._index is None:
-            wide = self._layout.wide
+            wide = self._encoding.wide
             with view(self._data) as raw:
                 places = _native.string_index(raw, self._at, self._count, wide, self._big)
             self._index = np.frombuffer(places, "u8")
@@ -159,7 +159,7 @@ class Strings(_Packed):
 
     @property
     def _big(self) -> bool:
-        return self._layout.byte_order == "big"
+        return self._encoding.byte_order == "big"
 
     def _decode(self, start: int, stop: int) -> list[str]:
         if stop <= start:
@@ -168,10 +168,10 @@ class Strings(_Packed):
             self.raw(start)
         at = self._at if start == 0 or self._index is None else int(self._index[start])
         with view(self._data) as raw:
-            return _native.strings(raw, at, stop - start, self._layout.wide, self._big)
+            return _native.strings(raw, at, stop - start, self._encoding.wide, self._big)
 
-    def _recoded(self, layout: Layout) -> bytes:
-        return b"".join(encode_string(item, layout) for item in self)
+    def _recoded(self, encoding: Encoding) -> bytes:
+        return b"".join(encode_string(item, encoding) for item in self)
 
 
 class Arrays(_Packed):
@@ -188,10 +188,10 @@ class Arrays(_Packed):
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Data, at: int, end: int, count: int, layout: Layout) -> Arrays:
+    def lying(cls, data: Data, at: int, end: int, count: int, encoding: Encoding) -> Arrays:
         """Make the sequence that lies encoded in `data[at:end]`."""
         arrays = cls.__new__(cls)
-        _Packed.__init__(arrays, data, at, end, count, layout)
+        _Packed.__init__(arrays, data, at, end, count, encoding)
         return arrays
 
     @overload
@@ -203,12 +203,12 @@ class Arrays(_Packed):
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._count))]
         if self._index is None:
-            wide, big = self._layout.wide, self._layout.byte_order == "big"
+            wide, big = self._encoding.wide, self._encoding.byte_order == "big"
             with view(self._data) as raw:
                 records = _native.array_index(raw, self._at, self._count, wide, big)
             self._index = np.frombuffer(records, INNER_ARRAY)
         kind, _, count, at, end = self._index[self._position(index)].tolist()
-        return decode_array(self._data, VALUE_TYPES[kind], count, at, end, self._layout)
+        return decode_array(self._data, VALUE_TYPES[kind], count, at, end, self._encoding)
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` holds the same arrays, types included."""
@@ -226,8 +226,8 @@ class Arrays(_Packed):
         """Decode all into nested lists of plain Python values."""
         return [inner.tolist() for inner in self]
 
-    def _recoded(self, layout: Layout) -> bytes:
-        return b"".join(_encode_array(inner, layout) for inner in self)
+    def _recoded(self, encoding: Encoding) -> bytes:
+        return b"".join(_encode_array(inner, encoding) for inner in self)
 
 
 def _check_depth(inner: list[Array]) -> None:
@@ -249,26 +249,26 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 # Bytes to values.
 
 
-def decode_scalar(data: Data, kind: ValueType, at: int, end: int, layout: Layout) -> Value:
+def decode_scalar(data: Data, kind: ValueType, at: int, end: int, encoding: Encoding) -> Value:
     """Return the scalar of type `kind` that lies in `data[at:end]`."""
     with view(data) as raw:
         if kind is ValueType.STRING:
-            return bytes(raw[at + layout.count_bytes : end]).decode("utf-8", "surrogateescape")
+            return bytes(raw[at + encoding.count_bytes : end]).decode("utf-8", "surrogateescape")
         if kind is ValueType.BOOL:
             return raw[at] != 0
-        number: np.generic = np.frombuffer(raw, f"{layout.mark}{kind.dtype}", 1, at)[0]
+        number: np.generic = np.frombuffer(raw, f"{encoding.mark}{kind.dtype}", 1, at)[0]
         return number
 
 
 def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
-    data: Data, kind: ValueType, count: int, at: int, end: int, layout: Layout
+    data: Data, kind: ValueType, count: int, at: int, end: int, encoding: Encoding
 ) -> Array:
     """Return the array of `count` elements of type `kind` that lies in `data[at:end]`."""
     if kind is ValueType.STRING:
-        return Strings.lying(data, at, end, count, layout)
+        return Strings.lying(data, at, end, count, encoding)
     if kind is ValueType.ARRAY:
-        return Arrays.lying(data, at, end, count, layout)
-    dtype = np.dtype(f"{layout.mark}{kind.dtype}")
+        return Arrays.lying(data, at, end, count, encoding)
+    dtype = np.dtype(f"{encoding.mark}{kind.dtype}")
     if count == 0:
         return np.empty(0, dtype)
     with view(data) as raw:
@@ -280,24 +280,24 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
 # Values to bytes.
 
 
-def encode(value: Value, layout: Layout) -> bytes:
+def encode(value: Value, encoding: Encoding) -> bytes:
     """Return a typed value's bytes, beginning with its type id."""
     kind = value_type(value)
-    head = layout.u32(kind.id)
+    head = encoding.u32(kind.id)
     if isinstance(value, np.ndarray | Strings | Arrays):
-        return head + _encode_array(value, layout)
+        return head + _encode_array(value, encoding)
     if isinstance(value, str):
-        return head + encode_string(value, layout)
+        return head + encode_string(value, encoding)
     if isinstance(value, bool):
         return head + bytes([value])
-    return head + np.asarray(value).astype(f"{layout.mark}{kind.dtype}").tobytes()
+    return head + np.asarray(value).astype(f"{encoding.mark}{kind.dtype}").tobytes()
 
 
-def _encode_array(array: Array, layout: Layout) -> bytes:
-    head = layout.u32(element_type(array).id) + layout.count(len(array))
+def _encode_array(array: Array, encoding: Encoding) -> bytes:
+    head = encoding.u32(element_type(array).id) + encoding.count(len(array))
     if isinstance(array, np.ndarray):
-        return head + array.astype(f"{layout.mark}{array.dtype.str[1:]}", copy=False).tobytes()
-    return head + array.encoded(layout)
+        return head + array.astype(f"{encoding.mark}{array.dtype.str[1:]}", copy=False).tobytes()
+    return head + array.encoded(encoding)
 
 
 # The type of a value.

@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass
-class _Sums:
+class _ActivationSums:
     """The squared activations of one weight so far, flat, and how many tokens they are of."""
 
     values: Floats
@@ -44,7 +44,7 @@ class _Collector:
 
     llama: Library
     process_output: bool
-    sums: dict[str, _Sums] = field(default_factory=dict)
+    sums: dict[str, _ActivationSums] = field(default_factory=dict)
 
     def __call__(self, node: GraphTensor, asks: bool) -> bool:  # noqa: FBT001 (as Watcher has it)
         """Say whether a node is wanted, or take it."""
@@ -93,10 +93,10 @@ class _Collector:
             _add_squares(values[expert], rows, name)
         sums.counts = sums.counts + np.bincount(chosen.reshape(-1), minlength=experts)
 
-    def _sums(self, name: str, size: int, counts: int) -> _Sums:
+    def _sums(self, name: str, size: int, counts: int) -> _ActivationSums:
         known = self.sums.get(name)
         if known is None:
-            known = _Sums(np.zeros(size, np.float32), np.zeros(counts, np.int64))
+            known = _ActivationSums(np.zeros(size, np.float32), np.zeros(counts, np.int64))
             self.sums[name] = known
         if known.values.size != size:
             raise GGUFError(f"{name!r} is used with {known.values.size} and with {size} inputs")

@@ -15,17 +15,17 @@ MAX_INT32: Final = 2**31 - 1
 MAX_LEGACY_NAME: Final = 4096  # bytes: far beyond any name; a larger length is a lie
 
 
-class LegacyEntry(NamedTuple):
+class DatEntry(NamedTuple):
     """Means of squared activations times the number of chunks, `calls`; float32, (width,)."""
 
     values: npt.NDArray[np.float32]
     calls: int
 
 
-class LegacyFile(NamedTuple):
+class DatFile(NamedTuple):
     """All that a file holds; `dataset` is empty where it names none."""
 
-    entries: dict[str, LegacyEntry]
+    entries: dict[str, DatEntry]
     chunk_count: int
     dataset: str
 
@@ -35,7 +35,7 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-class _Reader:
+class _DatReader:
     """A run over the bytes of a legacy file; every length is checked before it is used."""
 
     def __init__(self, data: Data, path: str) -> None:
@@ -70,9 +70,9 @@ class _Reader:
         return FormatError(message, remedy=remedy, offset=offset, path=self.path)
 
 
-def read_legacy(data: Data, path: str) -> LegacyFile:
+def read_legacy(data: Data, path: str) -> DatFile:
     """Read a file; FormatError, which names `path`, for what is cut, damaged or something else."""
-    reader = _Reader(data, path)
+    reader = _DatReader(data, path)
     count = reader.int32()
     if count < 1:
         raise reader.wrong(f"there cannot be {count} entries", 0)
@@ -80,10 +80,10 @@ def read_legacy(data: Data, path: str) -> LegacyFile:
     chunk_count = reader.int32() if reader.at < len(data) else 0
     size = reader.int32() if reader.at < len(data) else 0
     dataset = reader.text(size, "the name of the dataset") if size > 0 else ""
-    return LegacyFile(entries, max(chunk_count, 0), dataset)
+    return DatFile(entries, max(chunk_count, 0), dataset)
 
 
-def _entry(reader: _Reader) -> tuple[str, LegacyEntry]:
+def _entry(reader: _DatReader) -> tuple[str, DatEntry]:
     start = reader.at
     size = reader.int32()
     if not 0 < size <= MAX_LEGACY_NAME:
@@ -93,10 +93,10 @@ def _entry(reader: _Reader) -> tuple[str, LegacyEntry]:
     if calls < 0 or width < 1:
         raise reader.wrong(f"{name!r} cannot have {width} values of {calls} chunks", reader.at - 8)
     values = np.frombuffer(reader.take(4 * width, f"the values of {name!r}"), "<f4")
-    return name, LegacyEntry(values.astype(np.float32, copy=False), calls)
+    return name, DatEntry(values.astype(np.float32, copy=False), calls)
 
 
-def legacy_bytes(file: LegacyFile) -> bytes:
+def legacy_bytes(file: DatFile) -> bytes:
     """Return the bytes of a file, its entries in their order."""
     parts = [struct.pack("<i", len(file.entries))]
     for name, (values, calls) in file.entries.items():

@@ -25,8 +25,8 @@ from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC
 from ggufkit.format.values import Strings, require_uint32
 from ggufkit.imatrix.dat_file import (
     MAX_INT32,
-    LegacyEntry,
-    LegacyFile,
+    DatEntry,
+    DatFile,
     as_bytes,
     legacy_bytes,
     read_legacy,
@@ -322,7 +322,7 @@ def _save_gguf(imatrix: Imatrix, target: Path) -> Path:
 # Legacy files.
 
 
-def _from_legacy(file: LegacyFile, path: str) -> Imatrix:
+def _from_legacy(file: DatFile, path: str) -> Imatrix:
     entries = {
         name: _checked(Entry(values[np.newaxis], np.array([calls], np.int64)), name, path)
         for name, (values, calls) in file.entries.items()
@@ -331,19 +331,19 @@ def _from_legacy(file: LegacyFile, path: str) -> Imatrix:
     return Imatrix(entries, datasets, file.chunk_count, chunk_size=0, is_legacy=True)
 
 
-def _to_legacy(imatrix: Imatrix) -> LegacyFile:
+def _to_legacy(imatrix: Imatrix) -> DatFile:
     kept = [(name, entry) for name, entry in _sorted(imatrix.entries) if entry.counts.any()]
     size = imatrix.chunk_size or CHUNK_SIZE
     entries = {name: _legacy_entry(name, entry, size) for name, entry in kept}
     dataset = imatrix.datasets[-1] if imatrix.datasets else ""
-    return LegacyFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset)
+    return DatFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset)
 
 
-def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> LegacyEntry:
+def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> DatEntry:
     # Rounded up, so that what few tokens reached does not count as nothing.
     calls = math.ceil(int(entry.counts.max()) / chunk_size)
     if calls > MAX_INT32:
         raise ValueTypeError(f"{name!r} counts more chunks than a legacy file can tell")
     counts = entry.counts[:, np.newaxis].astype(np.float32)
     means = np.where(counts > 0, entry.sums / np.maximum(counts, 1), np.float32(1))
-    return LegacyEntry((means * np.float32(calls)).reshape(-1), calls)
+    return DatEntry((means * np.float32(calls)).reshape(-1), calls)

@@ -24,9 +24,9 @@ from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import in_turn
 
 Doubles = npt.NDArray[np.float64]
-Pair: TypeAlias = "tuple[Tensor, Tensor]"
-Kind = Literal["added", "removed", "reshaped", "retyped", "changed"]
-Made = TypeVar("Made")
+TensorPair: TypeAlias = "tuple[Tensor, Tensor]"
+DifferenceKind = Literal["added", "removed", "reshaped", "retyped", "changed"]
+Measured = TypeVar("Measured")
 
 TILE_BYTES: Final = 4 << 20  # compared in one task
 TILE_ELEMENTS: Final = 1 << 18  # decoded in one task; a multiple of every type's block
@@ -67,7 +67,7 @@ class TensorChange:
     `deviation` is told for tensors of one shape that can be decoded, if data was compared.
     """
 
-    kind: Kind
+    kind: DifferenceKind
     before: Tensor | None
     after: Tensor | None
     deviation: Deviation | None = None
@@ -139,7 +139,7 @@ def _value(metadata: Metadata, key: str) -> Value | None:
     return metadata[key] if key in metadata else None  # noqa: SIM401 (`get` seeks the nearest)
 
 
-def _pairs(before: Model, after: Model) -> list[Pair]:
+def _pairs(before: Model, after: Model) -> list[TensorPair]:
     """Return the tensors of one name and shape."""
     both = [(before.tensors[n], after.tensors[n]) for n in before.tensors if n in after.tensors]
     return [pair for pair in both if pair[0].shape == pair[1].shape]
@@ -156,7 +156,7 @@ def _changes(
             yield TensorChange(kind, old, new, deviations.get(name))
 
 
-def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> Kind | None:
+def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> DifferenceKind | None:
     if old is None or new is None:
         return "added" if old is None else "removed"
     if old.shape != new.shape:
@@ -177,12 +177,12 @@ class _Work:
     limit: int
     tally: Tally
 
-    def results(self, tasks: Iterable[Callable[[], Made]]) -> Iterator[Made]:
+    def results(self, tasks: Iterable[Callable[[], Measured]]) -> Iterator[Measured]:
         """Return the results of `tasks` in their order, as they come."""
         return in_turn(self.pool, tasks, self.limit - 1)
 
 
-def _unequal(work: _Work, pairs: list[Pair]) -> set[str]:
+def _unequal(work: _Work, pairs: list[TensorPair]) -> set[str]:
     """Return the names of those pairs of one type whose bytes differ."""
     found = {old.name for old, new in pairs if old.nbytes != new.nbytes}  # unknown types may
     work.tally.expect(sum(old.nbytes for old, _ in pairs))
@@ -205,18 +205,18 @@ def _tile_differs(old: Tensor, new: Tensor, start: int, stop: int) -> tuple[str,
     return old.name, stop - start, differs
 
 
-def _deviates(pair: Pair, unequal: set[str]) -> bool:
+def _deviates(pair: TensorPair, unequal: set[str]) -> bool:
     """Whether elements are to be compared: of tensors that differ and can be decoded."""
     old, new = pair
     differs = old.type != new.type or old.name in unequal
     return differs and not old.type.is_opaque and not new.type.is_opaque
 
 
-def _deviations(work: _Work, pairs: list[Pair]) -> dict[str, Deviation]:
+def _deviations(work: _Work, pairs: list[TensorPair]) -> dict[str, Deviation]:
     work.tally.expect(sum(old.nbytes for old, _ in pairs))
     sums = {old.name: NOTHING for old, _ in pairs}
 
-    def tasks() -> Iterator[Callable[[], tuple[Tensor, _Sums]]]:
+    def tasks() -> Iterator[Callable[[], tuple[Tensor, _DeviationSums]]]:
         for old, new in pairs:
             for start in range(0, old.elements, TILE_ELEMENTS):
                 yield functools.partial(_measured, old, new, start)
@@ -227,7 +227,7 @@ def _deviations(work: _Work, pairs: list[Pair]) -> dict[str, Deviation]:
     return {name: total.deviation() for name, total in sums.items()}
 
 
-def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _Sums]:
+def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _DeviationSums]:
     stop = min(start + TILE_ELEMENTS, old.elements)
     return old, _summed(_decoded(old, start, stop), _decoded(new, start, stop))
 
@@ -241,7 +241,7 @@ def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
     return codec.dequantize(data, kind, threads=1).astype(np.float64)
 
 
-class _Sums(NamedTuple):
+class _DeviationSums(NamedTuple):
     """What two runs of elements add to a deviation."""
 
     elements: int
@@ -253,10 +253,10 @@ class _Sums(NamedTuple):
     after: float
     product: float
 
-    def plus(self, other: _Sums) -> _Sums:
+    def plus(self, other: _DeviationSums) -> _DeviationSums:
         """Return the sums of both runs."""
         largest = max(self.max_error, other.max_error)
-        return _Sums(*map(operator.add, self, other))._replace(max_error=largest)
+        return _DeviationSums(*map(operator.add, self, other))._replace(max_error=largest)
 
     def deviation(self) -> Deviation:
         """Return what the sums say of all elements."""
@@ -272,7 +272,7 @@ class _Sums(NamedTuple):
         )
 
 
-NOTHING: Final = _Sums(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING: Final = _DeviationSums(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def _decibels(signal: float, noise: float) -> float:
@@ -281,7 +281,7 @@ def _decibels(signal: float, noise: float) -> float:
     return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
-def _summed(old: Doubles, new: Doubles) -> _Sums:
+def _summed(old: Doubles, new: Doubles) -> _DeviationSums:
     elements = old.size
     odd = ~(np.isfinite(old) & np.isfinite(new))
     strange = 0
@@ -291,7 +291,7 @@ def _summed(old: Doubles, new: Doubles) -> _Sums:
         old, new = old[~odd], new[~odd]
         elements = old.size + strange
     error = new - old
-    return _Sums(
+    return _DeviationSums(
         elements=elements,
         unequal=int(np.count_nonzero(error)) + strange,
         not_finite=strange,

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 import ggufkit._native as _native
-from ggufkit.format.encoding import Layout
+from ggufkit.format.encoding import Encoding
 from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD, Header, parse
 from ggufkit.format.types import VALUE_TYPES, ValueType, tensor_type
 from ggufkit.format.values import Arrays, decode_array, decode_scalar
@@ -59,7 +59,7 @@ class _Map:
         self.data = file.data
         self.nbytes = file.nbytes
         self.header = header
-        self.layout = Layout(header.byte_order, wide=header.version != 1)
+        self.encoding = Encoding(header.byte_order, wide=header.version != 1)
 
     def fields(self) -> Iterator[Field]:
         """Yield every field, as far as the scan came."""
@@ -96,10 +96,10 @@ class _Map:
 
     def _number(self, offset: int, nbytes: int) -> int:
         raw = memoryview(self.data)[offset : offset + nbytes]
-        return int.from_bytes(raw, self.layout.byte_order)
+        return int.from_bytes(raw, self.encoding.byte_order)
 
     def _beginning(self) -> Iterator[Field]:
-        size = self.layout.count_bytes
+        size = self.encoding.count_bytes
         yield self._field(0, 4, "magic")
         order = self.header.byte_order
         yield self._field(4, 4, f"version {self.header.version}, {order} endian")
@@ -110,7 +110,7 @@ class _Map:
     def _pair(  # noqa: PLR0913 (a record of the scan)
         self, key_at: int, size: int, kind: int, element: int, count: int, value_at: int, end: int
     ) -> Iterator[Field]:
-        wide = self.layout.count_bytes
+        wide = self.encoding.count_bytes
         type_at = key_at + size
         yield self._field(key_at - wide, wide, f"key length {size}")
         yield self._field(key_at, size, f"key {self._text(key_at, size)}")
@@ -127,13 +127,13 @@ class _Map:
 
     def _scalar(self, kind: ValueType, at: int, end: int) -> Iterator[Field]:
         if kind is ValueType.STRING:
-            wide = self.layout.count_bytes
+            wide = self.encoding.count_bytes
             size = end - at - wide
             yield self._field(at, wide, f"string length {size}")
             if size:
                 yield self._field(at + wide, size, repr(self._text(at + wide, size)))
             return
-        value = decode_scalar(self.data, kind, at, end, self.layout)
+        value = decode_scalar(self.data, kind, at, end, self.encoding)
         yield self._field(at, end - at, f"value {value}")
 
     def _text(self, at: int, size: int) -> str:
@@ -142,7 +142,7 @@ class _Map:
         return text + ("..." if size > SHOWN_BYTES else "")
 
     def _elements(self, kind: ValueType, count: int, at: int, end: int) -> str:
-        array = decode_array(self.data, kind, count, at, end, self.layout)
+        array = decode_array(self.data, kind, count, at, end, self.encoding)
         if isinstance(array, Arrays):
             return "arrays"
         items: list[object] = list(array[:SHOWN_ITEMS])
@@ -160,7 +160,7 @@ class _Map:
         n_dims: int,
         kind: int,
     ) -> Iterator[Field]:
-        wide = self.layout.count_bytes
+        wide = self.encoding.count_bytes
         yield self._field(name_at - wide, wide, f"name length {size}")
         yield self._field(name_at, size, f"tensor {self._text(name_at, size)}")
         yield self._field(name_at + size, 4, f"dimension count {n_dims}")

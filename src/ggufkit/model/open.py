@@ -28,7 +28,7 @@ SHOWN_FILES: Final = 5  # names in a message
 
 
 @dataclass(frozen=True)
-class Part:
+class ParsedFile:
     """One mapped file and its header."""
 
     file: MappedFile
@@ -79,7 +79,7 @@ def _set_name(name: str) -> str:
     return f"{prefix} in {count} shards" if count else prefix
 
 
-def map_part(path: Path) -> Part:
+def map_part(path: Path) -> ParsedFile:
     """Map and parse one file; the caller closes it. Raises only what opening a file can.
 
     A file whose edit was interrupted is brought to the state before or after it first.
@@ -87,10 +87,10 @@ def map_part(path: Path) -> Part:
     edit_journal.settle(edit_journal.real(path))
     file = MappedFile(path)
     with file.unchanged():
-        return Part(file, parse(file.data, file.nbytes))
+        return ParsedFile(file, parse(file.data, file.nbytes))
 
 
-def _opened(path: Path, opened: contextlib.ExitStack) -> Part:
+def _opened(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
     part = map_part(path)
     opened.callback(part.file.close)
     _raise_first(found.at(str(path)) for found in part.header.findings)
@@ -118,7 +118,7 @@ def _split(header: Header, key: str, absent: int) -> int:
     return int(value) if isinstance(value, np.integer) else absent
 
 
-def siblings(part: Part) -> list[Path]:
+def siblings(part: ParsedFile) -> list[Path]:
     """Return where all shards of the set of `part` should lie; none if its name tells nothing."""
     path, count = part.file.path, shard_count(part.header)
     named = parse_shard_name(path.name)
@@ -128,7 +128,7 @@ def siblings(part: Part) -> list[Path]:
     return [folder / shard_name(named[0], number, count) for number in range(count)]
 
 
-def about_siblings(part: Part) -> Iterator[Finding]:
+def about_siblings(part: ParsedFile) -> Iterator[Finding]:
     """Check that a shard's name leads to the others, and that they are there."""
     count = shard_count(part.header)
     paths = siblings(part)
@@ -141,7 +141,7 @@ def about_siblings(part: Part) -> Iterator[Finding]:
         yield _about(part, "shard-missing", "split.count", **details)
 
 
-def about_set(parts: list[Part]) -> Iterator[Finding]:
+def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:
     """Check that shards belong together: number, count, byte order, names, total."""
     owners: dict[str, str] = {}
     for place, part in enumerate(parts):
@@ -157,7 +157,7 @@ def about_set(parts: list[Part]) -> Iterator[Finding]:
         yield _about(parts[0], "shard-total", "split.tensors.count", **counts)
 
 
-def _about_shard(part: Part, place: int, parts: list[Part]) -> Iterator[Finding]:
+def _about_shard(part: ParsedFile, place: int, parts: list[ParsedFile]) -> Iterator[Finding]:
     header, file = part.header, part.file.path.name
     number, count = _split(header, "split.no", -1), shard_count(header)
     if (number, count) != (place, len(parts)):
@@ -167,7 +167,7 @@ def _about_shard(part: Part, place: int, parts: list[Part]) -> Iterator[Finding]
         yield _about(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
 
 
-def _about(part: Part, rule: str, key: str, **details: object) -> Finding:
+def _about(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:
     """Make a finding placed at the value of `key`, or at the beginning of the file."""
     entry = part.header.entries.get(key)
     return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))
@@ -176,7 +176,7 @@ def _about(part: Part, rule: str, key: str, **details: object) -> Finding:
 # The model.
 
 
-def model_of(parts: list[Part]) -> Model:
+def model_of(parts: list[ParsedFile]) -> Model:
     """Return the model of the files that hold it, of one shard alone or of a whole set."""
     head = parts[0].header
     metadata = head.metadata.without(*SPLIT_KEYS) if len(parts) > 1 else head.metadata
@@ -194,7 +194,7 @@ def model_of(parts: list[Part]) -> Model:
     )
 
 
-def _tensors(parts: list[Part]) -> Tensors:
+def _tensors(parts: list[ParsedFile]) -> Tensors:
     """Return the tensors of all parts, none of which is made before it is asked for."""
     infos = [part.header.places.infos for part in parts]
     ends = list(accumulate(len(each.names) for each in infos))
@@ -209,7 +209,7 @@ def _tensors(parts: list[Part]) -> Tensors:
     return Tensors.lying(chain.from_iterable(each.names for each in infos), make)
 
 
-def _tensor(part: Part, begin: int, index: int) -> Tensor:
+def _tensor(part: ParsedFile, begin: int, index: int) -> Tensor:
     name, kind, shape, start, nbytes, row_bytes = part.header.places.tensor(index)
     source = FileSource(part.file, begin + start, nbytes, row_bytes, part.header.byte_order)
     return Tensor(name, kind, shape, nbytes, source)

@@ -82,7 +82,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SourceSlice:
     """From `start` to `stop` of another source, in its byte order."""
 
     inner: Source
@@ -96,7 +96,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Rows(_Part):
+class Rows(_SourceSlice):
     """Rows `start` to `stop` of another source."""
 
     row_bytes: int
@@ -113,7 +113,7 @@ class Rows(_Part):
         return self.inner.read(self.start + start, self.start + stop)
 
 
-class Columns(_Part):
+class Columns(_SourceSlice):
     """Bytes `start` to `stop` of the only row of another source."""
 
     @property

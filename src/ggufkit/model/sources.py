@@ -58,7 +58,7 @@ class ArraySource(Made):
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class Packing(Made):
+class PackedNumbers(Made):
     """Rows of numbers in memory, packed as `type` when they are read."""
 
     name: str
@@ -196,7 +196,7 @@ def from_array(
     target = own if type is None else codec.encodable(type)
     count, width = rows_and_width(array.shape)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    packing = Packing(name, native.reshape(count, width), target)
+    packing = PackedNumbers(name, native.reshape(count, width), target)
     tensor = Tensor.over(name, target, array.shape, packing)
     if target != own:
         packing.read(0, 0)  # an unfit dtype shows at once

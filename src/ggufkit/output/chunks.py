@@ -52,7 +52,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedExtent:
     """One extent and the output that it goes to: the file of that number of a job."""
 
     job: int
@@ -96,7 +96,7 @@ class Chunk:
     `claims` are the checksums of the bytes that an earlier run says it has put there, if any.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedExtent, ...]
     start: int
     stop: int
     claims: tuple[int | None, ...] = ()
@@ -108,7 +108,7 @@ class Chunk:
         read = origin.tensor.row_bytes if origin else 1
         return max(read, *(part.unit for part in self.parts))
 
-    def place(self, part: Part) -> tuple[int, int]:
+    def place(self, part: PlacedExtent) -> tuple[int, int]:
         """Return offset and number of a part's bytes in its file."""
         return part.extent.offset + self.start * part.unit, (self.stop - self.start) * part.unit
 
@@ -193,15 +193,15 @@ def _divisor(width: int, unit: int) -> int:
     return unit
 
 
-def grouped(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
+def grouped(parts: Iterable[PlacedExtent]) -> list[tuple[PlacedExtent, ...]]:
     """Bring together the parts that are made of the same tensor, which is then decoded once."""
-    groups: dict[object, list[Part]] = {}
+    groups: dict[object, list[PlacedExtent]] = {}
     for part in parts:
         groups.setdefault(_key(part), []).append(part)
     return [tuple(group) for group in groups.values() if group[0].extent.nbytes]
 
 
-def _key(part: Part) -> object:
+def _key(part: PlacedExtent) -> object:
     if part.origin is None:
         return id(part.extent)
     tensor = part.origin.tensor
@@ -210,7 +210,7 @@ def _key(part: Part) -> object:
     return source, tensor.type, tensor.shape[-1:], tensor.rows
 
 
-def whole(group: tuple[Part, ...]) -> Chunk:
+def whole(group: tuple[PlacedExtent, ...]) -> Chunk:
     """Return all of a group as one chunk."""
     return Chunk(group, 0, group[0].extent.nbytes // group[0].unit)
 

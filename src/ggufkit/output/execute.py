@@ -24,7 +24,7 @@ from ggufkit.output.chunks import (
     AWAY,
     HERE,
     Chunk,
-    Part,
+    PlacedExtent,
     Written,
     grouped,
     run,
@@ -33,7 +33,7 @@ from ggufkit.output.chunks import (
     whole,
 )
 from ggufkit.output.layout import Plan, PlannedFile
-from ggufkit.output.resume import Journal, Place, journal_of
+from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.staging import Staging, kept_bytes, sweep
@@ -69,7 +69,7 @@ class Job:
         self.order = order
         self.resume = resume
         self.stages: list[Staging] = []
-        self.journal: Journal | None = None
+        self.journal: ResumeJournal | None = None
 
     def begin(self) -> None:
         """Make the files and write into them all that does not come from tensors."""
@@ -78,7 +78,7 @@ class Job:
             self.stages.append(Staging(target, kept=self.resume))
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
-            self.journal = Journal(targets[0], self.order.plan, is_new=is_new)
+            self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
         else:
             journal_of(targets[0]).unlink(missing_ok=True)
         for file, stage in zip(self.order.plan.files, self.stages, strict=True):
@@ -87,22 +87,22 @@ class Job:
             if not stage.is_new:
                 _clear_gaps(file, stage.descriptor)
 
-    def parts(self, number: int) -> Iterator[Part]:
+    def parts(self, number: int) -> Iterator[PlacedExtent]:
         """Yield the extents of all files; `number` is the job's own."""
         for index, (file, stage) in enumerate(zip(self.order.plan.files, self.stages, strict=True)):
             for extent in file.extents:
-                yield Part(number, index, stage.output, shortened(extent))
+                yield PlacedExtent(number, index, stage.output, shortened(extent))
 
-    def claim(self, chunk: Chunk, part: Part) -> int | None:
+    def claim(self, chunk: Chunk, part: PlacedExtent) -> int | None:
         """Return the checksum of a part's bytes if an earlier run wrote them."""
         if self.journal is None:
             return None
-        return self.journal.claims.get(Place(part.file, *chunk.place(part)))
+        return self.journal.claims.get(ByteRun(part.file, *chunk.place(part)))
 
     def note(self, written: Written) -> None:
         """Remember what is done, if it may be resumed."""
         if self.journal:
-            self.journal.add(Place(*written[1:4]), written.checksum)
+            self.journal.add(ByteRun(*written[1:4]), written.checksum)
 
     def end(self) -> None:
         """Remove what was not published, or leave it to be resumed."""
@@ -241,7 +241,7 @@ def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterat
                 yield partial(pool.submit, run, claimed, checked=checked)
 
 
-def _travels(group: tuple[Part, ...]) -> bool:
+def _travels(group: tuple[PlacedExtent, ...]) -> bool:
     """Whether a source can go elsewhere: not if it cannot be pickled, or carries its data."""
     with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
         return len(pickle.dumps(group, 5)) <= TRAVEL_BYTES

@@ -16,7 +16,7 @@ import numpy as np
 
 from ggufkit.errors import FormatError, ShapeError, TensorTypeError, brief
 from ggufkit.format.coerce import typed
-from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Layout, is_utf8
+from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.metadata import Metadata, alignment_of, is_alignment
 from ggufkit.format.types import (
@@ -82,11 +82,11 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _FileForm:
     """What all files of a plan have in common."""
 
     version: int
-    encoding: Layout
+    encoding: Encoding
     alignment: int
     pad_end: bool
 
@@ -135,8 +135,8 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
     is_by_ggml = is_merged or len(groups) > 1
     if is_by_ggml:
         groups = [[as_ggml_counts(tensor) for tensor in group] for group in groups]
-    encoding = Layout(_byte_order(byte_order, model))
-    form = _Form(_version(version, model), encoding, step, model.end_padded or is_by_ggml)
+    encoding = Encoding(_byte_order(byte_order, model))
+    form = _FileForm(_version(version, model), encoding, step, model.end_padded or is_by_ggml)
     files = tuple(
         _file(shard, part, tensors, form)
         for shard, part, tensors in _shards(name, metadata, groups, order)
@@ -244,7 +244,7 @@ def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[st
 # One file.
 
 
-def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> PlannedFile:
+def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileForm) -> PlannedFile:
     head, starts = _head(metadata, tensors, form)
     data_offset = padded(len(head), form.alignment)
     extents = tuple(
@@ -258,7 +258,9 @@ def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _Form)
     return PlannedFile(name, head, extents, nbytes)
 
 
-def _head(metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> tuple[bytes, list[int]]:
+def _head(
+    metadata: Metadata, tensors: Sequence[Tensor], form: _FileForm
+) -> tuple[bytes, list[int]]:
     """Return all bytes before the data, and where each tensor starts in it."""
     encoding = form.encoding
     starts = [0]
@@ -269,7 +271,7 @@ def _head(metadata: Metadata, tensors: Sequence[Tensor], form: _Form) -> tuple[b
     return b"".join((MAGIC, counts, metadata.encode(encoding), *infos)), starts
 
 
-def _source(tensor: Tensor, encoding: Layout) -> Source:
+def _source(tensor: Tensor, encoding: Encoding) -> Source:
     if tensor.type.is_opaque and tensor.source.byte_order != encoding.byte_order:
         raise TensorTypeError(
             f"tensor {tensor.name!r} of type {tensor.type} cannot change its byte order, "
@@ -279,7 +281,7 @@ def _source(tensor: Tensor, encoding: Layout) -> Source:
     return in_order(tensor, encoding.byte_order)
 
 
-def _info(tensor: Tensor, start: int, encoding: Layout) -> bytes:
+def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
     is_text = isinstance(tensor.name, str) and is_utf8(tensor.name)
     name = tensor.name.encode() if is_text else b""
     if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:

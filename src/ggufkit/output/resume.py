@@ -30,7 +30,7 @@ _HEAD: Final = "ggufkit journal of plan {digest}\n"
 _LINE: Final = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([0-9a-f]{8})\n", re.ASCII)
 
 
-class Place(NamedTuple):
+class ByteRun(NamedTuple):
     """A run of bytes: number of the file, offset, count."""
 
     file: int
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     nbytes: int
 
 
-class Journal:
+class ResumeJournal:
     """The runs of bytes that are in their place, of one plan's files: `claims` by place."""
 
     def __init__(self, target: Path, plan: Plan, *, is_new: bool) -> None:
@@ -48,12 +48,12 @@ class Journal:
         """
         self.path = journal_of(target)
         head = _HEAD.format(digest=digest(plan))
-        self.claims: dict[Place, int] = {} if is_new else self._read(head, target)
+        self.claims: dict[ByteRun, int] = {} if is_new else self._read(head, target)
         mode = os.O_APPEND if self.claims else os.O_TRUNC
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | mode, 0o666)
         os.write(self._descriptor, b"\n" if self.claims else head.encode())
 
-    def _read(self, head: str, target: Path) -> dict[Place, int]:
+    def _read(self, head: str, target: Path) -> dict[ByteRun, int]:
         try:
             lines = self.path.read_text(encoding="ascii", errors="replace").splitlines(
                 keepends=True
@@ -66,9 +66,9 @@ class Journal:
                 remedy="Repeat the command it was begun with, or write anew without resuming",
             )
         found = (_LINE.fullmatch(line) for line in lines[1:])  # the last may be torn
-        return {Place(*map(int, each.groups()[:3])): int(each[4], 16) for each in found if each}
+        return {ByteRun(*map(int, each.groups()[:3])): int(each[4], 16) for each in found if each}
 
-    def add(self, place: Place, checksum: int) -> None:
+    def add(self, place: ByteRun, checksum: int) -> None:
         """Note that bytes are in their place."""
         if self.claims.get(place) != checksum:
             line = f"{place.file} {place.offset} {place.nbytes} {checksum:08x}\n"

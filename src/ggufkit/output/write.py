@@ -17,7 +17,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType
 from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.model.sources import from_array
-from ggufkit.output.chunks import PIECE, Chunk, Part, shortened, whole
+from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
 from ggufkit.output.execute import Order, Progress, execute_all, zeros
 from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.system.cpu import worker_count
@@ -222,7 +222,7 @@ def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[byte
 def _pieces(file: PlannedFile) -> Iterator[Callable[[], tuple[int, Bytes]]]:
     """Yield what makes each piece of a file, and tells its place there."""
     for extent in file.extents:
-        part = Part(0, 0, _NOWHERE, shortened(extent))
+        part = PlacedExtent(0, 0, _NOWHERE, shortened(extent))
         for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
             yield functools.partial(_made, piece, piece.place(part)[0])
 

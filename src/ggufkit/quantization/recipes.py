@@ -60,14 +60,14 @@ ROLES: Final = {
 # Recipes.
 
 
-class Rule(NamedTuple):
+class RecipeRule(NamedTuple):
     """The type that a tensor gets if all conditions hold."""
 
     type: str
     when: tuple[Condition, ...]
 
 
-Rules: TypeAlias = tuple[Rule, ...]
+RecipeRules: TypeAlias = tuple[RecipeRule, ...]
 Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
 
 
@@ -87,14 +87,14 @@ class Recipe:
     name: str
     base: str | None
     file_type: int | None
-    rules: Mapping[str, Rules] = field(default_factory=dict)
+    rules: Mapping[str, RecipeRules] = field(default_factory=dict)
     needs_imatrix: frozenset[str] = NEEDS_IMATRIX
     patterns: Patterns = ()
     by_count: bool = False
 
 
-def _use(type: str, *when: Condition) -> Rule:
-    return Rule(type, when)
+def _use(type: str, *when: Condition) -> RecipeRule:
+    return RecipeRule(type, when)
 
 
 _OUTPUT: Final = (_use("Q8_0", falcon), _use("Q8_0", unfit), _use("Q6_K"))
@@ -104,7 +104,7 @@ _EXPERTS_OUTPUT: Final = _use("Q5_K", eight_experts, not_falcon)
 _EXPERTS: Final = (_use("MXFP4", stacked_experts), _use("Q8_0"))
 
 
-def _recipe(name: str, base: str, **rules: Rules) -> Recipe:
+def _recipe(name: str, base: str, **rules: RecipeRules) -> Recipe:
     """Return a recipe with the rules that all share: 8 experts lift small attention tensors."""
     shared = {
         "output": rules.pop("output", _OUTPUT),
@@ -116,7 +116,7 @@ def _recipe(name: str, base: str, **rules: Rules) -> Recipe:
 
 def _tiny(name: str, base: str, lift: str, embedding: str, output: str) -> Recipe:
     """Return a recipe below 3 bits: `lift` is the type of what suffers most."""
-    rules: dict[str, Rules] = {
+    rules: dict[str, RecipeRules] = {
         "output": _TINY_OUTPUT,
         "embedding": (_use(embedding),),
         "attention_v": (_use("Q4_K", shared_heads_or_experts), _use(lift)),

@@ -17,7 +17,7 @@ import numpy as np
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.model.model import Tensor
-from ggufkit.quantization.conditions import FEED_FORWARD, Facts, Place
+from ggufkit.quantization.conditions import FEED_FORWARD, ModelFacts, TensorPlace
 from ggufkit.quantization.eligibility import is_eligible, is_whole, without_layer
 from ggufkit.quantization.recipes import (
     EXACT_ROLES,
@@ -29,7 +29,7 @@ from ggufkit.quantization.recipes import (
     ROLES,
     Patterns,
     Recipe,
-    Rules,
+    RecipeRules,
 )
 
 PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
@@ -97,7 +97,7 @@ def order_key(name: str) -> tuple[int, bytes]:
 # Facts of a model.
 
 
-def facts_of(metadata: Metadata) -> Facts:
+def facts_of(metadata: Metadata) -> ModelFacts:
     """Return what the policy asks about a model, as llama.cpp's loader would know it."""
     architecture = str(metadata.get("general.architecture", ""))
     blocks = _number(metadata, f"{architecture}.block_count")
@@ -110,7 +110,7 @@ def facts_of(metadata: Metadata) -> Facts:
         is_70b = is_70b and heads != shared and experts != EIGHT_EXPERTS
     grouped = heads // shared if shared else 0
     layers = _layers(architecture, blocks, metadata)
-    return Facts(architecture, layers, grouped, experts, is_70b)
+    return ModelFacts(architecture, layers, grouped, experts, is_70b)
 
 
 def _layers(architecture: str, blocks: int, metadata: Metadata) -> int:
@@ -133,7 +133,7 @@ def _number(metadata: Metadata, key: str, default: int = 0) -> int:
 
 def choose(
     tensors: Iterable[Tensor],
-    facts: Facts,
+    facts: ModelFacts,
     recipe: Recipe,
     wishes: Wishes = Wishes(),
     *,
@@ -155,7 +155,7 @@ class _Walk:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: ModelFacts,
         recipe: Recipe,
         wishes: Wishes,
         imatrix: bool,  # noqa: FBT001
@@ -220,12 +220,12 @@ class _Walk:
         kind = taken or base.name
         return tensor_type(LIFTED_IN_70B.get(kind, kind) if is_lifted else kind)
 
-    def _place(self, tensor: Tensor, role: str, base: TensorType) -> Place:
+    def _place(self, tensor: Tensor, role: str, base: TensorType) -> TensorPlace:
         layer = self.met[role]
         if role in FEED_FORWARD and self.facts.experts > 1 and not self.recipe.by_count:
             named = _layer_of(tensor.name)
             layer = layer if named is None else named
-        return Place(
+        return TensorPlace(
             self.facts,
             role,
             layer,
@@ -246,7 +246,7 @@ def _found(name: str, patterns: Patterns) -> TensorType | None:
     return None
 
 
-def _first_that_holds(rules: Rules, place: Place) -> str | None:
+def _first_that_holds(rules: RecipeRules, place: TensorPlace) -> str | None:
     return next((kind for kind, when in rules if all(test(place) for test in when)), None)
 
 

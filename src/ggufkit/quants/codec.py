@@ -17,7 +17,7 @@ from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import packing, parallel
 from ggufkit.quants.packing import Array, Bytes, Floats
-from ggufkit.quants.parallel import Piece
+from ggufkit.quants.parallel import ArrayPiece
 from ggufkit.system.cpu import instruction_set, instruction_sets, usable_cores
 
 __all__ = [
@@ -74,7 +74,7 @@ def quantize(
     packed = _checked_out(out, shape, BYTES, source)
     rows = parallel.as_rows(packed)
 
-    def run(piece: Piece) -> None:
+    def run(piece: ArrayPiece) -> None:
         part = rows[
             piece.row : piece.row + len(piece.view),
             target.row_bytes(piece.column) : target.row_bytes(piece.column + piece.view.shape[-1]),
@@ -144,7 +144,7 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
     rows = parallel.as_rows(result)
     unpack = packing.unpacker(source, target)
 
-    def run(piece: Piece) -> None:
+    def run(piece: ArrayPiece) -> None:
         view = unpack(piece.view, source)
         column = piece.column // source.block_bytes * source.block_size
         start, stop = target.row_bytes(column), target.row_bytes(column + view.shape[-1])
@@ -231,7 +231,7 @@ def _decode_all(packed: Bytes, source: TensorType, elements: Floats, threads: in
     rows = parallel.as_rows(elements)
     streaming = elements.nbytes > _native.last_level_cache_bytes()
 
-    def run(piece: Piece) -> None:
+    def run(piece: ArrayPiece) -> None:
         start = piece.column // source.block_bytes * source.block_size
         stop = start + piece.view.shape[-1] // source.block_bytes * source.block_size
         part = rows[piece.row : piece.row + len(piece.view), start:stop]

@@ -24,7 +24,7 @@ ALIGNMENT: Final = 64  # bytes: streaming stores want whole cache lines
 
 
 @dataclass(frozen=True)
-class Piece:
+class ArrayPiece:
     """Rows of a matrix, or a part of one row, where they begin, and the weights of columns."""
 
     row: int
@@ -33,7 +33,7 @@ class Piece:
     weights: Floats | None = None
 
 
-def cut(array: Array, unit: int, step: int, weights: Floats | None = None) -> Iterator[Piece]:
+def cut(array: Array, unit: int, step: int, weights: Floats | None = None) -> Iterator[ArrayPiece]:
     """Yield all of `array` in order, as views of about `step` numbers along the last axis.
 
     No piece divides a `unit` of numbers. `weights` has shape (columns,), or (experts, columns) of
@@ -50,7 +50,9 @@ def cut(array: Array, unit: int, step: int, weights: Floats | None = None) -> It
                 yield replace(piece, row=index * len(expert) + piece.row)
 
 
-def run_all(work: Callable[[Piece], None], pieces: list[Piece], threads: int | None) -> None:
+def run_all(
+    work: Callable[[ArrayPiece], None], pieces: list[ArrayPiece], threads: int | None
+) -> None:
     """Call `work` on every piece, in several threads where there are enough of them."""
     wanted = worker_count(threads)
     if threads is None:
@@ -90,7 +92,7 @@ def as_rows(array: Array) -> Array:
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
-def _pieces(array: Array, unit: int, step: int) -> Iterator[Piece]:
+def _pieces(array: Array, unit: int, step: int) -> Iterator[ArrayPiece]:
     row = 0
     for matrix in _matrices(array) if array.size else ():
         rows, width = matrix.shape
@@ -99,7 +101,7 @@ def _pieces(array: Array, unit: int, step: int) -> Iterator[Piece]:
         for at in range(0, rows, many):
             for column in range(0, width, wide):
                 view = matrix[at : at + many, column : column + wide]
-                yield Piece(row + at, column, view)
+                yield ArrayPiece(row + at, column, view)
         row += rows
 
 

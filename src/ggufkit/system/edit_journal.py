@@ -45,12 +45,12 @@ _UNFOLLOWED: Final = (
 )
 _READ_ONLY: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
-Progress = Literal["before", "after", "between", "half moved", "foreign"]
+EditState = Literal["before", "after", "between", "half moved", "foreign"]
 Outcome = Literal["nothing", "before", "after", "replaced"]
 
 
 @dataclass(frozen=True)
-class Journal:
+class EditJournal:
     """A change of a file: its size and all bytes before the data, and these bytes afterwards.
 
     The rest of the file is the same before and after, only its place differs.
@@ -66,9 +66,9 @@ class Journal:
         return len(self.new) - len(self.old)
 
     @property
-    def reversed(self) -> Journal:
+    def reversed(self) -> EditJournal:
         """The change that takes this one back."""
-        return Journal(self.nbytes + self.shift, self.new, self.old)
+        return EditJournal(self.nbytes + self.shift, self.new, self.old)
 
     def encode(self) -> bytes:
         """Return the content of the journal's file."""
@@ -77,7 +77,7 @@ class Journal:
         return content + hashlib.sha256(content).digest()
 
     @classmethod
-    def decode(cls, data: bytes) -> Journal | None:
+    def decode(cls, data: bytes) -> EditJournal | None:
         """Return the journal of a file's content; None if that is none, or not whole."""
         content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
         begin = len(_MAGIC) + _SIZES.size
@@ -88,7 +88,7 @@ class Journal:
             return None
         return cls(nbytes, content[begin : begin + old], content[begin + old :])
 
-    def progress(self, descriptor: int) -> Progress:
+    def progress(self, descriptor: int) -> EditState:
         """Tell how far the change of an open file came."""
         nbytes = os.fstat(descriptor).st_size
         if nbytes == self.nbytes and read_at(descriptor, len(self.old), 0) == self.old:
@@ -116,7 +116,7 @@ def real(path: AnyPath) -> Path:
     return Path(os.path.realpath(as_path(path)))
 
 
-def publish(target: Path, journal: Journal) -> None:
+def publish(target: Path, journal: EditJournal) -> None:
     """Put the journal beside its file, whole and safe on disk."""
     content = journal.encode()
     if len(content) > MAX_BYTES:
@@ -146,7 +146,7 @@ def withdraw(target: Path) -> None:
     sync_folder(target.parent)
 
 
-def last(target: Path) -> Journal | None:
+def last(target: Path) -> EditJournal | None:
     """Return the journal of the last change that was finished."""
     return _load(sibling(target, DONE))
 
@@ -163,7 +163,7 @@ def follow(old: Path, new: Path) -> None:
             os.replace(sibling(old, DONE), sibling(new, DONE))  # noqa: PTH105
 
 
-def _load(path: Path) -> Journal | None:
+def _load(path: Path) -> EditJournal | None:
     try:
         descriptor = os.open(path, _UNFOLLOWED)
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def _load(path: Path) -> Journal | None:
             found.st_size,
             stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES,
         )
-        journal = Journal.decode(read_at(descriptor, nbytes, 0)) if is_possible else None
+        journal = EditJournal.decode(read_at(descriptor, nbytes, 0)) if is_possible else None
     finally:
         os.close(descriptor)
     if journal is None:
@@ -237,7 +237,7 @@ def settle(target: Path) -> Outcome:
         return _as_it_is(target, remains, error)
 
 
-def _settled(target: Path, descriptor: int, journal: Journal) -> Outcome:
+def _settled(target: Path, descriptor: int, journal: EditJournal) -> Outcome:
     progress = _known(journal, descriptor, target)
     if progress in ("before", "foreign"):
         withdraw(target)
@@ -249,7 +249,7 @@ def _settled(target: Path, descriptor: int, journal: Journal) -> Outcome:
     return "after"
 
 
-def _known(journal: Journal, descriptor: int, target: Path) -> Progress:
+def _known(journal: EditJournal, descriptor: int, target: Path) -> EditState:
     """Tell how far the change came; raise where the system failed while it moved blocks."""
     progress = journal.progress(descriptor)
     if progress == "half moved":
@@ -276,5 +276,5 @@ def _as_it_is(target: Path, remains: Path, error: OSError) -> Outcome:
             f"an edit of {target} was begun, and cannot be finished: {error.strerror or error}",
             remedy="Try again, or run `ggufkit recover` on it where it can be written",
         ) from error
-    names: dict[Progress, Outcome] = {"before": "before", "after": "after"}
+    names: dict[EditState, Outcome] = {"before": "before", "after": "after"}
     return names.get(progress, "replaced")

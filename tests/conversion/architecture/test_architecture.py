@@ -6,7 +6,7 @@ import pytest
 
 import ggufkit
 from ggufkit.conversion.architecture.architecture import architectures, find
-from ggufkit.conversion.architecture.name_rules import Index, compile_rules
+from ggufkit.conversion.architecture.name_rules import NameIndex, compile_rules
 from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.errors import CheckpointError, FormatError
 
@@ -128,7 +128,7 @@ def test_wrong_file_is_told_with_its_place(tmp_path, text, told):
 
 def test_pattern_finds_layer_and_expert():
     rules = compile_rules({"l.{i}.e.{x}.w": "b.{i}.w", "l.{i}.n": "b.{i}.n", "s.0.w": "first"})
-    index = Index(tuple(rules))
+    index = NameIndex(tuple(rules))
     placed = index.place("l.12.e.3.w")
     assert (placed.layer, placed.expert, placed.rule.stacks) == (12, 3, True)
     assert index.place("l.7.n").layer == 7

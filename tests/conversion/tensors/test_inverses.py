@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.conversion.tensors.inverses import Done, Piece, undone
+from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.model.sources import from_array
@@ -64,7 +64,7 @@ def piece(array, texts):
     tensor = from_array("x", array)
     for step in steps(texts):
         tensor = perform(tensor, step.name, step.arguments)
-    return Piece(tensor, steps(texts))
+    return MadeTensor(tensor, steps(texts))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -100,4 +100,4 @@ def test_what_has_no_way_back_is_refused():
     with pytest.raises(CheckpointError, match="reshape cannot be undone"):
         undone([piece(numbers(4, 6), ["reshape 3 8"])])
     with pytest.raises(ShapeError):
-        undone([Piece(from_array("x", numbers(4, 6)), (Done("rows", (9, 20)),))])
+        undone([MadeTensor(from_array("x", numbers(4, 6)), (Done("rows", (9, 20)),))])

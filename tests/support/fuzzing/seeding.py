@@ -118,7 +118,7 @@ def journals() -> Iterator[bytes]:
         (before, before[:13], after),
         (after + before[13:], before[:13], after),
     ):
-        made = edit_journal.Journal(len(before), old, new).encode()
+        made = edit_journal.EditJournal(len(before), old, new).encode()
         yield bytes([len(file)]) + file + made[: -hashlib.sha256().digest_size]
 
 

@@ -22,7 +22,7 @@ from ggufkit.model.layers import parse_layers
 from ggufkit.model.model import Model
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Pair = tuple[str, str]
+GraftPair = tuple[str, str]
 # A graft: the first colon ends the name of a file, unless it has more before its ".gguf:". Names of
 # cached models have colons of their own, so that there the last one counts, or the one before re:.
 _FROM_FILE: Final = re.compile(r"((?i:.*?\.gguf)|[^:]+):(.*)", re.DOTALL)
@@ -53,7 +53,7 @@ def parse_layer_list(text: str) -> tuple[int, ...]:
     return parse_layers(checked(parse_layers, text))
 
 
-def parse_graft(text: str) -> Pair:
+def parse_graft(text: str) -> GraftPair:
     """Return file and pattern of FROM.gguf:PATTERN, both of which may hold more colons."""
     found = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
     if found is None:
@@ -101,8 +101,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     *,
     prune_layers: tuple[int, ...] | None,
     rename: tuple[str, ...],
-    graft: tuple[Pair, ...],
-    graft_keys: tuple[Pair, ...],
+    graft: tuple[GraftPair, ...],
+    graft_keys: tuple[GraftPair, ...],
     no_tensors: bool,
     threads: int | None,
     dry_run: bool,
@@ -142,7 +142,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         report(paths)
 
 
-def _opened(grafts: Iterable[Pair], opened: contextlib.ExitStack) -> list[tuple[Model, str]]:
+def _opened(grafts: Iterable[GraftPair], opened: contextlib.ExitStack) -> list[tuple[Model, str]]:
     """Return the models to take from, each with what to take."""
     return [(opened.enter_context(ggufkit.open(incoming(file))), text) for file, text in grafts]
 

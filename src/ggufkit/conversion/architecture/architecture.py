@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import ggufkit._toml as _toml
 from ggufkit.conversion.architecture import expressions
-from ggufkit.conversion.architecture.name_rules import Rule, both_suffixes, compile_rules
+from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, compile_rules
 from ggufkit.errors import CheckpointError, FormatError
 
 MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
@@ -33,7 +33,7 @@ _WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if")
 
 # Metadata keeps what it replaces: llama.cpp's classes write a key, and their children write it
 # again, which keeps the place of the first one that wrote anything.
-Entries = Sequence[tuple[str, Any]]
+ConfigEntries = Sequence[tuple[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Architecture:
     vocabulary: str
     rows: str  # the expression for the rows of the vocabulary
     config: str  # the object of config.json that is read before the rest
-    rules: tuple[Rule, ...]
+    rules: tuple[NameRule, ...]
     defaults: Mapping[str, Any] = field(repr=False)
     defaults_of: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    early: Entries = field(repr=False)  # metadata that stands before general.*
-    metadata: Entries = field(repr=False)
+    early: ConfigEntries = field(repr=False)  # metadata that stands before general.*
+    metadata: ConfigEntries = field(repr=False)
     generated: Mapping[str, str] = field(repr=False)
     expects: Mapping[str, list[Any] | str] = field(repr=False)
     rename: Mapping[str, str] = field(repr=False)

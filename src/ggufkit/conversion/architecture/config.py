@@ -51,7 +51,7 @@ _POOLING_FIELDS: Final = {
 _POOLING: Final = {"mean": 1, "cls": 2, "lasttoken": 3}  # llama.h's llama_pooling_type
 
 
-class Facts:
+class ConfigFacts:
     """The fields of a configuration, defaults of its class included, and the functions on them."""
 
     def __init__(self, checkpoint: Checkpoint, architecture: Architecture) -> None:

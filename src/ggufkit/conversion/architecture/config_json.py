@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.architecture.architecture import Architecture, architectures
-from ggufkit.conversion.architecture.config import Facts
+from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.rope import llama3_factors
 from ggufkit.conversion.architecture.solver import Solver, shortest
 from ggufkit.conversion.checkpoint.folder import Checkpoint
@@ -103,7 +103,7 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
 def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]) -> Draft:
     """Return the checkpoint with config.json as the architecture says, and no tensors yet."""
     empty = Draft(Path("export"), {}, Tensors(), contents=files)
-    bare = Facts(empty, architecture)
+    bare = ConfigFacts(empty, architecture)
     functions = {**bare.functions, **functions_of(model)}
     solver = Solver(functions, architecture.defaults, _favoured(architecture))
     solver.fields.update(_token_ids(model))

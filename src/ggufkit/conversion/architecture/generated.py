@@ -8,16 +8,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.conversion.architecture.config import Facts
+from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.rope import llama3_factors
 from ggufkit.errors import CheckpointError
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import from_array
 
-Array = npt.NDArray[np.float32]
+FactorArray = npt.NDArray[np.float32]
 
 
-def generate(facts: Facts) -> Iterator[Tensor]:
+def generate(facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the tensors that the architecture makes, those that apply, before all others."""
     for name, maker in facts.architecture.generated.items():
         made = _maker(maker)(facts)
@@ -25,20 +25,20 @@ def generate(facts: Facts) -> Iterator[Tensor]:
             yield from_array(name, made)
 
 
-def _maker(name: str) -> Callable[[Facts], Array | None]:
+def _maker(name: str) -> Callable[[ConfigFacts], FactorArray | None]:
     if name not in MAKERS:
         known = ", ".join(MAKERS)
         raise CheckpointError(f"nothing makes {name!r}", remedy=f"There are {known}")
     return MAKERS[name]
 
 
-def _llama3_factors(facts: Facts) -> Array | None:
+def _llama3_factors(facts: ConfigFacts) -> FactorArray | None:
     dim = facts.value("head_dim or hidden_size // num_attention_heads")
     return None if dim is None else llama3_factors(facts.lookup("rope"), dim)
 
 
-def _factors(field: str) -> Callable[[Facts], Array | None]:
-    def made(facts: Facts) -> Array | None:
+def _factors(field: str) -> Callable[[ConfigFacts], FactorArray | None]:
+    def made(facts: ConfigFacts) -> FactorArray | None:
         rope: dict[str, Any] = facts.lookup("rope")
         if not rope.get("long_factor") and not rope.get("short_factor"):
             return None
@@ -47,7 +47,7 @@ def _factors(field: str) -> Callable[[Facts], Array | None]:
     return made
 
 
-def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> Array:  # noqa: ANN401
+def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> FactorArray:  # noqa: ANN401
     factors = rope.get(field)
     fits = isinstance(factors, list) and 2 * len(factors) == dimensions
     if not fits or not all(isinstance(n, int | float) for n in factors or ()):
@@ -57,7 +57,7 @@ def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> Array:  # noq
     return np.array(factors, np.float32)
 
 
-MAKERS: Final[dict[str, Callable[[Facts], Array | None]]] = {
+MAKERS: Final[dict[str, Callable[[ConfigFacts], FactorArray | None]]] = {
     "llama3_factors": _llama3_factors,
     "long_factors": _factors("long_factor"),
     "short_factors": _factors("short_factor"),

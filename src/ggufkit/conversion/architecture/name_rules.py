@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rule:
+class NameRule:
     """A pattern and its targets; `stacks` says that experts are stacked."""
 
     pattern: str
@@ -51,7 +51,7 @@ class Rule:
 class Placed(NamedTuple):
     """A tensor's match: the rule, and the layer and the expert that its name tells."""
 
-    rule: Rule
+    rule: NameRule
     layer: int | None
     expert: int | None
 
@@ -71,19 +71,19 @@ def _spelled(value: Any, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
     return value.replace("{w}", suffix) if isinstance(value, str) else value
 
 
-def compile_rules(table: Mapping[str, Any]) -> list[Rule]:
+def compile_rules(table: Mapping[str, Any]) -> list[NameRule]:
     """Return the rules of a table; ValueError for what cannot be understood."""
     return [_rule(pattern, value) for pattern, value in table.items()]
 
 
-def _rule(pattern: str, value: Any) -> Rule:  # noqa: ANN401 (as TOML is)
+def _rule(pattern: str, value: Any) -> NameRule:  # noqa: ANN401 (as TOML is)
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the target of {pattern!r} must be text, or a list of texts")
     regex = "".join(_PART.get(part, re.escape(part)) for part in re.split(r"(\{.\})", pattern))
     targets = tuple(_target(text) for text in texts)
     stacks = "{x}" in pattern and not any("{x}" in target.name for target in targets)
-    return Rule(pattern, re.compile(regex), targets, stacks)
+    return NameRule(pattern, re.compile(regex), targets, stacks)
 
 
 def _target(text: str) -> Target:
@@ -108,12 +108,12 @@ def _step(text: str) -> Step:
     return Step(found["name"], arguments)
 
 
-class Index:
+class NameIndex:
     """Rules by the outline of their pattern, so that ten thousand tensors find theirs at once."""
 
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, rules: tuple[NameRule, ...]) -> None:
         """Sort the rules into outlines: the pattern with `#` for each number."""
-        self._rules: dict[str, list[Rule]] = {}
+        self._rules: dict[str, list[NameRule]] = {}
         for rule in rules:
             numbered = re.sub(r"\{[ix]\}", "0", rule.pattern)
             self._rules.setdefault(outline(numbered), []).append(rule)

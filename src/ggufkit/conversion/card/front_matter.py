@@ -63,14 +63,14 @@ def front_matter(card: str) -> dict[str, Node]:
     if not lines or lines[0] != _FENCE:
         return {}
     end = lines.index(_FENCE, 1) if _FENCE in lines[1:] else len(lines)
-    reader = _Reader([line.replace("\t", "  ") for line in lines[1:end]])
+    reader = _YamlReader([line.replace("\t", "  ") for line in lines[1:end]])
     node = reader.block(0, 0)
     if reader.next() is not None:
         raise reader.error("this line is indented unlike those around it")
     return node if isinstance(node, dict) else {}
 
 
-class _Reader:
+class _YamlReader:
     """Lines, and how far they are read."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -236,7 +236,7 @@ class _Reader:
 class _Flow:
     """A quoted text or a collection in brackets, parsed again when a line was too little of it."""
 
-    def __init__(self, reader: _Reader, text: str) -> None:
+    def __init__(self, reader: _YamlReader, text: str) -> None:
         self.reader = reader
         self.text = text
         self.at = 0

@@ -32,14 +32,14 @@ _GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
 
 
-class Decoded(NamedTuple):
+class Dequantized(NamedTuple):
     """The tensors of a checkpoint after its own quantization, and what was left out."""
 
     tensors: list[Tensor]
     skipped: list[str]
 
 
-def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Decoded:
+def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized:
     """Return tensors with their scales applied, as the checkpoint's configuration says.
 
     Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
@@ -47,7 +47,7 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Decoded:
     said = config.get("quantization_config")
     held = {tensor.name: tensor for tensor in tensors}
     if not isinstance(said, Mapping) or not said.get("quant_method"):
-        return Decoded(list(held.values()), [])
+        return Dequantized(list(held.values()), [])
     method = str(said["quant_method"])
     if method not in _METHODS:
         known = ", ".join(_METHODS)
@@ -122,7 +122,7 @@ def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
     return Tensor.over(weight.name, _F32, weight.shape, Scaled(weight, flat, sizes))
 
 
-def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Decoded:
+def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Dequantized:
     """Apply each scale to the weight whose name goes before its suffix."""
     kept, skipped = dict(held), []
     for name, scale in held.items():
@@ -137,15 +137,15 @@ def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: obje
                 raise CheckpointError(f"the scale {name} belongs to {weight}, which is not there")
             kept[weight] = _scaled(held[weight], scale, block)
             del kept[name]
-    return Decoded(list(kept.values()), skipped)
+    return Dequantized(list(kept.values()), skipped)
 
 
-def _fp8(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
+def _fp8(held: dict[str, Tensor], said: Mapping[str, Any]) -> Dequantized:
     suffixes = {"_scale_inv": "", ".qscale_weight": ".weight"}
     return _scale_all(held, suffixes, said.get("weight_block_size"))
 
 
-def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
+def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Dequantized:
     groups = said.get("config_groups")
     weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
     form = said.get("format")
@@ -156,7 +156,7 @@ def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Decoded:
             remedy="float-quantized and pack-quantized with one group can",
         )
     if form == "pack-quantized":
-        return Decoded(pack_quantized(held, weights[0]), [])
+        return Dequantized(pack_quantized(held, weights[0]), [])
     return _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
 
 
@@ -182,7 +182,7 @@ class Repacked(Made):
         return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
 
 
-def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
+def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Dequantized:
     """Join blocks and scales; llama.cpp's converter writes these tensors before all others."""
     made: list[Tensor] = []
     rest = dict(held)
@@ -199,14 +199,14 @@ def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Decoded:
             source = Repacked(blocks, scales, blocks.shape[-2])
             made.append(Tensor.over(f"{stem}_mxfp4", _MXFP4, shape, source))
             del rest[name], rest[scales.name]
-    return Decoded([*made, *rest.values()], [])
+    return Dequantized([*made, *rest.values()], [])
 
 
-_METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Decoded]]] = {
-    "awq": lambda held, said: Decoded(awq(held, said), []),
-    "bitsandbytes": lambda held, said: Decoded(bitsandbytes(held, said), []),
+_METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Dequantized]]] = {
+    "awq": lambda held, said: Dequantized(awq(held, said), []),
+    "bitsandbytes": lambda held, said: Dequantized(bitsandbytes(held, said), []),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
-    "gptq": lambda held, said: Decoded(gptq(held, said), []),
+    "gptq": lambda held, said: Dequantized(gptq(held, said), []),
     "mxfp4": _mxfp4,
 }

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import transpose
-from ggufkit.conversion.tensors.row_sources import Index
+from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import tensor_type
 from ggufkit.model.model import Tensor
@@ -33,7 +33,7 @@ _WHOLE: Final = ("I32", "I64")
 
 
 @dataclass(frozen=True)
-class Packing:
+class WordPacking:
     """How codes lie in words: `values` of them in each `words`, value n in column `order[n]`."""
 
     bits: int
@@ -60,17 +60,17 @@ class Packing:
         return -(-count // self.values) * self.words
 
 
-def within_words(bits: int) -> Packing:
+def within_words(bits: int) -> WordPacking:
     """Return the packing in which no value crosses a word, and upper bits are left over."""
-    return Packing(bits, WORD_BITS // bits)
+    return WordPacking(bits, WORD_BITS // bits)
 
 
-def across_words(bits: int) -> Packing:
+def across_words(bits: int) -> WordPacking:
     """Return the packing in which values follow each other without a gap."""
-    return within_words(bits) if WORD_BITS % bits == 0 else Packing(bits, WORD_BITS, bits)
+    return within_words(bits) if WORD_BITS % bits == 0 else WordPacking(bits, WORD_BITS, bits)
 
 
-AWQ: Final = Packing(4, 8, order=(0, 2, 4, 6, 1, 3, 5, 7))
+AWQ: Final = WordPacking(4, 8, order=(0, 2, 4, 6, 1, 3, 5, 7))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Unpacked:
     """Codes that lie in words along rows or, `down`, one row's beneath another's."""
 
     words: Tensor
-    packing: Packing
+    packing: WordPacking
     down: bool = False
 
     def read(self, start: int, stop: int) -> Codes:
@@ -103,7 +103,7 @@ class Grouped(Made):
     zeros: Unpacked | None
     offset: int
     scales: Tensor
-    index: Index
+    index: RowIndex
 
     def read(self, start: int, stop: int) -> Bytes:
         """Unpack and scale rows."""
@@ -120,9 +120,9 @@ class Grouped(Made):
 
 
 @functools.cache
-def _regular(width: int, size: int) -> Index:
+def _regular(width: int, size: int) -> RowIndex:
     """Return the group of each column where `size` neighbours share one."""
-    index: Index = np.arange(width) // size
+    index: RowIndex = np.arange(width) // size
     return index
 
 
@@ -192,13 +192,13 @@ def _require_word(said: Mapping[str, Any], key: str, default: str, allowed: Sequ
     return value.lower()
 
 
-def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: object) -> Index:
+def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: object) -> RowIndex:
     """Return the group of each column: as a tensor says, else groups of `size` neighbours."""
     if tensor is not None:
         if tensor.type.name not in _WHOLE or tensor.shape != (width,):
             told = f"{tensor.type} of the shape {tensor.shape}"
             raise CheckpointError(f"{tensor.name} is {told}, not a number for each of {width}")
-        index: Index = tensor.numpy().astype(np.int64)
+        index: RowIndex = tensor.numpy().astype(np.int64)
         if index.min() < 0 or index.max() >= scales:
             raise CheckpointError(f"{tensor.name} names groups beyond the {scales} with scales")
         regular = _regular(width, max(width // scales, 1))

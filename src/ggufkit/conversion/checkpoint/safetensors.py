@@ -42,7 +42,7 @@ DTYPES: Final = {kind.name: kind for kind in (*map(tensor_type, _SHARED), *_FORE
 
 
 @dataclass(frozen=True)
-class Entry:
+class SafetensorsEntry:
     """One tensor of a header: its bytes are `start` to `stop`, counted from the header's end."""
 
     name: str
@@ -88,7 +88,7 @@ def _header_bytes(file: MappedFile) -> tuple[bytes, list[str]]:
     return file.read(_LENGTH_BYTES, length).tobytes(), []
 
 
-def _tensor(file: MappedFile, data_offset: int, entry: Entry) -> Tensor:
+def _tensor(file: MappedFile, data_offset: int, entry: SafetensorsEntry) -> Tensor:
     _, width = rows_and_width(entry.shape)
     row_bytes = entry.type.row_bytes(width)
     nbytes = entry.stop - entry.start
@@ -96,7 +96,7 @@ def _tensor(file: MappedFile, data_offset: int, entry: Entry) -> Tensor:
     return Tensor(entry.name, entry.type, entry.shape, nbytes, source)
 
 
-def parse_header(header: bytes, data_bytes: int) -> tuple[list[Entry], list[str]]:
+def parse_header(header: bytes, data_bytes: int) -> tuple[list[SafetensorsEntry], list[str]]:
     """Return the entries by name, and everything that is wrong with a header of `data_bytes`."""
     try:
         table = json.loads(header.decode(), object_pairs_hook=_unique)
@@ -104,7 +104,7 @@ def parse_header(header: bytes, data_bytes: int) -> tuple[list[Entry], list[str]
         return [], [f"its header is no JSON: {error}"]
     if not isinstance(table, dict):
         return [], ["its header is no JSON object"]
-    entries: list[Entry] = []
+    entries: list[SafetensorsEntry] = []
     problems: list[str] = []
     for name, fields in table.items():
         if name == "__metadata__":
@@ -128,7 +128,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _entry(name: str, fields: Any) -> Entry:  # noqa: ANN401 (as JSON is)
+def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON is)
     if not isinstance(fields, dict) or fields.keys() != _FIELDS:
         raise ValueError("it must have dtype, shape and data_offsets, and nothing else")
     kind = DTYPES.get(str(fields["dtype"]))
@@ -142,7 +142,7 @@ def _entry(name: str, fields: Any) -> Entry:  # noqa: ANN401 (as JSON is)
     needed, held = math.prod(shape) * kind.block_bytes, offsets[1] - offsets[0]
     if needed != held:
         raise ValueError(f"{kind} of shape {brief(shape)} needs {needed:,} bytes, not {held:,}")
-    return Entry(name, kind, shape, *offsets)
+    return SafetensorsEntry(name, kind, shape, *offsets)
 
 
 def _sizes(items: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (as JSON is)
@@ -152,7 +152,9 @@ def _sizes(items: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (as JSON is)
     return tuple(items)
 
 
-def _about_places(entries: list[Entry], data_bytes: int, *, whole: bool) -> Iterator[str]:
+def _about_places(
+    entries: list[SafetensorsEntry], data_bytes: int, *, whole: bool
+) -> Iterator[str]:
     """Check that tensors follow each other without overlap or hole, to the end of the file."""
     placed = sorted(entries, key=lambda entry: (entry.start, entry.stop))
     for entry in placed:

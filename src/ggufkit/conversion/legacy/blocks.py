@@ -161,7 +161,7 @@ def is_kept(block: Block) -> bool:
 
 
 @dataclass(frozen=True)
-class Decoded(Made):
+class LegacyRows(Made):
     """Rows of old blocks, as float32 or, where its numbers fit, as today's block."""
 
     inner: Source

@@ -15,8 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.conversion.legacy.blocks import Block, Decoded, as_it_lies, block_of
-from ggufkit.conversion.legacy.header import LegacyHeader, Reader, read_header, read_vocabulary
+from ggufkit.conversion.legacy.blocks import Block, LegacyRows, as_it_lies, block_of
+from ggufkit.conversion.legacy.header import (
+    LegacyHeader,
+    LegacyReader,
+    read_header,
+    read_vocabulary,
+)
 from ggufkit.conversion.legacy.parts import first_part, joined, other_parts
 from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
 from ggufkit.format.metadata import Metadata
@@ -88,7 +93,7 @@ def convert_legacy(
 
 
 @dataclass(frozen=True)
-class _Part:
+class _LegacyFile:
     """A file, and what is in it."""
 
     file: MappedFile
@@ -97,10 +102,10 @@ class _Part:
     tensors: Tensors
 
     @classmethod
-    def read(cls, path: Path, opened: contextlib.ExitStack) -> _Part:
+    def read(cls, path: Path, opened: contextlib.ExitStack) -> _LegacyFile:
         file = MappedFile(path)
         opened.callback(file.close)
-        reader = Reader(file)
+        reader = LegacyReader(file)
         header = read_header(reader)
         vocabulary = read_vocabulary(reader, header)
         return cls(file, header, vocabulary, Tensors(_tensors(reader, header)))
@@ -113,16 +118,16 @@ class _Part:
         return self.header.width // width if self.header.width % width == 0 else 1
 
 
-def _parts(path: Path, opened: contextlib.ExitStack) -> list[_Part]:
+def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
     """Read the file, or all files of a model in parts of which `path` is one."""
-    first = _Part.read(first_part(path), opened)
+    first = _LegacyFile.read(first_part(path), opened)
     if first.count > MAX_PARTS:
         raise LimitError(
             f"{first.file.path}: {first.count} parts are beyond the limit of {MAX_PARTS}",
         )
     parts = [
         first,
-        *(_Part.read(each, opened) for each in other_parts(first.file.path, first.count)),
+        *(_LegacyFile.read(each, opened) for each in other_parts(first.file.path, first.count)),
     ]
     for part in parts:
         if part.header != first.header:
@@ -138,7 +143,7 @@ def lacks_scores(path: AnyPath) -> bool:
     """Whether a file is so old that its tokens have no scores, by which text is taken apart."""
     file = MappedFile(first_part(locate(as_path(path))))
     with contextlib.closing(file):
-        return not read_header(Reader(file)).is_versioned
+        return not read_header(LegacyReader(file)).is_versioned
 
 
 # The vocabulary.
@@ -191,14 +196,14 @@ def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
 # The tensors.
 
 
-def _tensors(reader: Reader, header: LegacyHeader) -> Iterator[Tensor]:
+def _tensors(reader: LegacyReader, header: LegacyHeader) -> Iterator[Tensor]:
     while reader.at < reader.file.nbytes:
         tensor = _tensor(reader, header)
         if tensor:
             yield tensor
 
 
-def _tensor(reader: Reader, header: LegacyHeader) -> Tensor | None:
+def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
     """Return the next tensor, None for one that llama.cpp computes by itself today."""
     axes, name_bytes, number = reader.numbers(3, "a tensor")
     if not 0 < axes <= MAX_AXES or name_bytes > MAX_NAME_BYTES:
@@ -224,12 +229,16 @@ def _tensor(reader: Reader, header: LegacyHeader) -> Tensor | None:
     )
     if lying is None:
         raise reader.wrong(f"the scales in tensor {old!r} are none of weights")
-    decoded = Decoded(source, lying)
+    decoded = LegacyRows(source, lying)
     return Tensor.over(name, decoded.type, shape, decoded)
 
 
 def _source(
-    reader: Reader, header: LegacyHeader, shape: tuple[int, ...], block: Block | None, number: int
+    reader: LegacyReader,
+    header: LegacyHeader,
+    shape: tuple[int, ...],
+    block: Block | None,
+    number: int,
 ) -> tuple[FileSource, int]:
     """Return where rows lie, and how many bytes they take; the reader is moved to their begin."""
     if header.kind == "GGJT":

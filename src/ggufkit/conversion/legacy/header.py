@@ -46,7 +46,7 @@ class LegacyHeader:
         return self.version if self.kind == "GGJT" else 0
 
 
-class Reader:
+class LegacyReader:
     """Read a file from front to back, never beyond its end."""
 
     def __init__(self, file: MappedFile) -> None:
@@ -82,7 +82,7 @@ class Reader:
         )
 
 
-def read_header(reader: Reader) -> LegacyHeader:
+def read_header(reader: LegacyReader) -> LegacyHeader:
     """Read magic, version and sizes; NotGGUFError for a file of another kind."""
     magic = reader.take(min(4, reader.file.nbytes), "its magic")
     kind = MAGICS.get(magic)
@@ -105,7 +105,7 @@ def read_header(reader: Reader) -> LegacyHeader:
     return LegacyHeader(kind, version, tokens, width, heads, layers, rotated)
 
 
-def read_vocabulary(reader: Reader, header: LegacyHeader) -> tuple[list[bytes], list[float]]:
+def read_vocabulary(reader: LegacyReader, header: LegacyHeader) -> tuple[list[bytes], list[float]]:
     """Read the bytes of all tokens, and their scores, 0 where there are none."""
     texts: list[bytes] = []
     scores: list[float] = []

@@ -25,14 +25,14 @@ class Done(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-class Piece(NamedTuple):
+class MadeTensor(NamedTuple):
     """A tensor of the GGUF file and the operations that made it."""
 
     tensor: Tensor
     steps: tuple[Done, ...]
 
 
-def undone(pieces: Sequence[Piece]) -> Tensor:
+def undone(pieces: Sequence[MadeTensor]) -> Tensor:
     """Return the one tensor that all pieces were made of."""
     cuts = [_cut(piece.steps) for piece in pieces]
     if len(pieces) == 1:

@@ -15,9 +15,9 @@ import numpy as np
 from ggufkit.conversion.tensors.row_sources import (
     RUN_BYTES,
     Gathered,
-    Index,
     Kept,
     Recut,
+    RowIndex,
     Transposed,
 )
 from ggufkit.errors import ShapeError
@@ -44,7 +44,7 @@ def _recut(source: Source, inner_row_bytes: int, row_bytes: int) -> Source:
     return Recut(source, inner_row_bytes, row_bytes)
 
 
-def take(tensor: Tensor, index: Index, shape: tuple[int, ...]) -> Tensor:
+def take(tensor: Tensor, index: RowIndex, shape: tuple[int, ...]) -> Tensor:
     """Return entries `index` along the first axis, in the final `shape`."""
     if tensor.elements == 0 or not tensor.shape:
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no rows to take")

@@ -17,7 +17,7 @@ import numpy as np
 
 from ggufkit.conversion.tensors.arithmetic import Floats, compute
 from ggufkit.conversion.tensors.moves import concat, filled, reshape, row_axis, take, transpose
-from ggufkit.conversion.tensors.row_sources import Index
+from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import from_array
@@ -48,7 +48,7 @@ class Operation:
 # Kinds of rows.
 
 
-def reordering(order: Callable[..., Index]) -> Operation:
+def reordering(order: Callable[..., RowIndex]) -> Operation:
     """Return the operation that puts rows into an order; the shape stays."""
 
     def do(tensor: Tensor, *arguments: int) -> Tensor:
@@ -100,7 +100,7 @@ def reverse(operation: Operation) -> Operation:
 # Orders of rows.
 
 
-def half_pairs(tensor: Tensor, heads: int) -> Index:
+def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
     """Return the order of rows in which those of a head's two halves alternate."""
     rows = tensor.shape[0]
     if heads < 1 or rows % (2 * heads):
@@ -109,16 +109,16 @@ def half_pairs(tensor: Tensor, heads: int) -> Index:
     return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
 
 
-def kind_by_kind(tensor: Tensor, heads: int, kinds: int) -> Index:
+def kind_by_kind(tensor: Tensor, heads: int, kinds: int) -> RowIndex:
     """Return the order in which q k v q k v …, head by head, becomes q q … k k … v v …."""
     length = tensor.shape[0]
     if heads < 1 or kinds < 1 or length % (heads * kinds):
         raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {heads} heads")
-    order: Index = np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1).reshape(-1)
+    order: RowIndex = np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1).reshape(-1)
     return order
 
 
-def shared_kind_by_kind(tensor: Tensor, heads: int, kv_heads: int) -> Index:
+def shared_kind_by_kind(tensor: Tensor, heads: int, kv_heads: int) -> RowIndex:
     """Return the same order where each group holds its heads of q, one of k and one of v."""
     length, per_group = tensor.shape[0], heads // max(kv_heads, 1) + 2
     if kv_heads < 1 or heads % kv_heads or length % (kv_heads * per_group):

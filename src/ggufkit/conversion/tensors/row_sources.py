@@ -17,7 +17,7 @@ from ggufkit.model.sources import FileSource
 from ggufkit.system.descriptors import BUFFERS
 from ggufkit.system.mapped_file import Bytes
 
-Index = npt.NDArray[np.int64]
+RowIndex = npt.NDArray[np.int64]
 Items = npt.NDArray[Any]
 
 RUN_BYTES: Final = 64 << 20  # of columns that become rows at once: long pieces of rows are read
@@ -35,7 +35,7 @@ class Gathered(Made):
     """Rows of another source in another order."""
 
     inner: Source
-    index: Index
+    index: RowIndex
     row_bytes: int
 
     def read(self, start: int, stop: int) -> Bytes:
@@ -53,7 +53,7 @@ class Gathered(Made):
                 out[places] = self.inner.read(first, last + 1)[wanted[places] - first]
         return out
 
-    def _fill(self, source: FileSource, out: Bytes, places: Index, rows: Index) -> None:
+    def _fill(self, source: FileSource, out: Bytes, places: RowIndex, rows: RowIndex) -> None:
         """Read `rows`, which ascend, from a file into these places of `out`."""
         runs: list[tuple[int, list[Bytes]]] = []
         following = -1

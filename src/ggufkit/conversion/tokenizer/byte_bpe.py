@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggufkit.conversion.tokenizer.entries import Entries, Tokens, looks_special
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import pre_tokenizer_name
@@ -11,12 +11,12 @@ from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
 from ggufkit.errors import CheckpointError
 
 
-def byte_pairs(files: TokenizerFiles, entries: Entries) -> None:
+def byte_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer as llama.cpp's "gpt2"."""
     _byte_pairs(files, entries)
 
 
-def _byte_pairs(files: TokenizerFiles, entries: Entries, **offers: str) -> None:
+def _byte_pairs(files: TokenizerFiles, entries: TokenEntries, **offers: str) -> None:
     """Write a BPE tokenizer; `offers` name tokens for roles that the files leave open."""
     tokenizer = hub_tokenizer(files)
     tokens = hub_tokens(files, tokenizer)
@@ -60,19 +60,19 @@ def _hub_token(tokenizer: HubTokenizer, text: str) -> tuple[str, float, PieceTyp
     return text.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED
 
 
-def glm4(files: TokenizerFiles, entries: Entries) -> None:
+def glm4(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write GLM 4's BPE tokenizer, whose roles the files leave open."""
     end = "<|endoftext|>"
     _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end, bos=end)
 
 
-def glm(files: TokenizerFiles, entries: Entries) -> None:
+def glm(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write the BPE tokenizer of GLM 4.5 and later."""
     roles = {"eot": "<|user|>", "unk": "<|endoftext|>", "eom": "<|observation|>"}
     _byte_pairs(files, entries, bos="[gMASK]", **roles)
 
 
-def chatglm(files: TokenizerFiles, entries: Entries) -> None:
+def chatglm(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write ChatGLM's BPE tokenizer."""
     end = "<|endoftext|>"
     _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end)

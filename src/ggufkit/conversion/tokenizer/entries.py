@@ -57,7 +57,7 @@ class Tokens:
             self.put(number, piece.text, piece.score, kind)
 
 
-class Entries:
+class TokenEntries:
     """Typed key-values in the order in which they were first set."""
 
     def __init__(self) -> None:

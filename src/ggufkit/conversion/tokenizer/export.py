@@ -17,9 +17,9 @@ from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.sentencepiece import SENTENCE_PIECE
 from ggufkit.conversion.tokenizer.sentencepiece_model import (
     ModelType,
-    Piece,
     PieceModel,
     PieceType,
+    SentencePiece,
     dump_pieces,
 )
 from ggufkit.conversion.tokenizer.tokenizer_json import MODELS, added_token
@@ -73,9 +73,9 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
 def _shifted_back(model: PieceModel) -> PieceModel:
     """Return the pieces of XLM-RoBERTa as they were before fairseq put its own tokens there."""
     first = (
-        Piece("<unk>", 0.0, PieceType.UNKNOWN),
-        Piece("<s>", 0.0, PieceType.CONTROL),
-        Piece("</s>", 0.0, PieceType.CONTROL),
+        SentencePiece("<unk>", 0.0, PieceType.UNKNOWN),
+        SentencePiece("<s>", 0.0, PieceType.CONTROL),
+        SentencePiece("</s>", 0.0, PieceType.CONTROL),
     )
     return replace(model, pieces=(*first, *model.pieces[len(FAIRSEQ) :]))
 
@@ -96,7 +96,7 @@ def _pieces(keys: VocabularyKeys) -> PieceModel:
     kind = _PIECE_MODELS[keys.model]
     is_unigram = kind == ModelType.UNIGRAM
     return PieceModel(
-        tuple(Piece(text, score, PieceType(number)) for text, score, number in rows),
+        tuple(SentencePiece(text, score, PieceType(number)) for text, score, number in rows),
         kind,
         bytes(keys.get("precompiled_charsmap") or []),
         keys.get("add_space_prefix") is not False,

@@ -11,12 +11,12 @@ from typing import Final
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
-from ggufkit.conversion.tokenizer.entries import Entries
+from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import Say, TokenizerFiles
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
 from ggufkit.format.values import Value
 
-Kind = Callable[[TokenizerFiles, Entries], None]
+TokenizerKind = Callable[[TokenizerFiles, TokenEntries], None]
 
 
 def vocabulary(
@@ -34,7 +34,7 @@ def vocabulary(
     that the user should read. Raises CheckpointError for files that are missing or wrong.
     """
     files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre)
-    entries = Entries()
+    entries = TokenEntries()
     try:
         KINDS[kind](files, entries)
     except GGUFError:
@@ -48,12 +48,12 @@ def vocabulary(
     return entries.items
 
 
-def none(files: TokenizerFiles, entries: Entries) -> None:  # noqa: ARG001 (a kind's signature)
+def none(files: TokenizerFiles, entries: TokenEntries) -> None:  # noqa: ARG001 (a kind's signature)
     """Write that there is no vocabulary."""
     entries.head("none", None)
 
 
-KINDS: Final[Mapping[str, Kind]] = {
+KINDS: Final[Mapping[str, TokenizerKind]] = {
     "bert": wordpiece_unigram.bert,
     "bpe": byte_bpe.byte_pairs,
     "chatglm": byte_bpe.chatglm,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
-from ggufkit.conversion.tokenizer.entries import ADDED_SCORE, Entries, Tokens, looks_special
+from ggufkit.conversion.tokenizer.entries import ADDED_SCORE, TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
@@ -24,13 +24,13 @@ _MPT_FALLBACK: Final = {"pad": 3, "eos": 1, "unk": 0}
 _HEX: Final = frozenset("0123456789ABCDEFabcdef")
 
 
-def sentence_pieces(files: TokenizerFiles, entries: Entries) -> None:
+def sentence_pieces(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a SentencePiece model as llama.cpp's "llama"."""
     tokens = _piece_tokens(files, files.pieces(SENTENCE_PIECE))
     _llama(files, entries, tokens)
 
 
-def _llama(files: TokenizerFiles, entries: Entries, tokens: Tokens) -> None:
+def _llama(files: TokenizerFiles, entries: TokenEntries, tokens: Tokens) -> None:
     entries.head("llama", DEFAULT)
     entries.tokens(tokens, scored=True)
     Specials(files, rows=len(tokens)).write(entries)
@@ -95,7 +95,7 @@ def _put_both_lists(files: TokenizerFiles, tokens: Tokens) -> None:
         _put_plainly(tokens, int(token["id"]), token)
 
 
-def sentence_pieces_or_pairs(files: TokenizerFiles, entries: Entries) -> None:
+def sentence_pieces_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a SentencePiece model, without one a BPE tokenizer."""
     if files.has(SENTENCE_PIECE):
         sentence_pieces(files, entries)
@@ -103,7 +103,7 @@ def sentence_pieces_or_pairs(files: TokenizerFiles, entries: Entries) -> None:
         byte_pairs(files, entries)
 
 
-def llama(files: TokenizerFiles, entries: Entries) -> None:
+def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write whichever of three tokenizers a model of the Llama family has."""
     prefix = (files.settings or {}).get("add_prefix_space")
     if prefix is not None:
@@ -128,7 +128,7 @@ def _falls_back_to_bytes(files: TokenizerFiles) -> bool:
     return bool(is_bpe and decoder.get("type") == "Sequence")
 
 
-def byte_fallback(files: TokenizerFiles, entries: Entries) -> None:
+def byte_fallback(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer that spells unknown characters as bytes, as llama.cpp's "llama"."""
     _llama(files, entries, _fallback_tokens(hub_tokenizer(files)))
 
@@ -159,20 +159,20 @@ def _is_byte(text: str) -> bool:
 # Families with a way of their own.
 
 
-def gemma(files: TokenizerFiles, entries: Entries) -> None:
+def gemma(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Gemma's SentencePiece model."""
     sentence_pieces(files, entries)
     entries.identifier("eot", _GEMMA_EOT)
     entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
 
 
-def gemma2(files: TokenizerFiles, entries: Entries) -> None:
+def gemma2(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Gemma 2's SentencePiece model."""
     sentence_pieces(files, entries)
     entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
 
 
-def gemma3(files: TokenizerFiles, entries: Entries) -> None:
+def gemma3(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Gemma 3's SentencePiece model, without one its BPE tokenizer."""
     if files.has(SENTENCE_PIECE):
         gemma2(files, entries)
@@ -180,7 +180,7 @@ def gemma3(files: TokenizerFiles, entries: Entries) -> None:
         byte_pairs(files, entries)
 
 
-def phi3(files: TokenizerFiles, entries: Entries) -> None:
+def phi3(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Phi 3's SentencePiece model, or Phi 4's BPE tokenizer."""
     if (files.settings or {}).get("tokenizer_class") == "GPT2Tokenizer":
         byte_pairs(files, entries)
@@ -194,7 +194,7 @@ def phi3(files: TokenizerFiles, entries: Entries) -> None:
     _llama(files, entries, tokens)
 
 
-def internlm2(files: TokenizerFiles, entries: Entries) -> None:
+def internlm2(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write InternLM 2's SentencePiece model."""
     model = files.pieces(SENTENCE_PIECE)
     tokens = Tokens(files.rows(len(model.pieces)))
@@ -215,7 +215,7 @@ def internlm2(files: TokenizerFiles, entries: Entries) -> None:
     specials.write(entries)
 
 
-def mpt(files: TokenizerFiles, entries: Entries) -> None:
+def mpt(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write MPT's BPE tokenizer, without one a SentencePiece model (SEA-LION)."""
     if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
         byte_pairs(files, entries)
@@ -226,14 +226,14 @@ def mpt(files: TokenizerFiles, entries: Entries) -> None:
         entries.identifier(role, number)
 
 
-def nemotron(files: TokenizerFiles, entries: Entries) -> None:
+def nemotron(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Nemotron's SentencePiece model, whose first tokens pad and stand for the unknown."""
     sentence_pieces(files, entries)
     entries.identifier("pad", 0)
     entries.identifier("unk", 1)
 
 
-def mamba(files: TokenizerFiles, entries: Entries) -> None:
+def mamba(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Mamba's tokenizer, BPE before SentencePiece."""
     if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
         byte_pairs(files, entries)

@@ -24,7 +24,7 @@ _MODEL_TYPE: Final = 3
 _VOCABULARY_SIZE, _BYTE_FALLBACK, _UNKNOWN_ID = 4, 35, 40
 _CHARSMAP, _ADD_PREFIX, _REMOVE_SPACES = 2, 3, 4
 
-Value = int | bytes
+FieldValue = int | bytes
 
 
 class PieceType(IntEnum):
@@ -48,7 +48,7 @@ class ModelType(IntEnum):
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePiece:
     """One piece: its text, its score and what it is."""
 
     text: str
@@ -60,7 +60,7 @@ class Piece:
 class PieceModel:
     """A SentencePiece model as far as a vocabulary needs it."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SentencePiece, ...]
     type: ModelType = ModelType.UNIGRAM
     precompiled_charsmap: bytes = b""
     add_dummy_prefix: bool = True
@@ -96,13 +96,13 @@ def dump_pieces(model: PieceModel) -> bytes:
     return b"".join((*pieces, _field(_TRAINER, trainer), _field(_NORMALIZER, normalizer)))
 
 
-def _piece_bytes(piece: Piece) -> bytes:
+def _piece_bytes(piece: SentencePiece) -> bytes:
     score = _varint_bytes(_SCORE << 3 | _FIXED32) + struct.pack("<f", piece.score)
     kind = b"" if piece.type == PieceType.NORMAL else _field(_TYPE, piece.type)
     return _field(_PIECE, piece.text.encode()) + score + kind
 
 
-def _field(number: int, value: Value) -> bytes:
+def _field(number: int, value: FieldValue) -> bytes:
     if isinstance(value, int):
         return _varint_bytes(number << 3 | _VARINT) + _varint_bytes(value)
     return _varint_bytes(number << 3 | _BYTES) + _varint_bytes(len(value)) + value
@@ -117,8 +117,8 @@ def _varint_bytes(value: int) -> bytes:
 
 
 def _model(data: bytes) -> PieceModel:
-    pieces: list[Piece] = []
-    rules: dict[tuple[int, int], Value] = {}
+    pieces: list[SentencePiece] = []
+    rules: dict[tuple[int, int], FieldValue] = {}
     for number, value in _fields(data):
         if not isinstance(value, bytes):
             continue
@@ -140,7 +140,7 @@ def _model(data: bytes) -> PieceModel:
     )
 
 
-def _piece(data: bytes) -> Piece:
+def _piece(data: bytes) -> SentencePiece:
     text, score, kind = b"", 0.0, PieceType.NORMAL
     for number, value in _fields(data):
         if number == _PIECE and isinstance(value, bytes):
@@ -151,10 +151,10 @@ def _piece(data: bytes) -> Piece:
             kind = PieceType(value)  # type: ignore[arg-type]
     if not text:
         raise ValueError("a piece is empty")
-    return Piece(text.decode(), score, kind)
+    return SentencePiece(text.decode(), score, kind)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
+def _fields(data: bytes) -> Iterator[tuple[int, FieldValue]]:
     """Yield number and value of each field of a message; floats come as their four bytes."""
     at, end = 0, len(data)
     while at < end:

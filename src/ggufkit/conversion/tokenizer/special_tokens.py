@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.entries import Entries
+from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 
 NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -50,7 +50,7 @@ class Specials:
             return
         self.ids[name] = int(number)
 
-    def write(self, entries: Entries, merges: Sequence[str] = ()) -> None:
+    def write(self, entries: TokenEntries, merges: Sequence[str] = ()) -> None:
         """Set the keys of all of this in the order that llama.cpp's converter has."""
         entries.strings("tokenizer.ggml.merges", merges)
         for name, number in self.ids.items():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
 
-Rule = Mapping[str, Any]
+DecoderRule = Mapping[str, Any]
 
 _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # What transformers' clean-up of English glues together again.
@@ -16,7 +16,7 @@ _GLUED: Final = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"
 _GLUED_SHORT: Final = ((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
 
 
-def decode(token: str, decoder: Rule | None, *, cleans: bool) -> str:
+def decode(token: str, decoder: DecoderRule | None, *, cleans: bool) -> str:
     """Return the text that decoding `token` alone gives."""
     text = _decoded(token, decoder or {})
     if cleans:
@@ -25,25 +25,25 @@ def decode(token: str, decoder: Rule | None, *, cleans: bool) -> str:
     return text
 
 
-def _decoded(token: str, decoder: Rule) -> str:
+def _decoded(token: str, decoder: DecoderRule) -> str:
     for part in decoder.get("decoders") or []:
         token = _decoded(token, part)
     change = _DECODERS.get(str(decoder.get("type")))
     return change(token, decoder) if change else token
 
 
-def _byte_level(token: str, _: Rule) -> str:
+def _byte_level(token: str, _: DecoderRule) -> str:
     if any(char not in BYTE_OF for char in token):
         return token
     return bytes(BYTE_OF[char] for char in token).decode(errors="replace")
 
 
-def _byte_fallback(token: str, _: Rule) -> str:
+def _byte_fallback(token: str, _: DecoderRule) -> str:
     found = _BYTE_TOKEN.fullmatch(token)
     return bytes([int(found[1], 16)]).decode(errors="replace") if found else token
 
 
-def _replaced(token: str, decoder: Rule) -> str:
+def _replaced(token: str, decoder: DecoderRule) -> str:
     return token.replace(_literal(decoder.get("pattern")), decoder.get("content", ""))
 
 
@@ -53,7 +53,7 @@ def _literal(pattern: object) -> str:
     return found if isinstance(found, str) and found else "\0"
 
 
-def _stripped(token: str, decoder: Rule) -> str:
+def _stripped(token: str, decoder: DecoderRule) -> str:
     char, start, stop = decoder.get("content", " "), decoder.get("start", 0), decoder.get("stop", 0)
     leading = len(token) - len(token.lstrip(char))
     token = token[min(leading, start) :]
@@ -61,14 +61,14 @@ def _stripped(token: str, decoder: Rule) -> str:
     return token[: len(token) - min(trailing, stop)]
 
 
-def _spaced(token: str, decoder: Rule) -> str:
+def _spaced(token: str, decoder: DecoderRule) -> str:
     mark = decoder.get("replacement", "▁")
     if decoder.get("prepend_scheme", "always") != "never" and token.startswith(mark):
         token = token[len(mark) :]
     return token.replace(mark, " ")
 
 
-_DECODERS: Final[Mapping[str, Callable[[str, Rule], str]]] = {
+_DECODERS: Final[Mapping[str, Callable[[str, DecoderRule], str]]] = {
     "ByteLevel": _byte_level,
     "ByteFallback": _byte_fallback,
     "Replace": _replaced,

@@ -12,7 +12,7 @@ from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT, rules_o
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import SPACE as MERGE_SPACE
 
-Rules = dict[str, Any]
+TokenizerRules = dict[str, Any]
 _NO_BPE_EXTRAS: Final = {
     "dropout": None,
     "continuing_subword_prefix": None,
@@ -20,7 +20,7 @@ _NO_BPE_EXTRAS: Final = {
 }
 
 
-def byte_pairs(keys: VocabularyKeys, say: Say) -> Rules:
+def byte_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     """Return the rules of BPE over bytes."""
     row = rules_of_name(keys.pre)
     if row is None:
@@ -61,7 +61,7 @@ def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
             yield [left.replace(MERGE_SPACE, " "), right.replace(MERGE_SPACE, " ")]
 
 
-def sentence_pieces(keys: VocabularyKeys, say: Say) -> Rules:
+def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     """Return the rules of a SentencePiece model of the BPE kind: merges in the order of scores."""
     normal = [n for n in range(len(keys.texts)) if keys.types[n] == PieceType.NORMAL]
     if len({keys.scores[n] for n in normal}) < len(normal) // 2:
@@ -105,12 +105,12 @@ def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[list[str]]:
     return [[keys.texts[left], keys.texts[right]] for _, _, left, right in sorted(found)]
 
 
-def unigram(keys: VocabularyKeys, say: Say) -> Rules:  # noqa: ARG001 (a builder's signature)
+def unigram(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
     """Return the rules of a Unigram model."""
     types = keys.types
     unknown = next((n for n, kind in enumerate(types) if kind == PieceType.UNKNOWN), None)
     charsmap = bytes(keys.get("precompiled_charsmap") or [])
-    normalizers: list[Rules] = []
+    normalizers: list[TokenizerRules] = []
     if charsmap:
         coded = b64encode(charsmap).decode()
         normalizers.append({"type": "Precompiled", "precompiled_charsmap": coded})
@@ -130,7 +130,7 @@ def unigram(keys: VocabularyKeys, say: Say) -> Rules:  # noqa: ARG001 (a builder
     return _rules(keys, normalizer, space, space, model)
 
 
-def word_pieces(keys: VocabularyKeys, say: Say) -> Rules:  # noqa: ARG001 (a builder's signature)
+def word_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
     """Return the rules of WordPiece."""
     vocabulary = {_unmarked(keys, n): n for n in range(len(keys.texts)) if not keys.is_padding(n)}
     unknown = keys.text_of("unk") or "[UNK]"
@@ -177,11 +177,11 @@ def _vocabulary(keys: VocabularyKeys) -> dict[str, int]:
 
 def _rules(
     keys: VocabularyKeys,
-    normalizer: Rules | None,
-    pre_tokenizer: Rules | None,
-    decoder: Rules,
-    model: Rules,
-) -> Rules:
+    normalizer: TokenizerRules | None,
+    pre_tokenizer: TokenizerRules | None,
+    decoder: TokenizerRules,
+    model: TokenizerRules,
+) -> TokenizerRules:
     added = [n for n in range(len(keys.texts)) if keys.is_added(n) and not keys.is_padding(n)]
     return {
         "version": "1.0",
@@ -196,7 +196,7 @@ def _rules(
     }
 
 
-def added_token(keys: VocabularyKeys, number: int) -> Rules:
+def added_token(keys: VocabularyKeys, number: int) -> TokenizerRules:
     """Return the description of an added token."""
     is_special = keys.types[number] != PieceType.USER_DEFINED
     return {
@@ -210,7 +210,7 @@ def added_token(keys: VocabularyKeys, number: int) -> Rules:
     }
 
 
-def _around(keys: VocabularyKeys) -> Rules | None:
+def _around(keys: VocabularyKeys) -> TokenizerRules | None:
     """Return the template of what is put around a text, or around two."""
     first = keys.id_of("bos") if keys.adds("bos") else None
     last = keys.id_of("eos") if keys.adds("eos") else None
@@ -234,11 +234,11 @@ def _around(keys: VocabularyKeys) -> Rules | None:
     }
 
 
-def _special(keys: VocabularyKeys, number: int) -> Rules:
+def _special(keys: VocabularyKeys, number: int) -> TokenizerRules:
     return {"SpecialToken": {"id": keys.texts[number], "type_id": 0}}
 
 
-MODELS: Final[Mapping[str, Callable[[VocabularyKeys, Say], Rules]]] = {
+MODELS: Final[Mapping[str, Callable[[VocabularyKeys, Say], TokenizerRules]]] = {
     "gpt2": byte_pairs,
     "llama": sentence_pieces,
     "bert": word_pieces,

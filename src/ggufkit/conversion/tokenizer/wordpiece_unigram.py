@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs, hub_tokens
-from ggufkit.conversion.tokenizer.entries import Entries, Tokens
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT, pre_tokenizer_name
@@ -31,7 +31,7 @@ FAIRSEQ: Final = {
 }
 
 
-def bert(files: TokenizerFiles, entries: Entries) -> None:
+def bert(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a WordPiece vocabulary: a space before what begins a word, nothing before the rest."""
     tokenizer = hub_tokenizer(files)
     tokens = hub_tokens(files, tokenizer)
@@ -44,12 +44,12 @@ def bert(files: TokenizerFiles, entries: Entries) -> None:
     Specials(files, rows=len(tokens)).write(entries)
 
 
-def _count_types(files: TokenizerFiles, entries: Entries) -> None:
+def _count_types(files: TokenizerFiles, entries: TokenEntries) -> None:
     count = files.config.get("type_vocab_size")
     entries.number("tokenizer.ggml.token_type_count", 1 if count is None else count)
 
 
-def roberta(files: TokenizerFiles, entries: Entries) -> None:
+def roberta(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write RoBERTa's BPE tokenizer."""
     if files.tokenizer is None:
         bert(files, entries)
@@ -58,14 +58,14 @@ def roberta(files: TokenizerFiles, entries: Entries) -> None:
     _count_types(files, entries)
 
 
-def modern_bert(files: TokenizerFiles, entries: Entries) -> None:
+def modern_bert(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write ModernBERT's BPE tokenizer."""
     for role in ("bos", "eos", "sep"):
         entries.add(role, value=True)
     byte_pairs(files, entries)
 
 
-def nomic_bert(files: TokenizerFiles, entries: Entries) -> None:
+def nomic_bert(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Nomic's WordPiece or Unigram tokenizer."""
     kind = ((files.tokenizer or {}).get("model") or {}).get("type")
     if kind == "Unigram":
@@ -74,7 +74,7 @@ def nomic_bert(files: TokenizerFiles, entries: Entries) -> None:
         bert(files, entries)
 
 
-def xlm_roberta(files: TokenizerFiles, entries: Entries) -> None:
+def xlm_roberta(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write XLM-RoBERTa's Unigram tokenizer as llama.cpp's "t5"."""
     if files.has(FAIRSEQ_MODEL):
         model = files.pieces(FAIRSEQ_MODEL)
@@ -133,7 +133,7 @@ def _unigram_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
     return tokens
 
 
-def t5(files: TokenizerFiles, entries: Entries) -> None:
+def t5(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write T5's Unigram model, or the BPE model of its Pile family as llama.cpp's "llama"."""
     model = files.pieces(SENTENCE_PIECE, "spiece.model")
     if model.type == ModelType.BPE:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
 from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
-from ggufkit.conversion.tokenizer.pre.split_rules import Rule
+from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule
 
 _MAX_WORD: Final = 100  # WordPiece gives up on longer words
 _MOST_AROUND: Final = 64  # ids that a template puts around a text
@@ -35,7 +35,7 @@ def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
 class _PairModel:
     """BPE: a word's characters, joined pair by pair in the order of the merges."""
 
-    def __init__(self, tokenizer: HubTokenizer, model: Rule) -> None:
+    def __init__(self, tokenizer: HubTokenizer, model: SplitRule) -> None:
         self.numbers = tokenizer.vocabulary
         self.ranks: dict[tuple[str | None, ...], int] = {
             pair: rank for rank, pair in enumerate(_pairs(model.get("merges") or []))
@@ -83,7 +83,7 @@ class _PairModel:
 class _WordPieceModel:
     """WordPiece: the longest known beginning, then the longest known continuations."""
 
-    def __init__(self, tokenizer: HubTokenizer, model: Rule) -> None:
+    def __init__(self, tokenizer: HubTokenizer, model: SplitRule) -> None:
         self.numbers = tokenizer.vocabulary
         self.prefix = str(model.get("continuing_subword_prefix", "##"))
         self.unknown = [self.numbers[str(model.get("unk_token", "[UNK]"))]]
@@ -141,7 +141,7 @@ def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
 
 
 def _filled(
-    tokenizer: HubTokenizer, template: Rule, piece: Mapping[str, Any], ids: list[int]
+    tokenizer: HubTokenizer, template: SplitRule, piece: Mapping[str, Any], ids: list[int]
 ) -> list[int]:
     if "SpecialToken" not in piece:
         return ids

@@ -10,21 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
-from ggufkit.conversion.tokenizer.pre.split_rules import Rule, normalized, split
+from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule, normalized, split
 from ggufkit.errors import MISFORMED
 from ggufkit.system.sandbox import StoppedError, answer_of
 
 MOST_GROWTH: Final = 16  # a byte level takes two letters for a byte, and compatibility forms grow
-Piece = tuple[str, bool]  # a text, and whether it is an added token
+TextPiece = tuple[str, bool]  # a text, and whether it is an added token
 Added = Mapping[str, Any]  # the fields of an AddedToken
 
 
 def words(
     text: str,
-    pre_tokenizer: Rule | None,
-    normalizer: Rule | None = None,
+    pre_tokenizer: SplitRule | None,
+    normalizer: SplitRule | None = None,
     added: Iterable[Added] = (),
-) -> list[Piece]:
+) -> list[TextPiece]:
     """Return the words and the added tokens of a text.
 
     Raises UntranslatableError for rules that are not understood, or that take more time or memory
@@ -57,8 +57,8 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _words(
-    text: str, pre_tokenizer: Rule | None, normalizer: Rule | None, added: Iterable[Added]
-) -> Iterator[Piece]:
+    text: str, pre_tokenizer: SplitRule | None, normalizer: SplitRule | None, added: Iterable[Added]
+) -> Iterator[TextPiece]:
     for i, (piece, is_added) in enumerate(_pieces(text, normalizer, added)):
         if is_added:
             yield piece, True
@@ -69,7 +69,7 @@ def _words(
 # Added tokens are found first, in the text as it is and then in the normalized one.
 
 
-def _pieces(text: str, rule: Rule | None, added: Iterable[Added]) -> Iterator[Piece]:
+def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterator[TextPiece]:
     tokens = [*added]
     raw = {t["content"]: t for t in tokens if not t["normalized"]}
     other = {normalized(t["content"], rule): t for t in tokens if t["normalized"]}
@@ -80,7 +80,7 @@ def _pieces(text: str, rule: Rule | None, added: Iterable[Added]) -> Iterator[Pi
             yield from _found(normalized(found[0], rule), other)
 
 
-def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[Piece]:
+def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
     """Yield the longest of `tokens` wherever one begins, and the texts between."""
     by_first: dict[str, list[str]] = {}
     for key in sorted(tokens, key=len, reverse=True):

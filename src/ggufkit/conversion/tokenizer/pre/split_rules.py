@@ -11,9 +11,9 @@ from typing import Any, Final
 from ggufkit.conversion.tokenizer.byte_alphabet import visible
 from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError, compiled
 
-Rule = Mapping[str, Any]
-Splitter = Callable[[str, Rule], list[str]]
-Span = tuple[str, bool]  # a piece of text, and whether a pattern matched it
+SplitRule = Mapping[str, Any]
+Splitter = Callable[[str, SplitRule], list[str]]
+SplitSpan = tuple[str, bool]  # a piece of text, and whether a pattern matched it
 
 _GPT2_SPLIT: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CJK: Final = (
@@ -23,7 +23,7 @@ _CJK: Final = (
 _FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
 
 
-def normalized(text: str, rule: Rule | None) -> str:
+def normalized(text: str, rule: SplitRule | None) -> str:
     """Return the text as the normalizer `rule` changes it."""
     kind = (rule or {}).get("type")
     if rule is None or kind is None:
@@ -39,7 +39,7 @@ def normalized(text: str, rule: Rule | None) -> str:
     return _NORMALIZERS[kind](text, rule)
 
 
-def split(text: str, rule: Rule | None, *, is_first: bool = True) -> list[str]:
+def split(text: str, rule: SplitRule | None, *, is_first: bool = True) -> list[str]:
     """Return the words that the pre-tokenizer `rule` makes of a text."""
     kind = (rule or {}).get("type")
     if rule is None or kind is None:
@@ -67,17 +67,17 @@ def _without_accents(text: str) -> str:
     return "".join(char for char in text if unicodedata.category(char) != "Mn")
 
 
-def _replaced(text: str, rule: Rule) -> str:
+def _replaced(text: str, rule: SplitRule) -> str:
     content = str(rule.get("content", ""))
     return _matcher(rule, text).sub(lambda _: content, text)
 
 
-def _stripped(text: str, rule: Rule) -> str:
+def _stripped(text: str, rule: SplitRule) -> str:
     text = text.lstrip() if rule.get("strip_left", True) else text
     return text.rstrip() if rule.get("strip_right", True) else text
 
 
-def _for_bert(text: str, rule: Rule) -> str:
+def _for_bert(text: str, rule: SplitRule) -> str:
     if rule.get("clean_text", True):
         text = "".join(map(_cleaned, text))
     if rule.get("handle_chinese_chars", True):
@@ -99,7 +99,7 @@ def _is_cjk(char: str) -> bool:
     return any(first <= ord(char) <= last for first, last in _CJK)
 
 
-_NORMALIZERS: Final[Mapping[str, Callable[[str, Rule], str]]] = {
+_NORMALIZERS: Final[Mapping[str, Callable[[str, SplitRule], str]]] = {
     "Lowercase": lambda text, _: text.lower(),
     "StripAccents": lambda text, _: _without_accents(text),
     "Replace": _replaced,
@@ -113,7 +113,7 @@ _NORMALIZERS: Final[Mapping[str, Callable[[str, Rule], str]]] = {
 # Pre-tokenizers.
 
 
-def _matcher(rule: Rule, text: str) -> re.Pattern[str]:
+def _matcher(rule: SplitRule, text: str) -> re.Pattern[str]:
     pattern = rule.get("pattern") or {}
     if "Regex" in pattern:
         return compiled(pattern["Regex"], text)
@@ -122,7 +122,7 @@ def _matcher(rule: Rule, text: str) -> re.Pattern[str]:
     raise UntranslatableError("a rule without a pattern")
 
 
-def spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+def spans(text: str, pattern: re.Pattern[str]) -> Iterator[SplitSpan]:
     """Yield what a pattern matches and what lies between."""
     at = 0
     for found in pattern.finditer(text):
@@ -134,7 +134,7 @@ def spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
         yield text[at:], False
 
 
-def behaved(pieces: Iterable[Span], behavior: str) -> list[str]:
+def behaved(pieces: Iterable[SplitSpan], behavior: str) -> list[str]:
     """Return the words that a split with that behavior makes of spans."""
     words: list[str] = []
     before: bool | None = None
@@ -155,7 +155,7 @@ def behaved(pieces: Iterable[Span], behavior: str) -> list[str]:
     return words
 
 
-def _by_pattern(text: str, rule: Rule) -> list[str]:
+def _by_pattern(text: str, rule: SplitRule) -> list[str]:
     pieces = spans(text, _matcher(rule, text))
     if rule.get("invert"):
         pieces = ((piece, not matched) for piece, matched in pieces)
@@ -166,14 +166,14 @@ def _by_char(text: str, test: Callable[[str], bool], behavior: str) -> list[str]
     return behaved(_grouped(text, test), behavior)
 
 
-def _grouped(text: str, test: Callable[[str], bool]) -> Iterator[Span]:
+def _grouped(text: str, test: Callable[[str], bool]) -> Iterator[SplitSpan]:
     """Yield the characters that pass the test one by one, and runs of the others whole."""
     for passes, run in groupby(text, test):
         chars = [*run]
         yield from ((char, True) for char in chars) if passes else [("".join(chars), False)]
 
 
-def _byte_level(text: str, rule: Rule) -> list[str]:
+def _byte_level(text: str, rule: SplitRule) -> list[str]:
     if rule.get("add_prefix_space", True) and not text.startswith(" "):
         text = " " + text
     words = [text]
@@ -182,7 +182,7 @@ def _byte_level(text: str, rule: Rule) -> list[str]:
     return [visible(word.encode()) for word in words]
 
 
-def _metaspace(text: str, rule: Rule) -> list[str]:
+def _metaspace(text: str, rule: SplitRule) -> list[str]:
     mark = rule.get("replacement", "▁")
     default = "always" if rule.get("add_prefix_space", True) else "never"
     scheme = rule.get("prepend_scheme", default)
@@ -194,7 +194,7 @@ def _metaspace(text: str, rule: Rule) -> list[str]:
     return behaved(spans(text, re.compile(re.escape(mark))), "MergedWithNext")
 
 
-def _digits(text: str, rule: Rule) -> list[str]:
+def _digits(text: str, rule: SplitRule) -> list[str]:
     behavior = "Isolated" if rule.get("individual_digits") else "Contiguous"
     return _by_char(text, str.isnumeric, behavior)
 
@@ -204,7 +204,7 @@ def _is_punctuation(char: str) -> bool:
     return is_ascii or unicodedata.category(char)[0] == "P"
 
 
-def _for_bert_words(text: str, _: Rule) -> list[str]:
+def _for_bert_words(text: str, _: SplitRule) -> list[str]:
     return [part for word in text.split() for part in _by_char(word, _is_punctuation, "Isolated")]
 
 
