@@ -177,11 +177,11 @@ def test_full_disk_is_told_with_the_folder_and_what_to_do(source, folder):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("diff", "-", "-"), "can be given only once"),
-        (("edit", "-", "--chat-template", "-", "--output", "x.gguf"), "can be given only once"),
-        (("edit", "-", "--set", "a.b=c"), "cannot be changed in place"),
-        (("check", "-", "--fix"), "cannot be changed in place"),
-        (("name", "-", "--rename"), "cannot be changed in place"),
+        (("diff", "-", "-"), "Use - only once"),
+        (("edit", "-", "--chat-template", "-", "--output", "x.gguf"), "Use - only once"),
+        (("edit", "-", "--set", "a.b=c"), "cannot be edited in place"),
+        (("check", "-", "--fix"), "cannot be edited in place"),
+        (("name", "-", "--rename"), "cannot be edited in place"),
     ],
 )
 def test_what_a_pipe_cannot_be_is_wrong_usage(source, words, said):
@@ -196,7 +196,7 @@ def test_terminal_is_no_model():
         result = ggufkit("inspect", "-")
     os.close(ours)
     assert result.code == 2
-    assert "pipe one in" in result.err
+    assert "pipe a model in" in result.err
 
 
 def test_killed_command_leaves_nothing_behind(source, folder):

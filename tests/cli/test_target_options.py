@@ -85,13 +85,13 @@ def test_too_small_a_target_says_by_how_much(source, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["out", "Q8_0", "--target-bpw", 4], "leave out Q8_0"),
-        (["out", "--target-bpw", 4, "--target-size", "1M"], "exclude each other"),
-        (["out", "--target-bpw", 4, "--pure"], "leave out --pure"),
-        (["out", "--target-bpw", 4, "--tensor-type", "a=Q8_0"], "leave out --tensor-type"),
-        (["out", "--target-bpw", 4, "--prune-layers", "1"], "leave out --prune-layers"),
+        (["out", "Q8_0", "--target-bpw", 4], "remove Q8_0"),
+        (["out", "--target-bpw", 4, "--target-size", "1M"], "not both"),
+        (["out", "--target-bpw", 4, "--pure"], "remove --pure"),
+        (["out", "--target-bpw", 4, "--tensor-type", "a=Q8_0"], "remove --tensor-type"),
+        (["out", "--target-bpw", 4, "--prune-layers", "1"], "remove --prune-layers"),
         (["out", "--target-bpw", 0], "--target-bpw"),
-        (["out", "--target-size", "much"], "is no size"),
+        (["out", "--target-size", "much"], "is not a size"),
         (["--target-bpw", 4], "Name the output"),
     ],
 )

@@ -68,8 +68,8 @@ class Commands(click.Group):
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         near = difflib.get_close_matches(name, COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}."
-        raise click.UsageError(f"There is no command {name!r}; {hint}", ctx)
+        hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
+        raise click.UsageError(f"Unknown command {name!r}; {hint}", ctx)
 
 
 def _module_of(name: str) -> str:
@@ -83,7 +83,7 @@ def _module_of(name: str) -> str:
         "color": False if os.environ.get("NO_COLOR") else None,
         "max_content_width": 100,
     },
-    epilog="Each command has its own --help, with examples.",
+    epilog="COMMAND --help describes a command and shows examples.",
 )
 @click.version_option(__version__, message="ggufkit %(version)s")
 def app() -> None:

@@ -127,7 +127,7 @@ def _document(name: str | None) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{name} is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise click.BadParameter(f"{name} holds no JSON object of keys and values")
+        raise click.BadParameter(f"{name} does not contain a JSON object of keys and values")
     return document
 
 
@@ -166,7 +166,7 @@ def _number(text: str) -> int | float | str:
     """Return a number, or the text itself where it is none: typing it says what is wrong."""
     if _INTEGER.fullmatch(text):
         if len(text) > _MOST_DIGITS:
-            raise click.BadParameter(f"a number of {len(text):,} digits fits no type")
+            raise click.BadParameter(f"a number of {len(text):,} digits does not fit any type")
         return int(text, 16 if "x" in text.lower() else 10)
     return _finite(text) if _DECIMAL.fullmatch(text) else text
 
@@ -175,7 +175,7 @@ def _float(key: str, text: str) -> float:
     if _NO_DECIMAL.fullmatch(text):
         return float(text)
     if not _DECIMAL.fullmatch(text):
-        raise click.BadParameter(f"{key}: {text!r} is no number")
+        raise click.BadParameter(f"{key}: {text!r} is not a number")
     return _finite(text)
 
 
@@ -183,7 +183,7 @@ def _finite(text: str) -> float:
     """Return the number of a decimal, which is never silently infinite."""
     number = float(text)
     if math.isinf(number):
-        raise click.BadParameter(f"{text[:40]} is too large for any type of numbers")
+        raise click.BadParameter(f"{text[:40]} is too large for every number type")
     return number
 
 
@@ -198,5 +198,5 @@ def _json(key: str, text: str) -> object:
         return json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError):
         raise click.BadParameter(
-            f'{key}: {text!r} is no JSON array; write it as [1, 2] or ["a", "b"]'
+            f'{key}: {text!r} is not a JSON array; write it as [1, 2] or ["a", "b"]'
         ) from None

@@ -16,28 +16,28 @@ threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Threads to work with.  [default: one for each usable core]",
+    help="Number of threads.  [default: one per usable core]",
 )
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show which files would be written; write nothing."
+    "--dry-run", is_flag=True, help="List the files that would be written; write nothing."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
 resume_option = click.option(
     "--resume",
     is_flag=True,
-    help="Keep what is done if this ends early, and go on from what an earlier --resume kept.",
+    help="Keep unfinished output if the command stops early, and continue from what is kept.",
 )
 cluster_option = click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="Have the workers of this Dask scheduler do the work, such as tcp://host:8786.",
+    help="Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
 )
 arch_path_option = click.option(
     "--arch-path",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
     metavar="FOLDER",
-    help="Search this folder for architecture files first; may be given several times.",
+    help="Folder of architecture files to search first.  [repeatable]",
 )
 
 
@@ -45,7 +45,7 @@ def parse_size(text: str) -> int:
     """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024)."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise click.BadParameter(f"{text!r} is no size; write it as 500M, 2G or 512MiB")
+        raise click.BadParameter(f"{text!r} is not a size; write it as 500M, 2G or 512MiB")
     base = 1024 if found["binary"] else 1000
     power = " kmgt".index((found["unit"] or " ").lower())
     return int(float(found["number"]) * base**power)

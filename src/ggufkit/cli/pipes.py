@@ -32,7 +32,7 @@ def claim_standard_input() -> None:
     """Have standard input read once: UsageError where it stands for another thing already."""
     context = click.get_current_context()
     if STDIN in context.meta:
-        raise click.UsageError("Standard input is one thing: - can be given only once")
+        raise click.UsageError("Use - only once: there is only one standard input")
     context.meta[STDIN] = True
 
 
@@ -40,7 +40,7 @@ def require_file(name: str) -> None:
     """Refuse to change in place what came through a pipe."""
     if isinstance(name, Piped):
         raise click.UsageError(
-            "What comes through a pipe cannot be changed in place; save it first"
+            "Input from a pipe cannot be edited in place; save it to a file first"
         )
 
 
@@ -64,7 +64,7 @@ def _is_pipe(name: str) -> bool:
 
 def _standard_input(*, foreign: bool) -> str:
     if sys.stdin is None or os.isatty(_IN):
-        raise click.UsageError("A model is no text: pipe one in, or name a file")
+        raise click.UsageError("Standard input is a terminal; pipe a model in, or name a file")
     claim_standard_input()
     if not Path(STDIN).exists():  # Windows
         return _named(foreign=foreign)
@@ -126,5 +126,5 @@ def _pour(source: int, target: int, *, foreign: bool) -> None:
         raise OutputError(
             f"{error.strerror} after {nbytes:,} bytes of what comes through the pipe were kept in "
             f"{tempfile.gettempdir()}",
-            remedy="Set TMPDIR to a folder with room for the model",
+            remedy="Set TMPDIR to a folder with enough free space for the model",
         ) from error

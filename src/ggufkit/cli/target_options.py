@@ -16,13 +16,13 @@ _size = click.option(
     "--target-size",
     type=parse_size,
     metavar="SIZE",
-    help="Choose types so that OUT is at most this large, as 3.2GiB or 900M, and errs least.",
+    help="Choose types so that OUT has at most this size, such as 3.2GiB, with the least error.",
 )
 _bits = click.option(
     "--target-bpw",
     type=click.FloatRange(0, 32, min_open=True),
     metavar="BITS",
-    help="Choose types for this many bits per weight on average, such that OUT errs least.",
+    help="Choose types with this many bits per weight on average and the least error.",
 )
 
 
@@ -46,10 +46,10 @@ def target_of(asked: dict[str, Any]) -> dict[str, Any] | None:
     if not given:
         return None
     if len(given) > 1:
-        raise click.UsageError("--target-size and --target-bpw exclude each other")
+        raise click.UsageError("Use either --target-size or --target-bpw, not both")
     others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if asked[key]]
     if others:
-        raise click.UsageError(f"a target chooses the types itself: leave out {others[0]}")
+        raise click.UsageError(f"A target size chooses the types itself; remove {others[0]}")
     return found
 
 

@@ -30,7 +30,7 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
     with contextlib.ExitStack() as opened:
         target = _stream(out, opened)
         if target and (options.get("resume") or options.get("cluster")):
-            raise click.UsageError("--resume and --cluster need a file to write to")
+            raise click.UsageError("--resume and --cluster cannot write to stdout; name a file")
         work = opened.enter_context(working(**options))
         return ggufkit.write(model, target or out, **work)
 
@@ -40,7 +40,7 @@ def deliver(
 ) -> None:
     """Write `model` to `out`, laid out as `laid` says, and tell of its files; or tell alone."""
     if as_json and out == PIPE and not dry_run:
-        raise click.UsageError("--json and a model cannot share stdout")
+        raise click.UsageError("--json and the model cannot both go to stdout")
     paths = [] if dry_run else write_out(model, out, **laid, **work)
     if not dry_run and not as_json:
         report(paths)
@@ -71,7 +71,7 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
         except KeyboardInterrupt:
             if not options.get("resume"):
                 raise
-            raise click.Abort("run it again to go on from here") from None
+            raise click.Abort("run the command again to continue from here") from None
 
 
 def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
@@ -81,7 +81,7 @@ def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
         is_special = path.exists() and not path.is_file() and not path.is_dir()
         return opened.enter_context(path.open("wb")) if is_special else None
     if sys.stdout.isatty():
-        raise click.UsageError("A model is no text: redirect stdout, or name a file")
+        raise click.UsageError("Standard output is a terminal; redirect it, or name a file")
     return sys.stdout.buffer
 
 

@@ -168,7 +168,7 @@ def test_rule_is_explained():
     result = done("check", "--explain", "key-type")
     assert result.lines[0] == "key-type: warning, llama.cpp refuses it"
     assert "KEY is of type FOUND" in result.out
-    assert result.lines[-1] == "--fix sets this right."
+    assert result.lines[-1] == "--fix repairs this."
     unknown = ggufkit("check", "--explain", "key-typ")
     assert unknown.code == 2
     assert "Did you mean 'key-type'?" in unknown.err

@@ -152,4 +152,4 @@ def test_several_outputs_are_resumed_together(checkpoint, tmp_path, monkeypatch)
 def test_stdout_cannot_be_resumed(checkpoint):
     done = run(checkpoint, "-", "--resume")
     assert done.code == 2
-    assert "need a file" in done.err
+    assert "cannot write to stdout" in done.err

@@ -104,7 +104,7 @@ def test_longer_array_is_told_by_its_length(saved):
 def test_elements_that_are_not_finite_are_noted(saved):
     saved({"z": np.array([np.nan, 0, 1], "f4")})
     result = different("a.gguf", "b.gguf")
-    assert "z: 1 element that differ" in result.err
+    assert "z: 1 element with NaN" in result.err
 
 
 def test_json_holds_everything(saved):

@@ -134,7 +134,7 @@ def test_dry_run_shows_and_writes_nothing(path):
         "> my.sizes  becomes my.a",
         "- my.small  uint8 7",
         "+ my.b  uint32 1",
-        f"would edit {path} and move none of its data",
+        f"would edit {path} in place; tensor data stays where it is",
     ]
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
@@ -205,7 +205,7 @@ def test_output_has_slack_only_if_asked_for(path):
 
 def test_nothing_to_change_says_so(path):
     result = done("edit", path, "--set", "general.name=old")
-    assert result.lines == [f"{path} is so already; nothing was written"]
+    assert result.lines == [f"{path} already has these values; nothing written"]
 
 
 def test_new_key_that_looks_like_a_slip_is_remarked(path):
@@ -223,7 +223,7 @@ def test_new_key_that_looks_like_a_slip_is_remarked(path):
         (["--rename", "a"], "A=B"),
         (["--special-token", "eos"], "NAME=ID|TEXT"),
         (["--set", "tokenizer.ggml.add_bos_token=maybe"], "true nor false"),
-        (["--set", "llama.rope.freq_base=fast"], "no number"),
+        (["--set", "llama.rope.freq_base=fast"], "not a number"),
         (["--set", "my.sizes=1, 2"], "JSON array"),
         (["--undo", "--set", "a=1"], "--undo"),
         (["--set", "a=1", "--json", "--output", "-"], "stdout"),

@@ -285,7 +285,7 @@ def test_model_and_json_cannot_share_a_pipe(source):
         (["out.gguf", "Q8_0", "--tensor-type", "ffn=Q9"], "unknown tensor type"),
         (["out.gguf", "Q8_0", "--output-tensor-type", "Q9"], "unknown tensor type"),
         (["out.gguf", "Q8_0", "--prune-layers", "x"], "3,5-7"),
-        (["out.gguf", "Q8_0", "--include-weights", "a", "--exclude-weights", "b"], "exclude each"),
+        (["out.gguf", "Q8_0", "--include-weights", "a", "--exclude-weights", "b"], "not both"),
     ],
 )
 def test_wrong_usage_is_answered_with_what_is_right(source, arguments, told):

@@ -29,7 +29,7 @@ def interrupt(path, upto):
 def test_recover_says_what_the_file_is_now(path):
     assert done("recover", path).lines == [f"{path}: no edit was interrupted"]
     before, _ = interrupt(path, 0)
-    assert "is as before" in done("recover", path).out
+    assert "the file is unchanged" in done("recover", path).out
     assert path.read_bytes() == before
     _, after = interrupt(path, 100)
     assert done("recover", path, "--json").json() == [{"file": str(path), "outcome": "after"}]
@@ -51,7 +51,7 @@ def test_any_shard_and_the_folder_stand_for_the_set(tmp_path):
         done_journal.rename(first.with_name(f".{first.name}.ggufkit-edit"))
         upto = next(at for at, byte in enumerate(after) if byte != before[at]) + 1
         first.write_bytes(after[:upto] + before[upto:])
-        assert done("recover", named).lines == [f"{named}: the edit is finished"]
+        assert done("recover", named).lines == [f"{named}: finished the edit"]
         assert first.read_bytes() == after
         assert done("recover", named).lines == [f"{named}: no edit was interrupted"]
 

@@ -13,7 +13,7 @@ from ggufkit.errors import printable
 
 @click.command(
     "archs",
-    short_help="List the architectures that can be converted.",
+    short_help="List the architectures that convert supports.",
     epilog=examples(
         "ggufkit archs",
         "ggufkit archs LlamaForCausalLM",
@@ -24,10 +24,10 @@ from ggufkit.errors import printable
 @arch_path_option
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> None:
-    """List the architectures that `convert` knows, with the classes they serve.
+    """List the architectures that `convert` supports, with their model classes.
 
-    CLASS (as in the field `architectures` of config.json) shows the one that serves it, or is
-    answered with the nearest known.
+    With CLASS (from the field `architectures` of config.json), show the architecture of that
+    class. If it is unknown, the error names the nearest known class.
     """
     from ggufkit.conversion.architecture.architecture import architectures, find  # noqa: PLC0415 (dear)
 

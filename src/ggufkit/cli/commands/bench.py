@@ -44,7 +44,7 @@ def parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     "--types",
     metavar="TYPE,...",
     callback=parse_types,
-    help="Measure these; otherwise all that are quantized, F16 and BF16.",
+    help="Types to measure.  [default: all quantized types, F16 and BF16]",
 )
 @click.option("--weighted", is_flag=True, help="Encode with importance weights.")
 @threads_option
@@ -54,8 +54,8 @@ def command(
 ) -> None:
     """Measure how fast this machine encodes and decodes each tensor type.
 
-    Rates are millions of elements per second, on one core and with all threads, of rows that lie
-    beyond the caches; each is the median of five repeats, and a line takes a second or two.
+    Rates are millions of elements per second, on one core and with all threads. The data is
+    larger than the caches. Each rate is the median of five runs; a line takes a second or two.
     """
     rates = ggufkit.bench(types, threads=threads, weighted=weighted)
     if as_json:

@@ -40,16 +40,20 @@ _SEVERITIES: Final = tuple(_COLOURS)
     ),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, type=MODEL)
-@click.option("--data", is_flag=True, help="Read all tensor data too, for what no weight can be.")
-@click.option("--fix", is_flag=True, help="Set right first what can be, in place.")
+@click.option(
+    "--data",
+    is_flag=True,
+    help="Also read tensor data and report NaN, infinities and broken blocks.",
+)
+@click.option("--fix", is_flag=True, help="First repair what is safe to repair, in place.")
 @click.option("--dry-run", is_flag=True, help="With --fix: show what would change.")
-@click.option("--explain", "rule", metavar="RULE", help="Explain a rule, and check nothing.")
+@click.option("--explain", "rule", metavar="RULE", help="Explain a rule; check nothing.")
 @click.option(
     "--fail-on",
     type=click.Choice(_SEVERITIES),
     default="error",
     show_default=True,
-    help="The least severity for which the exit code is 1.",
+    help="Lowest severity that makes the exit code 1.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option("--sarif", is_flag=True, help="Print the findings as SARIF 2.1.0.")
@@ -68,12 +72,12 @@ def command(  # noqa: PLR0913 (click passes each option)
     sarif: bool,
     threads: int | None,
 ) -> None:
-    """Find everything that is wrong with each FILE, and say what to do about it.
+    """Report problems in each FILE, and how to solve them.
 
-    A finding is one line: file, offset in bytes, severity, message, rule, and what to do. An
-    error breaks the GGUF specification; what only llama.cpp refuses is a warning and says so.
-    The exit code is 1 if any file has an error (or what --fail-on names). Tensor data is read with
-    --data only. --fix edits keys in place where nothing that llama.cpp computes can change.
+    Each finding is one line: file, offset in bytes, severity, message, rule, and what to do. An
+    error breaks the GGUF specification. A file that only llama.cpp refuses gets a warning.
+    The exit code is 1 if any file has an error, or a finding that --fail-on includes. Only --data
+    reads tensor data. --fix edits keys in place, and never changes what llama.cpp computes.
     """
     _require_sense(files, rule, is_dry=dry_run and not fix, is_twice=as_json and sarif)
     if rule is not None:
@@ -103,9 +107,9 @@ def _require_sense(
     files: tuple[str, ...], rule: str | None, *, is_dry: bool, is_twice: bool
 ) -> None:
     if is_twice:
-        raise click.UsageError("--json and --sarif cannot share stdout")
+        raise click.UsageError("Use either --json or --sarif, not both")
     if is_dry:
-        raise click.UsageError("--dry-run goes with --fix: checking writes nothing")
+        raise click.UsageError("--dry-run needs --fix: check itself writes nothing")
     if rule is None and not files:
         raise click.UsageError("Missing argument 'FILE...'")
 
@@ -121,7 +125,7 @@ def _explain(id: str) -> None:
     click.echo(f"{id}: {', '.join(filter(None, (row.severity, _BREAKS[row.breaks])))}")
     click.echo(f"\n{pattern(row)}\n\n{why}\n\n{row.remedy}.")
     if id in REPAIRED:
-        click.echo("\n--fix sets this right.")
+        click.echo("\n--fix repairs this.")
 
 
 def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:

@@ -37,9 +37,9 @@ def _overrides(
     try:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"{path} is no JSON: {error}") from None
+        raise click.BadParameter(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise click.BadParameter(f"{path} holds no JSON object of keys and values")
+        raise click.BadParameter(f"{path} does not contain a JSON object of keys and values")
     return found
 
 
@@ -60,33 +60,38 @@ def _overrides(
     type=click.Choice(OUTTYPES),
     default="auto",
     show_default=True,
-    help="Type of matrices; auto is BF16 or F16, as the checkpoint has it.",
+    help="Type of matrices; auto is BF16 or F16, depending on the checkpoint.",
 )
 @click.option(
     "--quantize",
     "recipes",
     metavar="TYPE[,TYPE...]",
-    help="Quantize in the same pass, as `ggufkit quantize` does; several make several outputs.",
+    help="Quantize in the same pass; several types make several files.",
 )
-@click.option("--name", help="The name of the model (general.name).")
+@click.option("--name", help="Name of the model (general.name).")
 @click.option(
     "--metadata",
     "overrides",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=_overrides,
     metavar="FILE",
-    help="JSON object of general.* keys that replace what the checkpoint says.",
+    help="JSON file with general.* keys that replace those of the checkpoint.",
 )
-@click.option("--pre", metavar="NAME", help="The name of the pre-tokenizer, if the rules are new.")
+@click.option(
+    "--pre", metavar="NAME", help="Name of the pre-tokenizer, if ggufkit does not recognize it."
+)
 @arch_path_option
 @click.option(
-    "--shard-size", type=parse_size, metavar="SIZE", help="Bytes of tensors in a shard at most."
+    "--shard-size",
+    type=parse_size,
+    metavar="SIZE",
+    help="Write shards with at most this much tensor data each.",
 )
 @threads_option
 @resume_option
 @cluster_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what becomes of it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
@@ -103,14 +108,14 @@ def command(  # noqa: PLR0913 (click passes each option)
 ) -> None:
     """Convert the checkpoint in the folder IN to OUT, exactly as llama.cpp's converter does.
 
-    IN holds config.json, safetensors files and a tokenizer. OUT is a file, or a folder in which
-    the name is made by the naming convention. OUT may be - for stdout.
+    IN contains config.json, safetensors files and a tokenizer. OUT is a file, - for stdout, or a
+    folder; in a folder the file name follows the naming convention.
     """
     wanted = [text.strip() for text in recipes.split(",")] if recipes is not None else []
     if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
-        raise click.UsageError("stdout holds one model and nothing else")
+        raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     if len(wanted) > 1 and not _is_folder(out):
-        raise click.UsageError("Several types need a folder as OUT: write it with / at its end")
+        raise click.UsageError("For several types OUT must be a folder: end it with /")
     model = ggufkit.convert(
         source,
         outtype=outtype,

@@ -27,7 +27,7 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @click.option(
-    "--vocab-from", type=MODEL, metavar="FILE", help="Take the vocabulary of this GGUF file."
+    "--vocab-from", type=MODEL, metavar="FILE", help="Take the vocabulary from this GGUF file."
 )
 @click.option(
     "--context-length",
@@ -35,7 +35,7 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
     default=CONTEXT,
     show_default=True,
     metavar="N",
-    help="Tokens that the model was trained with.",
+    help="Context length that the model was trained with.",
 )
 @click.option(
     "--rms-epsilon",
@@ -43,11 +43,15 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
     default=EPSILON,
     show_default=True,
     metavar="X",
-    help="1e-6 for LLaMA 1, 1e-5 for LLaMA 2.",
+    help="Epsilon of the norms: 1e-6 for LLaMA 1, 1e-5 for LLaMA 2.",
 )
-@click.option("--recipe", metavar="RECIPE", help="Quantize what is not quantized, in one go.")
 @click.option(
-    "--allow-requantize", is_flag=True, help="Let --recipe quantize what is quantized already."
+    "--recipe", metavar="RECIPE", help="Quantize the unquantized tensors in the same pass."
+)
+@click.option(
+    "--allow-requantize",
+    is_flag=True,
+    help="Let --recipe also quantize tensors that are already quantized.",
 )
 @threads_option
 @resume_option
@@ -67,10 +71,10 @@ def command(  # noqa: PLR0913 (click passes each option)
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Write the GGML, GGMF or GGJT file IN as GGUF file OUT.
+    """Convert the GGML, GGMF or GGJT file IN to the GGUF file OUT.
 
-    Blocks that no type of today holds are decoded to float32, which is exact and large: --recipe
-    makes it small again. OUT may be - for stdout.
+    Old block formats that GGUF lacks are decoded to float32, which is exact but large. --recipe
+    quantizes them again. OUT may be - for stdout.
     """
     with contextlib.ExitStack() as opened:
         donor = opened.enter_context(ggufkit.open(vocab_from)) if vocab_from else None
@@ -83,7 +87,7 @@ def command(  # noqa: PLR0913 (click passes each option)
             )
         )
         if donor is None and lacks_scores(source):
-            note("the file has no scores for its tokens; --vocab-from lends those of a GGUF file")
+            note("the file has no token scores; --vocab-from takes them from a GGUF file")
         made = model
         if recipe is not None:
             made = ggufkit.quantize(model, recipe, allow_requantize=allow_requantize)

@@ -39,9 +39,14 @@ from ggufkit.cli.write_model import deliver
     "--shard-size",
     type=parse_size,
     metavar="SIZE",
-    help="Bytes of tensors in a shard at most.",
+    help="Write shards with at most this much tensor data each.",
 )
-@click.option("--shard-tensors", type=int, metavar="N", help="Tensors in a shard at most.")
+@click.option(
+    "--shard-tensors",
+    type=int,
+    metavar="N",
+    help="Write shards with at most this many tensors each.",
+)
 @threads_option
 @resume_option
 @cluster_option
@@ -62,12 +67,12 @@ def command(  # noqa: PLR0913 (click passes each option)
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Write the model IN to OUT; what no option changes stays as it is.
+    """Copy the model IN to OUT, and change only what the options say.
 
     IN is a file, any shard of a set, a folder that holds one set, or - for stdin. Without a shard
-    limit OUT is one file, so that copying a set merges it. With one, OUT names the set: the shards
-    are called OUT-00001-of-00003.gguf and so on. Sizes are bytes, or as 500M and 2G (powers of
-    1000) or 512MiB (of 1024). OUT may be - for stdout.
+    limit OUT is one file, so copying a set merges it. With a limit OUT names the set: its shards
+    are called OUT-00001-of-00003.gguf and so on. Sizes are in bytes, or like 500M and 2G (powers of
+    1000) or 512MiB (powers of 1024). OUT may be - for stdout.
     """
     with ggufkit.open(source) as model:
         laid = {

@@ -48,7 +48,7 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
 )
 @click.argument("before", metavar="A", type=MODEL)
 @click.argument("after", metavar="B", type=MODEL)
-@click.option("--no-data", is_flag=True, help="Compare metadata, shapes and types alone.")
+@click.option("--no-data", is_flag=True, help="Compare only metadata, shapes and types.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @arch_path_option
 @threads_option
@@ -64,15 +64,15 @@ def command(  # noqa: PLR0913 (click passes each option)
     arch_path: tuple[Path, ...],
     threads: int | None,
 ) -> None:
-    """Show what differs from the model A to the model B, by name and not by position.
+    """Show the differences between the models A and B; keys and tensors are matched by name.
 
-    A and B are GGUF files, shards of sets, folders, or checkpoints (folders of safetensors); a
-    checkpoint beside a GGUF model is compared as what it converts to. How they lie makes no
-    difference: shards, byte order, alignment, order. For tensors that changed or have another type
-    it tells how far their elements are from those of A: root mean squared error, largest error,
+    A and B are GGUF files, shards of sets, folders, or checkpoints (folders of safetensors). A
+    checkpoint is converted in memory if the other is a GGUF model. Shards, byte order, alignment
+    and the order of tensors make no difference. For tensors whose data or type changed, it shows
+    how far their elements are from those of A: root mean squared error, largest error,
     cosine, and signal-to-noise ratio in decibels.
 
-    The exit code is 0 if there is no difference, 1 if there is one, and 2 for an error.
+    The exit code is 0 if the models are equal, 1 if they differ, and 2 for an error.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -123,7 +123,9 @@ def _print(found: Difference, before: Model, after: Model) -> None:
     for tensor in found.tensors:
         if tensor.deviation and tensor.deviation.not_finite:
             held = counted(tensor.deviation.not_finite, "element")
-            note(f"{tensor.name}: {held} that differ are NaN or infinite, and count in no figure")
+            note(
+                f"{tensor.name}: {held} with NaN or infinity in A or B; the figures leave them out"
+            )
     click.echo(f"\n{_summary(found, before, after)}" if found else "no difference")
 
 

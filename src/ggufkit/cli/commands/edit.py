@@ -22,12 +22,12 @@ from ggufkit.edits.in_place import Edited, EditPlan, apply, first_file, plan, pl
 from ggufkit.errors import printable
 
 _DONE = {
-    "nothing": "{file} is so already; nothing was written",
+    "nothing": "{file} already has these values; nothing written",
     "patched": "edited {file} in place; no data moved",
-    "moved": "edited {file} in place; the data moved by {shift:+,} bytes, without being copied",
-    "cloned": "edited {file}; the data moved by {shift:+,} bytes, without being copied",
-    "copied": "edited {file}; all data was copied",
-    "laid out": "edited {file}; all tensors were laid out anew, which --undo cannot take back",
+    "moved": "edited {file} in place; the data moved by {shift:+,} bytes without a copy",
+    "cloned": "edited {file}; the data moved by {shift:+,} bytes without a copy",
+    "copied": "edited {file}; all data was copied to a new file",
+    "laid out": "edited {file}; all tensors were moved, and --undo cannot take that back",
 }
 
 
@@ -46,21 +46,27 @@ _DONE = {
 )
 @click.argument("file", metavar="IN", type=MODEL)
 @click.option("--set", "pairs", metavar="K=V", multiple=True, help="Set a key, or item K[INDEX].")
-@click.option("--set-type", "typed", metavar="K:T=V", multiple=True, help="Set a key, of type T.")
-@click.option("--set-json", metavar="FILE", help="Set all keys of the object in a JSON file.")
+@click.option(
+    "--set-type", "typed", metavar="K:T=V", multiple=True, help="Set a key with the type T."
+)
+@click.option("--set-json", metavar="FILE", help="Set the keys of a JSON object in a file.")
 @click.option(
     "--unset", metavar="K", multiple=True, shell_complete=complete_key, help="Remove a key."
 )
-@click.option("--rename", metavar="A=B", multiple=True, help="Give the key A the name B.")
-@click.option("--chat-template", metavar="FILE", help="Set the chat template to a file's text.")
+@click.option("--rename", metavar="A=B", multiple=True, help="Rename the key A to B.")
+@click.option("--chat-template", metavar="FILE", help="Set the chat template from a file.")
 @click.option("--special-token", metavar="NAME=ID|TEXT", multiple=True, help="Set bos, eos, ...")
 @click.option("--add-tags", metavar="TAG,...", multiple=True, help="Add to general.tags.")
-@click.option("--reserve", type=parse_size, metavar="SIZE", help="Slack to leave in the header.")
+@click.option(
+    "--reserve", type=parse_size, metavar="SIZE", help="Reserve room in the header for later edits."
+)
 @click.option("--output", metavar="OUT", help="Write a copy (- for stdout); leave IN alone.")
-@click.option("--undo", is_flag=True, help="Take back the last edit; again, redo it.")
-@click.option("--force", is_flag=True, help="Edit although llama.cpp may refuse it; follow links.")
+@click.option("--undo", is_flag=True, help="Undo the last edit; run twice to redo it.")
+@click.option(
+    "--force", is_flag=True, help="Edit even if llama.cpp may refuse the file; follow links."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("--json", "is_json", is_flag=True, help="Print what changes as JSON.")
+@click.option("--json", "is_json", is_flag=True, help="Print the changes as JSON.")
 @threads_option
 def command(  # noqa: PLR0913 (click passes each option)
     file: str,
@@ -74,19 +80,21 @@ def command(  # noqa: PLR0913 (click passes each option)
     threads: int | None,
     **given: Any,
 ) -> None:
-    """Change the metadata of IN, in a time that does not depend on the size of the model.
+    """Change the metadata of IN in place; the time does not depend on the model's size.
 
-    A value has the type that its key has; of a new key, that which it looks like. Arrays are
-    JSON. What changes is shown first. IN may be any shard: the first, which holds the keys, is
-    edited. An edit that was killed is finished or taken back when the file is opened next.
+    A value keeps the type of its key. The value of a new key decides its type. Arrays are
+    JSON. The changes are shown first. IN may be any shard; the keys are in the first shard, which
+    is edited. If an edit is killed, the next command that opens the file finishes or undoes it.
     """
     is_edit = any(given.values()) or reserve is not None
     if undo and (is_edit or output is not None):
-        raise click.UsageError("--undo takes back a whole edit and goes with no other")
+        raise click.UsageError("--undo takes back a whole edit; remove the other edit options")
     if not undo and not is_edit:
-        raise click.UsageError("There is nothing to do; say what to --set, --unset or --rename")
+        raise click.UsageError(
+            "Nothing to edit; use --set, --unset, --rename or another edit option"
+        )
     if is_json and output == PIPE and not dry_run:
-        raise click.UsageError("--json and a model cannot share stdout")
+        raise click.UsageError("--json and the model cannot both go to stdout")
     if output is None and not dry_run:
         require_file(file)
     if undo:
@@ -145,10 +153,10 @@ def _would(planned: EditPlan) -> str:
     if planned.is_empty:
         return _DONE["nothing"].format(file=file)
     if planned.metadata is not None:
-        return f"would lay out all tensors of {file} anew"
+        return f"would move all tensors of {file}"
     shift = planned.journal.shift
-    how = f"move its data by {shift:+,} bytes" if shift else "move none of its data"
-    return f"would edit {file} and {how}"
+    how = f"moves by {shift:+,} bytes" if shift else "stays where it is"
+    return f"would edit {file} in place; tensor data {how}"
 
 
 def _tell(done: Edited) -> None:

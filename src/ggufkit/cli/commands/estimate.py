@@ -31,40 +31,47 @@ from ggufkit.quantization.quantize import decide
     "--context",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Tokens, of all texts together.  [default: as many as the model was trained with]",
+    help="Context length in tokens, of all texts together.  [default: the model's training "
+    "context]",
 )
 @click.option(
     "--cache-type",
     type=click.Choice(CACHE_TYPES, case_sensitive=False),
     default="F16",
     show_default=True,
-    help="Type of the keys in the cache, and of the values.",
+    help="Type of the KV cache.",
 )
 @click.option(
     "--value-cache-type",
     type=click.Choice(CACHE_TYPES, case_sensitive=False),
-    help="Type of the values, if another.",
+    help="Type of the cached values, if it differs from that of the keys.",
 )
 @click.option(
-    "--sequences", type=click.IntRange(min=1), default=1, metavar="N", help="Texts at once."
+    "--sequences",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Number of texts at once.",
 )
-@click.option("--unified", is_flag=True, help="Keep all texts in one cache.")
+@click.option("--unified", is_flag=True, help="Keep all texts in one shared cache.")
 @click.option(
     "--micro-batch",
     type=click.IntRange(min=1),
     default=512,
     show_default=True,
     metavar="N",
-    help="Tokens computed at once.",
+    help="Number of tokens computed at once.",
 )
-@click.option("--no-flash-attention", is_flag=True, help="Reckon without flash attention.")
-@click.option("--full-window", is_flag=True, help="Keep whole texts where a window would do.")
-@click.option("--recipe", metavar="RECIPE", help="Reckon as if FILE were quantized by this recipe.")
+@click.option("--no-flash-attention", is_flag=True, help="Assume flash attention is off.")
+@click.option(
+    "--full-window", is_flag=True, help="Assume a full-size cache for layers with a sliding window."
+)
+@click.option("--recipe", metavar="RECIPE", help="Assume FILE is quantized by this recipe.")
 @click.option(
     "--memory",
     type=parse_size,
     metavar="SIZE",
-    help="Tell what fits into a device of this memory.",
+    help="Show what fits into a device with this much memory.",
 )
 @click.option("--layers", "by_layer", is_flag=True, help="Show each layer.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures in bytes, as JSON.")
@@ -78,11 +85,11 @@ def command(  # noqa: PLR0913 (click passes each option)
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show how much memory FILE takes in llama.cpp; no tensor is read.
+    """Show how much memory FILE takes in llama.cpp, from its header alone.
 
-    Weights and caches are exact, the compute buffer is close. With --memory, such as 8GiB (powers
-    of 1024) or 24G (of 1000): how many layers to put on a device (llama.cpp's --n-gpu-layers), and
-    the longest context with which all of it fits.
+    Weights and caches are exact; the compute buffer is an estimate. --memory 8GiB (powers of 1024)
+    or 24G (powers of 1000) also shows how many layers fit on the device (llama.cpp's
+    --n-gpu-layers), and the longest context with which the whole model fits.
     """
     options["flash_attention"] = not no_flash_attention
     with open_any(file) as opened:
@@ -145,15 +152,15 @@ def _print_fit(estimated: Estimate, fit: Fit, most: int) -> None:
     click.echo()
     layers = len(estimated.layers) + 1
     if fit.is_whole:
-        click.echo(f"All {layers} layers fit, the output among them: {size(fit.device)}.")
+        click.echo(f"All {layers} layers fit, including the output layer: {size(fit.device)}.")
     elif fit.layers:
         click.echo(
             f"{fit.layers} of {layers} layers fit (--n-gpu-layers {fit.layers}): "
-            f"{size(fit.device)} on the device, {size(fit.host)} beside it."
+            f"{size(fit.device)} on the device, {size(fit.host)} on the host."
         )
     else:
         click.echo("No layer fits.")
     if most:
-        click.echo(f"All of it fits with a context of up to {most:,} tokens.")
+        click.echo(f"The whole model fits with a context of up to {most:,} tokens.")
     else:
-        click.echo("No context is short enough for all of it to fit.")
+        click.echo("The whole model does not fit with any context.")

@@ -35,18 +35,18 @@ from ggufkit.system.descriptors import as_path
     type=click.Choice((AUTO, *DTYPES)),
     default=AUTO,
     show_default=True,
-    help="Type of matrices; auto keeps floats as they are, and BF16 stands in for quantized ones.",
+    help="Type of matrices; auto keeps float types and decodes quantized tensors to BF16.",
 )
 @click.option(
     "--shard-size",
     type=parse_size,
     metavar="SIZE",
-    help="Bytes of tensors in a safetensors file at most.",
+    help="Write safetensors files with at most this much tensor data each.",
 )
 @arch_path_option
 @threads_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what becomes of it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
@@ -58,10 +58,10 @@ def command(  # noqa: PLR0913 (click passes each option)
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Export the model IN as a checkpoint that transformers loads, into the folder OUT.
+    """Export the model IN to the folder OUT, as a checkpoint that transformers loads.
 
-    OUT gets safetensors files, config.json, the tokenizer's files and a model card. It must be new
-    or empty, and appears whole or not at all.
+    OUT gets safetensors files, config.json, the tokenizer files and a model card. It must be new
+    or empty. It appears only when it is complete.
     """
     with ggufkit.open(source) as model:
         plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=note)

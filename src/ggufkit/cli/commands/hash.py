@@ -32,15 +32,17 @@ Results = list[tuple[Line, Result]]
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--xxh64", is_flag=True, help="XXH64, fast; what is printed if nothing is chosen.")
+@click.option("--xxh64", is_flag=True, help="XXH64 (fast, the default).")
 @click.option("--sha1", is_flag=True, help="SHA-1.")
 @click.option("--sha256", is_flag=True, help="SHA-256.")
 @click.option("--all", "all_", is_flag=True, help="XXH64, SHA-1 and SHA-256.")
 @click.option("--uuid", is_flag=True, help="llama.cpp's identifier (UUIDv5) of the tensor data.")
-@click.option("--content", is_flag=True, help="A digest of all content, whatever its layout.")
-@click.option("--no-layer", is_flag=True, help="Print no digests of single tensors.")
+@click.option(
+    "--content", is_flag=True, help="One digest of all content, independent of the layout."
+)
+@click.option("--no-layer", is_flag=True, help="Leave out the digests of single tensors.")
 @click.option("--check", "-c", "manifest", metavar="MANIFEST", help="Check against a manifest.")
-@click.option("--name", metavar="NAME", help="Call the model this instead of FILE.")
+@click.option("--name", metavar="NAME", help="Print this name instead of FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the digests as JSON.")
 @threads_option
 @click.pass_context
@@ -59,12 +61,12 @@ def command(  # noqa: PLR0913 (click passes each option)
 ) -> None:
     """Print digests of the tensor data of FILE, line for line as llama-gguf-hash does.
 
-    FILE is a GGUF file, any shard of a set, or a folder that holds one; a set has the digests of
-    the one file that it would be. --content covers names, shapes, types and metadata as well.
+    FILE is a GGUF file, any shard of a set, or a folder that holds one. A set has the same digests
+    as the merged file. --content also covers names, shapes, types and metadata.
 
-    With --check the lines say whether the digests are those of a manifest, and the exit code is
-    llama-gguf-hash's: 0 if they are, 1 if one differs, 3 if the manifest knows none of them, 4 if
-    it has no known hash, 5 if it cannot be read.
+    With --check each line says whether the digest matches the manifest. The exit codes are those of
+    llama-gguf-hash: 0 if all match, 1 if one differs, 3 if the manifest has none of them, 4 if
+    it has no known hash type, 5 if it cannot be read.
     """
     expected = _expected(ctx, manifest) if manifest is not None else None
     algorithms = _chosen(chosen | dict.fromkeys(BY_TENSOR, True) if all_ else chosen, expected)

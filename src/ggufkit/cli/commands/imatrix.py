@@ -24,16 +24,16 @@ MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 format_option = click.option(
     "--format",
     type=click.Choice(FORMATS, case_sensitive=False),
-    help="Form of the file.  [default: dat where OUT ends in .dat, else gguf]",
+    help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 context_option = click.option(
     "--ctx",
     "--ctx-size",
     "context",
     type=click.IntRange(1, MAX_CONTEXT),
     metavar="N",
-    help="Tokens of a chunk, which legacy files do not tell.  [default: as the others say, or 512]",
+    help="Tokens per chunk, missing in .dat files.  [default: from the other files, or 512]",
 )
 
 
@@ -46,7 +46,7 @@ context_option = click.option(
     ),
 )
 def command() -> None:
-    """Work with importance matrices, in the GGUF and the legacy .dat form of llama-imatrix."""
+    """Work with importance matrices, in the GGUF or the legacy .dat format of llama-imatrix."""
 
 
 @command.command(
@@ -57,9 +57,9 @@ def command() -> None:
 @click.argument("source", metavar="IN", type=FILE)
 @json_option
 def show(source: str, *, as_json: bool) -> None:
-    """Show what the importance matrix IN tells of each tensor and of each layer.
+    """Show the statistics of each tensor and each layer in the importance matrix IN.
 
-    The figures are those of llama-imatrix --show-statistics.
+    The figures are the same as those of llama-imatrix --show-statistics.
     """
     imatrix = Imatrix.open(source)
     found = statistics(imatrix)
@@ -77,7 +77,7 @@ def show(source: str, *, as_json: bool) -> None:
 
 @command.command(
     "merge",
-    short_help="Add up several importance matrices.",
+    short_help="Merge several importance matrices into one.",
     epilog=examples("ggufkit imatrix merge english.gguf code.dat -o both.gguf"),
 )
 @click.argument("sources", metavar="IN...", type=FILE, nargs=-1, required=True)
@@ -88,10 +88,9 @@ def show(source: str, *, as_json: bool) -> None:
 def merge_command(
     sources: tuple[str, ...], out: str, *, format: str | None, context: int | None, as_json: bool
 ) -> None:
-    """Add up the importance matrices IN of one model, and write OUT.
+    """Add the importance matrices IN of one model, and write the sum to OUT.
 
-    The file is the one that llama-imatrix writes, given each IN as --in-file. OUT is an option, so
-    that the last of several inputs is never taken for it.
+    The output is the same as that of llama-imatrix with each IN as --in-file.
     """
     merged = merge((Imatrix.open(source) for source in sources), chunk_size=context)
     _write(merged, out, sources, format, as_json=as_json)
@@ -99,7 +98,7 @@ def merge_command(
 
 @command.command(
     "convert",
-    short_help="Turn .dat into .gguf, or back.",
+    short_help="Convert between the .dat and .gguf formats.",
     epilog=examples("ggufkit imatrix convert imatrix.dat imatrix.gguf"),
 )
 @click.argument("source", metavar="IN", type=FILE)
@@ -110,7 +109,7 @@ def merge_command(
 def convert(
     source: str, out: str, *, format: str | None, context: int | None, as_json: bool
 ) -> None:
-    """Write the importance matrix IN in the other form, to OUT."""
+    """Convert the importance matrix IN to the other format, and write it to OUT."""
     converted = merge([Imatrix.open(source)], chunk_size=context)
     _write(converted, out, (source,), format, as_json=as_json)
 
@@ -135,9 +134,9 @@ def convert(
     help="The file to write.",
 )
 @format_option
-@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read N chunks at most.")
+@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks.")
 @click.option(
-    "--from-chunk", type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N."
+    "--from-chunk", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N chunks."
 )
 @click.option(
     "--ctx",
@@ -147,7 +146,7 @@ def convert(
     default=CHUNK_SIZE,
     show_default=True,
     metavar="N",
-    help="Tokens of a chunk.",
+    help="Tokens per chunk.",
 )
 @click.option(
     "--batch",
@@ -155,19 +154,19 @@ def convert(
     default=2048,
     show_default=True,
     metavar="N",
-    help="Tokens computed in one pass; fewer take less memory.",
+    help="Tokens computed at once; fewer need less memory.",
 )
-@click.option("--process-output", is_flag=True, help="Collect data for output.weight too.")
-@click.option("--parse-special", is_flag=True, help="Read names of special tokens as such.")
+@click.option("--process-output", is_flag=True, help="Also collect data for output.weight.")
+@click.option("--parse-special", is_flag=True, help="Parse special tokens in the text.")
 @threads_option
 @json_option
 def compute(
     model: str, text: str, out: str, *, as_json: bool, format: str | None, **options: Any
 ) -> None:
-    """Let MODEL read the file TEXT and write how strongly each weight's inputs are driven.
+    """Run MODEL on the file TEXT, and write how large the inputs of each weight are.
 
-    This runs llama.cpp through its Python binding, the extra ggufkit[llama]. The result is that of
-    llama-imatrix on the same chunks.
+    This runs llama.cpp through its Python binding, the extra ggufkit[llama]. The result equals that
+    of llama-imatrix on the same chunks.
     """
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 

@@ -37,7 +37,7 @@ LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--json", "as_json", is_flag=True, help="Print everything, exactly, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything in full as JSON.")
 @click.option(
     "--key",
     metavar="KEY",
@@ -46,13 +46,13 @@ LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 
 )
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
 def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> None:
-    """Show what is in FILE: the model's facts, its metadata and its tensors.
+    """Show what is in FILE: a summary of the model, its metadata and its tensors.
 
-    FILE is a GGUF file, any shard of a set, or a folder that holds one. Long values are cut
-    short; --json and --key give them whole. --bytes works on damaged files too.
+    FILE is a GGUF file, any shard of a set, or a folder that holds one. Long values are
+    shortened; --json and --key print them in full. --bytes also works on damaged files.
     """
     if key is not None and as_bytes:
-        raise click.UsageError("--key and --bytes exclude each other")
+        raise click.UsageError("Use either --key or --bytes, not both")
     if as_bytes:
         _print_map(file, as_json=as_json)
         return

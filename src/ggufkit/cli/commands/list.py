@@ -21,9 +21,9 @@ from ggufkit.errors import printable
 @click.argument("pattern", required=False, default="")
 @click.option("--json", "as_json", is_flag=True, help="Print names, paths and sizes as JSON.")
 def command(pattern: str, *, as_json: bool) -> None:
-    """List GGUF models of Hugging Face's, llama.cpp's, Ollama's and LM Studio's caches.
+    """List the GGUF models in the caches of Hugging Face, llama.cpp, Ollama and LM Studio.
 
-    With PATTERN only those whose name contains it. Every command takes these names for a file.
+    With PATTERN, list only names that contain it. Every command accepts these names as FILE.
     """
     models = ggufkit.list(pattern)
     if as_json:

@@ -22,7 +22,7 @@ PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "enc
 
 @click.command(
     "name",
-    short_help="Parse file names, and rename files by the convention.",
+    short_help="Parse file names, and rename files to follow the convention.",
     epilog=examples(
         "ggufkit name Mixtral-8x7B-v0.1-Q2_K.gguf",
         "ggufkit name model.gguf",
@@ -32,12 +32,14 @@ PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "enc
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--rename", "is_rename", is_flag=True, help="Give FILE the conventional name.")
-@click.option("--dry-run", is_flag=True, help="With --rename: show the names; rename nothing.")
+@click.option("--rename", "is_rename", is_flag=True, help="Rename FILE to the conventional name.")
+@click.option("--dry-run", is_flag=True, help="With --rename: show the new names; rename nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the parts and names as JSON.")
 @click.option("--basename", metavar="TEXT", help="The model's name, such as Llama-3.")
 @click.option("--size-label", metavar="TEXT", help="Its size, such as 8B or 8x7B.")
-@click.option("--finetune", metavar="TEXT", help="What it was tuned for, such as Instruct.")
+@click.option(
+    "--finetune", metavar="TEXT", help="The purpose of its fine-tuning, such as Instruct."
+)
 @click.option("--version", metavar="TEXT", help="Its version, such as v1.0.")
 @click.option("--encoding", metavar="TEXT", help="The recipe, such as Q4_K_M.")
 @click.option("--type", metavar="TEXT", help="LoRA or vocab.")
@@ -45,11 +47,11 @@ PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "enc
 def command(
     file: str, *, is_rename: bool, dry_run: bool, as_json: bool, **given: str | None
 ) -> None:
-    """Show what the name of FILE says, and the name that the convention gives to the model.
+    """Show the parts of the name of FILE, and the name that the convention asks for.
 
-    What the header tells comes before what the file's name says; options come before both. A name
-    of no file is only parsed. With --rename the file, or each shard of its set, gets the
-    conventional name. It never takes the place of another file, and links into caches stay as
+    Options override the header, and the header overrides the file name. FILE need not exist: its
+    name is parsed all the same. --rename renames the file, or each shard of its set. It never
+    overwrites another file, and it does not rename links into caches.
     they are.
     """
     if is_rename and not dry_run:

@@ -22,13 +22,13 @@ from ggufkit.quantization.plan import PlannedSize
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--imatrix", type=FILE, metavar="FILE", help="Reckon with this importance matrix.")
+@click.option("--imatrix", type=FILE, metavar="FILE", help="Use this importance matrix.")
 @click.option("--json", "as_json", is_flag=True, help="Print the sizes as JSON.")
 def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
-    """Show how large FILE would be in every recipe, the largest first; no tensor is read.
+    """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
-    A recipe may lack importance data for some tensors, or fall back to types of smaller blocks
-    where their rows do not fit.
+    The notes say where a recipe lacks importance data for some tensors, and where it falls back to
+    types with smaller blocks because the rows do not divide.
     """
     with open_any(file) as model:
         planned = sorted(ggufkit.plan(model, imatrix=imatrix), key=lambda p: -p.nbytes)

@@ -82,24 +82,24 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.argument("out", metavar="OUT", required=False)
 @click.argument("recipe", metavar="RECIPE", required=False, shell_complete=_complete)
 @click.option(
-    "--imatrix", type=FILE, metavar="FILE", help="Weigh errors by this importance matrix."
+    "--imatrix", type=FILE, metavar="FILE", help="Weight errors by this importance matrix."
 )
 @click.option(
     "--include-weights",
     multiple=True,
     metavar="PART",
-    help="Use importance data of tensors with this in their names only.  [repeatable]",
+    help="Use importance data only for tensors whose names contain PART.  [repeatable]",
 )
 @click.option(
     "--exclude-weights",
     multiple=True,
     metavar="PART",
-    help="Use no importance data of tensors with this in their names.  [repeatable]",
+    help="Ignore importance data for tensors whose names contain PART.  [repeatable]",
 )
 @click.option(
     "--promote-uncovered",
     is_flag=True,
-    help="Where importance data is needed and missing, take the nearest type without need.",
+    help="If a type needs importance data that is missing, use the nearest type that does not.",
 )
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
@@ -107,13 +107,13 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "--output-tensor-type",
     type=usage(lambda text: tensor_type(text).name),
     metavar="TYPE",
-    help="The type of output.weight.",
+    help="Type of output.weight.",
 )
 @click.option(
     "--token-embedding-type",
     type=usage(lambda text: tensor_type(text).name),
     metavar="TYPE",
-    help="The type of the token embeddings.",
+    help="Type of the token embeddings.",
 )
 @click.option(
     "--tensor-type",
@@ -121,51 +121,53 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     type=usage(parse_tensor_type),
     multiple=True,
     metavar="RE=TYPE",
-    help="The type of tensors in whose names RE is found; the first that fits counts.  "
-    "[repeatable]",
+    help="Type of tensors whose names match RE anywhere; the first match counts.  [repeatable]",
 )
 @click.option(
     "--tensor-type-file",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="More of these, in a file, between spaces or newlines.",
+    help="File with more RE=TYPE entries, separated by spaces or newlines.",
 )
 @target_options
 @click.option(
-    "--like", type=MODEL, metavar="GGUF", help="Take the type of each tensor from this model."
+    "--like", type=MODEL, metavar="GGUF", help="Copy the type of each tensor from this model."
 )
 @click.option(
     "--prune-layers",
     "layers",
     type=usage(parse_layers),
     metavar="LIST",
-    help="Leave these layers out, such as 3,5-7, and renumber the others.",
+    help="Remove these layers, such as 3,5-7, and renumber the others.",
 )
 @click.option(
     "--override-kv",
     type=usage(parse_override),
     multiple=True,
     metavar="KEY=TYPE:VALUE",
-    help="Set a key; TYPE is int, float, bool, str, or of GGUF such as array[int32].  [repeatable]",
+    help="Set a key; TYPE is int, float, bool, str, or a GGUF type like array[int32].  "
+    "[repeatable]",
 )
-@click.option("--keep-split", is_flag=True, help="Write the shards that the input has.")
-@click.option("--keep-order", is_flag=True, help="Keep the input's order of tensors.")
+@click.option("--keep-split", is_flag=True, help="Write shards like those of the input.")
+@click.option("--keep-order", is_flag=True, help="Keep the tensors in the input's order.")
 @click.option(
-    "--allow-requantize", is_flag=True, help="Quantize what is quantized already, at a loss."
+    "--allow-requantize",
+    is_flag=True,
+    help="Quantize tensors that are already quantized; this loses quality.",
 )
 @threads_option
 @resume_option
 @cluster_option
 @click.option(
-    "--dry-run", is_flag=True, help="Show what would become of each tensor; write nothing."
+    "--dry-run", is_flag=True, help="Show the type and size of each tensor; write nothing."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what becomes of each tensor as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result for each tensor as JSON.")
 def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> None:
-    """Write the model IN to OUT, quantized by RECIPE: byte for byte what llama-quantize writes.
+    """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
     RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
-    own, or several between commas, for which IN is read once. OUT is a file, or - for stdout; for
-    several recipes a folder, or a name with {recipe} in it. A dry run needs no OUT.
+    own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
+    For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT.
     """
     dry_run, as_json, requantize = (asked.pop(key) for key in _FLAGS)
     work = {key: asked.pop(key) for key in _WORK}
@@ -174,13 +176,15 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
     if recipe is None and out is not None and needs_recipe:
         out, recipe = None, out
     if recipe is None and needs_recipe:
-        raise click.UsageError("Name a recipe, such as Q4_K_M, or a model to be --like")
+        raise click.UsageError(
+            "Name a recipe, such as Q4_K_M, or copy the types of a model with --like"
+        )
     if recipe is not None and target:
-        raise click.UsageError(f"A target chooses the types itself: leave out {recipe}")
+        raise click.UsageError(f"A target size chooses the types itself; remove {recipe}")
     if out is None and not dry_run:
         raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
     if as_json and out == PIPE and not dry_run:
-        raise click.UsageError("--json and a model cannot share stdout")
+        raise click.UsageError("--json and the model cannot both go to stdout")
     recipes = usage(parse_recipes)(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
@@ -200,7 +204,7 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
 def _options(asked: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
     """Return what was asked for as the options of `ggufkit.quantize`."""
     if asked["include_weights"] and asked["exclude_weights"]:
-        raise click.UsageError("--include-weights and --exclude-weights exclude each other")
+        raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
     listed = asked.pop("tensor_type_file")
     if listed:
         asked["tensor_types"] += tuple(usage(read_tensor_types)(listed))
@@ -272,7 +276,7 @@ def _warn(done: Quantization) -> None:
         kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
         note(
             f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds}): quantizing "
-            "again loses quality; begin with F32, F16 or BF16 if you can"
+            "again loses quality; start from F32, F16 or BF16 if you can"
         )
     fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
     for (wanted, taken), number in fallen.items():

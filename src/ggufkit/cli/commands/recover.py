@@ -14,25 +14,25 @@ from ggufkit.system.edit_journal import Outcome
 
 _TOLD: Final = {
     "nothing": "no edit was interrupted",
-    "before": "the edit had not begun; the file is as before",
-    "after": "the edit is finished",
-    "replaced": "the file was replaced since, and its journal is removed",
+    "before": "the edit had not started; the file is unchanged",
+    "after": "finished the edit",
+    "replaced": "the file was replaced since; removed the old journal",
 }
 
 
 @click.command(
     "recover",
-    short_help="Finish or take back an interrupted edit.",
+    short_help="Finish or undo an interrupted edit.",
     epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json"),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 @click.pass_context
 def command(ctx: click.Context, files: tuple[str, ...], *, as_json: bool) -> None:
-    """Bring each FILE whose edit was killed to the state before or after it, never between.
+    """Finish or undo the interrupted edit of each FILE.
 
-    Every ggufkit command does so by itself when it opens the file; this is for the moment before
-    another program does.
+    Every ggufkit command does this when it opens the file. Run `recover` before another program
+    opens it.
     """
     outcomes = {file: _recovered(file) for file in dict.fromkeys(files)}
     if as_json:

@@ -57,7 +57,7 @@ def parse_graft(text: str) -> GraftPair:
     """Return file and pattern of FROM.gguf:PATTERN, both of which may hold more colons."""
     found = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no graft; write it as FROM.gguf:PATTERN")
+        raise click.BadParameter(f"{text!r} is not a graft; write it as FROM.gguf:PATTERN")
     return found[1], parse_pattern(found[2])
 
 
@@ -81,20 +81,27 @@ def _each(
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @_each("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
-@_each("--drop", type=parse_pattern, metavar="PATTERN", help="Leave out tensors that match.")
+@_each("--drop", type=parse_pattern, metavar="PATTERN", help="Remove tensors that match.")
 @click.option(
-    "--prune-layers", type=parse_layer_list, metavar="LIST", help="Take layers out: 3,5-7."
+    "--prune-layers",
+    type=parse_layer_list,
+    metavar="LIST",
+    help="Remove these layers, such as 3,5-7.",
 )
 @_each("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
-@_each("--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors of another model.")
+@_each("--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors from another model.")
 @_each("--keep-keys", type=parse_pattern, metavar="PATTERN", help="Keep only keys that match.")
-@_each("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Leave out keys that match.")
-@_each("--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys of another model.")
-@click.option("--vocab-only", is_flag=True, help="Keep what the vocabulary needs, and no tensor.")
-@click.option("--no-tensors", is_flag=True, help="Keep all keys and no tensor.")
+@_each("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Remove keys that match.")
+@_each(
+    "--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys from another model."
+)
+@click.option(
+    "--vocab-only", is_flag=True, help="Keep only the keys of the vocabulary; remove all tensors."
+)
+@click.option("--no-tensors", is_flag=True, help="Remove all tensors; keep all keys.")
 @threads_option
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print what changes as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
@@ -109,16 +116,16 @@ def command(  # noqa: PLR0913 (click passes each option)
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Write the model IN to OUT with a choice of its tensors, layers and keys.
+    """Write the model IN to OUT with selected tensors, layers and keys.
 
-    PATTERN is a glob for whole names, such as 'blk.*.attn_q.weight', or re: and a regular
-    expression that is found anywhere in a name. One that matches nothing is an error. All options
-    of patterns may be given several times. First --keep, then --drop, --prune-layers, --rename and
-    --graft do their work, each of them on what the one before has left; then the options of keys.
-    In a rename, * and ? of the new name stand for what those of the old one matched.
+    PATTERN is a glob that matches whole names, such as 'blk.*.attn_q.weight', or re: and a regular
+    expression that matches any part of a name. A pattern without a match is an error. Each option
+    with a pattern may be repeated. Tensor options apply in this order: --keep, --drop,
+    --prune-layers, --rename, --graft. The options for keys follow.
+    In a rename, * and ? in the new name stand for what they matched in the old name.
     """
     if as_json and out == PIPE and not dry_run:
-        raise click.UsageError("--json and a model cannot share stdout")
+        raise click.UsageError("--json and the model cannot both go to stdout")
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.open(source))
         selected = ggufkit.select(
