@@ -12,7 +12,7 @@ import numpy as np
 
 from ggufkit.checks.consistency import inconsistencies
 from ggufkit.checks.subject import Subject
-from ggufkit.conversion.architecture.architecture import ConfigEntries, find
+from ggufkit.conversion.architecture.architecture import ConfigEntries, find, full_key
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.card.describe import describe
@@ -172,11 +172,7 @@ def parameters(facts: ConfigFacts, table: ConfigEntries, problems: list[str]) ->
     """Return the architecture's key-values, in order; what cannot be computed is a problem."""
     found: dict[str, Value] = {}
     for key, expression in table:
-        full = (
-            key
-            if key.startswith(("general.", "tokenizer."))
-            else f"{facts.architecture.name}.{key}"
-        )
+        full = full_key(facts.architecture, key)
         try:
             value = facts.value(expression)
             if value is not None:

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ggufkit.conversion.architecture.architecture import Architecture
+from ggufkit.conversion.architecture.architecture import Architecture, full_key
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.config_json import (
     Draft,
     as_json,
     candidates,
     entries,
-    full_key,
-    functions_of,
     rebuilt,
 )
+from ggufkit.conversion.architecture.functions import MODEL, bound
 from ggufkit.conversion.card.write_card import model_card
 from ggufkit.conversion.checkpoint.folder import KEPT
 from ggufkit.conversion.checkpoint.folder_layout import lay_folder
@@ -209,7 +208,7 @@ def _best(model: Model, texts: dict[str, bytes], arch_path: Sequence[Path]) -> _
 def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) -> _Attempt:
     draft = rebuilt(model, architecture, texts)
     facts = ConfigFacts(draft, architecture)
-    facts.functions.update(functions_of(model))
+    facts.functions.update(bound(MODEL, model))
     recovered = recover(model.tensors, facts, architecture.generated)
     return _Attempt(architecture, draft, recovered, list(_lost(model, facts)))
 

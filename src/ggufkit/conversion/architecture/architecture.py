@@ -20,6 +20,10 @@ from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, 
 from ggufkit.errors import CheckpointError, FormatError
 
 MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
+UNPREFIXED: Final = (
+    "general.",
+    "tokenizer.",
+)  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
 ABSTRACT: Final = ("decoder",)  # files that others inherit from and that are no architecture
 _TABLES: Final = (
@@ -90,6 +94,11 @@ def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
         remedy=f"{hint}a file can teach it, in a folder that you name (arch_path=...): "
         "docs/architectures.md",
     )
+
+
+def full_key(architecture: Architecture, key: str) -> str:
+    """Return a key of an architecture file with the prefix that it has in a GGUF file."""
+    return key if key.startswith(UNPREFIXED) else f"{architecture.name}.{key}"
 
 
 def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:

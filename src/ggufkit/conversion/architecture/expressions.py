@@ -13,6 +13,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, brief
 
 Lookup = Callable[[str], Any]
@@ -118,3 +120,18 @@ def _number(value: Any) -> int | float:  # noqa: ANN401
     if not abs(value) <= MAX_NUMBER:
         raise ArithmeticError(f"{brief(value)} is too large")
     return value
+
+
+# Numbers that were float32.
+
+
+def shortest(value: Any) -> Any:  # noqa: ANN401 (as metadata is)
+    """Return the shortest number that is the same float32."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return float(str(np.float32(value)))
+
+
+def whole(number: float) -> int | float:
+    """Return a number without a fraction as an integer."""
+    return int(number) if number == int(number) else number

@@ -5,6 +5,7 @@ Source: `TextModel.__init__` of llama.cpp's converter, and the rope functions of
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,7 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import CheckpointError
+from ggufkit.conversion.architecture.expressions import shortest
+from ggufkit.errors import CheckpointError, ShapeError
+from ggufkit.model.model import Tensor
 
 _BASES: Final = (
     "global_rope_theta", "rope_global_theta", "rope_theta_global", "rope_theta", "rotary_emb_base",
@@ -33,6 +36,18 @@ _MIRRORED: Final = {
 _KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
 UNNAMED: Final = ("default", "llama3", "dynamic", "mrope")
 MAX_DIMENSIONS: Final = 1 << 16  # of a head; real ones have hundreds
+MAX_FREQUENCIES: Final = 1 << 16  # half of the elements of a head
+# Fields of config.json by what architecture files call them below `rope`, for the way back.
+_BACK: Final = {
+    "rope_theta": "theta",
+    "rope_local_base_freq": "local_theta",
+    "partial_rotary_factor": "partial_rotary_factor",
+}
+_LLAMA3: Final = "rope_freqs.weight"
+_LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+# What Llama's checkpoints scale with, and others made after them.
+_ORIGINALS: Final = (8192, *(1 << power for power in range(5, 21)))
+_BANDS: Final = ((1.0, 4.0), (1.0, 8.0), (1.0, 2.0), (2.0, 8.0), (1.0, 32.0))
 FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters", "rope_scaling")
 
 
@@ -134,3 +149,75 @@ def long_rope_attention(_factors: Any, kind: str, length: int, original: int) ->
     if kind == "yarn":
         return 0.1 * math.log(scale) + 1.0
     return math.sqrt(1 + math.log(scale) / math.log(original))
+
+
+# The way back.
+
+
+def rope_fields(rope: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the fields of config.json for what architecture files call `rope`.
+
+    Factors of frequencies are tensors in a GGUF file.
+    """
+    found = {field: rope[name] for field, name in _BACK.items() if name in rope}
+    theta = found.get("rope_theta")
+    scaling = _scaling(rope) or _long_scaling(tensors) or _llama3_scaling(tensors, theta)
+    if scaling:
+        found["rope_scaling"] = scaling
+    if "original" in rope and rope.get("scaling") != "yarn":
+        found["original_max_position_embeddings"] = rope["original"]
+    if "sections" in rope:
+        found["rope_scaling"] = {"rope_type": "default", "mrope_section": rope["sections"]}
+    return found
+
+
+def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
+    kind = rope.get("scaling")
+    if kind not in ("linear", "yarn"):
+        return None
+    names = {
+        "factor": rope.get("scaling_factor", rope.get("factor")),
+        "attention_factor": rope.get("yarn_attention"),
+        "mscale_all_dim": rope.get("mscale_all_dim"),
+        "mscale": rope.get("mscale_all_dim"),  # llama.cpp takes them for the same
+    }
+    said = {name: value for name, value in names.items() if value is not None}
+    return {"rope_type": kind, **said, **rope.get("yarn", {})}
+
+
+def _long_scaling(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    if _LONG not in tensors or _SHORT not in tensors:
+        return None
+    long, short = (_factors(tensors[name]) for name in (_LONG, _SHORT))
+    spelled = [[shortest(float(n)) for n in each] for each in (long, short)]
+    return {"type": "longrope", "long_factor": spelled[0], "short_factor": spelled[1]}
+
+
+def _factors(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """Return the factors of a few frequencies: nobody has more, and they are read at once."""
+    if len(tensor.shape) != 1 or not 0 < tensor.elements <= MAX_FREQUENCIES:
+        raise ShapeError(f"{tensor.name} of shape {tensor.shape} holds no factors of frequencies")
+    return np.asarray(tensor.numpy(), np.float32)
+
+
+def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, Any] | None:
+    """Return the parameters that give the factors in the file, bit for bit."""
+    if _LLAMA3 not in tensors:
+        return None
+    factors = _factors(tensors[_LLAMA3])
+    theta = base if isinstance(base, int | float) else 10000.0
+    for (low, high), original in itertools.product(_BANDS, _ORIGINALS):
+        said = {
+            "rope_type": "llama3",
+            "factor": shortest(float(factors.max())),
+            "low_freq_factor": low,
+            "high_freq_factor": high,
+            "original_max_position_embeddings": original,
+        }
+        made = llama3_factors({**said, "rope_theta": theta}, 2 * len(factors))
+        if made is not None and np.array_equal(made, factors):
+            return said
+    raise CheckpointError(
+        f"{_LLAMA3} holds factors of no known scaling",
+        remedy="config.json can only say them by their parameters, and none that is in use fits",
+    )

@@ -17,6 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.conversion.architecture import expressions
+from ggufkit.conversion.architecture.expressions import whole
+from ggufkit.conversion.architecture.functions import FUNCTIONS, OPEN
 from ggufkit.errors import GGUFError
 
 _UNKNOWN_LEFT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -33,13 +35,6 @@ _UNKNOWN_RIGHT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Div: lambda value, left: left / value,
     ast.FloorDiv: lambda value, left: left // value,
 }
-_GATING: Final = {1: "softmax", 2: "sigmoid", 4: "sqrtsoftplus"}
-_POOLING: Final = {1: "mean", 2: "cls", 3: "lasttoken"}
-_TRAINED: Final = {2048: (8192, 2048), 512: (2048, 2048)}
-# Functions that give their last argument, or their only one, as it is.
-_PASSING: Final = ("bool", "int", "nonzero", "only_false", "only_true", "unless", "with_")
-FULL: Final = "full_attention"
-SLIDING: Final = "sliding_attention"
 
 
 class Solver:
@@ -133,7 +128,7 @@ class Solver:
         if kind not in table or not isinstance(known, int | float):
             return
         try:
-            unknown = _whole(table[kind](value, known))
+            unknown = whole(table[kind](value, known))
         except ArithmeticError:
             return
         self._solve(node.left if is_left else node.right, unknown)
@@ -145,54 +140,13 @@ class Solver:
 
     def _solve_call(self, node: ast.Call, value: Any) -> None:  # noqa: ANN401
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name == "float":
-            self._solve(node.args[0], shortest(value))
-        elif name in _PASSING:
-            self._solve(node.args[-1], value)
-        elif name == "equals" and value:
-            self._solve(node.args[0], self._evaluated(node.args[1]))
-        elif name in _UNDOING:
-            for argument, found in zip(node.args, _UNDOING[name](value), strict=False):
+        row = FUNCTIONS.get(name)
+        if row is None or row.undo is None:
+            return
+        known = [self._evaluated(argument) for argument in node.args]
+        for argument, found in zip(node.args, row.undo(value, known), strict=False):
+            if found is not OPEN:
                 self._solve(argument, found)
-
-
-def _labels(names: list[str]) -> tuple[dict[str, str]]:
-    return ({str(number): name for number, name in enumerate(names)},)
-
-
-def _by_layer(numbers: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Return which layers convolve (those without heads), and the number of heads of the others."""
-    if not isinstance(numbers, list):
-        return ()
-    return ["conv" if not n else FULL for n in numbers], None, None, max(numbers)
-
-
-def _sliding(pattern: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
-
-
-# What the arguments of a function were when it gave a value.
-_UNDOING: Final[dict[str, Callable[[Any], tuple[Any, ...]]]] = {
-    "alibi_bias": lambda most: (most > 0, _whole(shortest(most) or 8)),
-    "by_layer": _by_layer,
-    "gating": lambda number: (_GATING.get(number),),
-    "labels": _labels,
-    "pooling_mode": lambda number: (_POOLING.get(number),),
-    "adjusted_size": lambda size: (size, False),
-    "sliding": _sliding,
-    "trained_positions": lambda positions: _TRAINED.get(positions, ()),
-}
-
-
-def shortest(value: Any) -> Any:  # noqa: ANN401
-    """Return the shortest number that is the same float32."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return float(str(np.float32(value)))
-
-
-def _whole(number: float) -> int | float:
-    return int(number) if number == int(number) else number
 
 
 def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401

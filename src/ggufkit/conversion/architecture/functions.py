@@ -1,0 +1,211 @@
+"""The functions of architecture files: one row for each, with what it does and what undoes it.
+
+`do` computes a value from arguments. `undo` gets the value and the arguments as far as they are
+known, and returns what each argument was, OPEN where that does not follow.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from ggufkit.checks.consistency import MAX_BLOCKS
+from ggufkit.conversion.architecture import pooling, rope
+from ggufkit.conversion.architecture.expressions import shortest, whole
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.model.model import Model
+
+OPEN: Final = ...  # in the place of an argument about which the value says nothing
+FULL: Final = "full_attention"
+SLIDING: Final = "sliding_attention"
+_GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
+# Nomic's models say in a code for how many positions they were trained.
+_TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
+
+Known = Sequence[Any]
+
+
+class Function(NamedTuple):
+    """One function: what it does, what undoes it, and what it asks beside its arguments."""
+
+    do: Callable[..., Any]
+    undo: Callable[[Any, Known], Sequence[Any]] | None = None
+    asks: str = ""  # FACTS or MODEL: `do` gets it before the arguments
+
+
+class Configuration(Protocol):
+    """What functions may ask of a configuration."""
+
+    checkpoint: Checkpoint
+
+    def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
+        """Return a field, None where it is absent or null."""
+
+
+FACTS: Final = "facts"  # the configuration and the files of a checkpoint
+MODEL: Final = "model"  # the GGUF file, on the way back alone
+
+
+def bound(
+    asks: str = "", about: Configuration | Model | None = None
+) -> dict[str, Callable[..., Any]]:
+    """Return the functions of values alone, and those that ask `about`."""
+    return {
+        name: functools.partial(each.do, about) if each.asks else each.do
+        for name, each in FUNCTIONS.items()
+        if each.asks in ("", asks)
+    }
+
+
+# What is done.
+
+
+def _as_float(value: Any) -> np.generic:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{brief(value)} is no number")
+    with np.errstate(over="ignore"):
+        single: np.generic = np.float32(value)
+    return single
+
+
+def _gating(name: Any) -> int:  # noqa: ANN401
+    if name not in _GATING:
+        raise CheckpointError(f"experts are chosen by {brief(name)}, which llama.cpp cannot")
+    return _GATING[name]
+
+
+def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
+    """Return a classifier's labels by number, None where they are those of no classifier."""
+    if not isinstance(names, Mapping):
+        raise CheckpointError(f"id2label is {brief(names)}, and no object")
+    by_number = sorted(names.items(), key=lambda item: int(item[0]))
+    labels = [str(label) for _, label in by_number]
+    dummies = labels[:1] == ["LABEL_0"] and len(labels) == 2  # noqa: PLR2004 (transformers' own)
+    return None if dummies or not labels else labels
+
+
+def _by_layer(types: Any, kind: str, there: int, elsewhere: int) -> list[int]:  # noqa: ANN401
+    """Return one number for the layers of a kind and another for the rest."""
+    if not isinstance(types, list):
+        raise CheckpointError(f"layer_types is {brief(types)}, and no list")
+    return [there if each == kind else elsewhere for each in types]
+
+
+def _adjusted_size(size: int, adjust: bool, factor: float, multiple: int) -> int:  # noqa: FBT001
+    """Return the size of a feed-forward as LFM2 makes it: two thirds, scaled, rounded up."""
+    if not adjust:
+        return size
+    return multiple * -(-int(factor * int(2 * size / 3)) // multiple)
+
+
+def _trained_positions(positions: int, trained: int) -> int:
+    if (positions, trained) not in _TRAINED:
+        raise CheckpointError(f"n_positions {positions} with max_trained_positions {trained}")
+    return _TRAINED[positions, trained]
+
+
+def _layers(count: int) -> range:
+    """Return the numbers of layers, as many as llama.cpp can compute."""
+    if count > MAX_BLOCKS:
+        raise CheckpointError(f"there are {count:,} layers, and llama.cpp takes {MAX_BLOCKS}")
+    return range(count)
+
+
+def _vocabulary_size(facts: Configuration) -> int | None:
+    """Return how many tokens the tokenizer has, which may be fewer than the embedding."""
+    if facts.checkpoint.path("tokenizer.model"):
+        size: int | None = facts.lookup("vocab_size")
+        return size
+    tokenizer = facts.checkpoint.json("tokenizer.json") or {}
+    model = tokenizer.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
+    return len(vocabulary) + len(tokenizer.get("added_tokens") or ()) if vocabulary else None
+
+
+def _has(model: Model, name: str) -> bool:
+    """Whether there is a tensor of that name, or of one that ends with it."""
+    return any(each == name or each.endswith(f".{name}") for each in model.tensors)
+
+
+def _length(model: Model, name: str, axis: int) -> int | None:
+    return model.tensors[name].shape[axis] if name in model.tensors else None
+
+
+# What undoes it.
+
+
+def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Undo a function that returns its last argument, or its only one, as it is."""
+    return *(OPEN for _ in known[1:]), value
+
+
+def _equal_to(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    return (known[1], OPEN) if value else ()
+
+
+def _types_by_layer(numbers: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Return which layers convolve (those without heads), and the number of heads of the others."""
+    if not isinstance(numbers, list):
+        return ()
+    return ["conv" if not n else FULL for n in numbers], OPEN, OPEN, max(numbers)
+
+
+def _sliding_types(pattern: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
+    return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
+
+
+def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
+    """Return the key of a value in a table, OPEN where it has none."""
+    return next((key for key, each in table.items() if each == value), OPEN)
+
+
+def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
+    found = _key_of(_TRAINED, value)
+    return () if found is OPEN else found
+
+
+# The table.
+
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    "adjusted_size": Function(_adjusted_size, lambda size, _: (size, False)),
+    "alibi_bias": Function(
+        lambda alibi, most: most if alibi else 0.0,
+        lambda most, _: (most > 0, whole(shortest(most) or 8)),
+    ),
+    "bool": Function(bool, _last),
+    "by_layer": Function(_by_layer, _types_by_layer),
+    "ceil_div": Function(lambda number, by: -(-number // by)),
+    "each": Function(lambda layers, value: [value for _ in _layers(layers)]),
+    "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
+    "float": Function(_as_float, lambda value, _: (shortest(value),)),
+    "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
+    "has": Function(_has, asks=MODEL),
+    "int": Function(int, _last),
+    "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
+    "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
+    "length": Function(_length, asks=MODEL),
+    "long_rope_attention": Function(rope.long_rope_attention),
+    "max": Function(max),
+    "min": Function(min),
+    "nonzero": Function(lambda number: number or None, _last),
+    "only_false": Function(lambda value: None if value else False, _last),
+    "only_true": Function(lambda value: value or None, _last),
+    "pattern": Function(lambda layers, period: [(i + 1) % period != 0 for i in _layers(layers)]),
+    "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), asks=FACTS),
+    "pooling_mode": Function(
+        pooling.classifier_pooling, lambda number, _: (pooling.named(number) or OPEN,)
+    ),
+    "sliding": Function(lambda types: [kind == SLIDING for kind in types], _sliding_types),
+    "tokenizer": Function(
+        lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
+    ),
+    "trained_positions": Function(_trained_positions, _positions_of),
+    "unless": Function(lambda value, other, then: None if value == other else then, _last),
+    "vocabulary_size": Function(_vocabulary_size, asks=FACTS),
+    "with_": Function(lambda _, value: value, _last),
+}

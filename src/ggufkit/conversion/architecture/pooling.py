@@ -1,0 +1,99 @@
+"""How embedders pool: sentence-transformers' files to `pooling_type`, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.errors import CheckpointError, brief
+
+_MODULES: Final = "modules.json"
+_HOME: Final = "1_Pooling"  # where sentence-transformers puts the module, and where export does
+_CLASSIFIERS: Final = ("cls", "mean")  # what a classifier may pool by
+
+
+class PoolingMode(NamedTuple):
+    """One way to pool: its name, its number in llama.cpp, and its field in config.json."""
+
+    name: str
+    number: int  # of llama.h's llama_pooling_type
+    field: str
+
+
+MODES: Final = (
+    PoolingMode("mean", 1, "pooling_mode_mean_tokens"),
+    PoolingMode("cls", 2, "pooling_mode_cls_token"),
+    PoolingMode("lasttoken", 3, "pooling_mode_lasttoken"),
+)
+
+
+def pooling_type(checkpoint: Checkpoint) -> int | None:
+    """Return the number of the way that sentence-transformers' files name, None without them.
+
+    Raises CheckpointError where those files are incomplete, or name a way that llama.cpp lacks.
+    """
+    home = _pooling_home(checkpoint)
+    if home is None:
+        return None
+    place = f"{home}/config.json" if home else "config.json"
+    config = checkpoint.json(place)
+    if config is None:
+        raise CheckpointError(
+            f"{_MODULES} names a pooling module in {brief(home)}, and {place} is missing",
+            remedy=f"Fetch {place} too, or remove {_MODULES} to convert without pooling",
+        )
+    said = [mode.name for mode in MODES if config.get(mode.field)]
+    number = numbered(said[0] if said else config.get("pooling_mode"))
+    if number is None:
+        raise CheckpointError(f"the pooling in {place} is none of mean, cls and last token")
+    return number
+
+
+def _pooling_home(checkpoint: Checkpoint) -> str | None:
+    """Return the folder of the first module that pools."""
+    text = checkpoint.text(_MODULES)
+    try:
+        modules = [] if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{_MODULES} is not JSON: {error}") from None
+    for module in modules if isinstance(modules, list) else ():
+        if isinstance(module, Mapping) and str(module.get("type")).endswith("Pooling"):
+            return str(module.get("path") or "")
+    return None
+
+
+def numbered(name: Any) -> int | None:  # noqa: ANN401 (as JSON is)
+    """Return the number of a way to pool by its name."""
+    return next((mode.number for mode in MODES if mode.name == name), None)
+
+
+def named(number: Any) -> str | None:  # noqa: ANN401 (as metadata is)
+    """Return the name of a way to pool by its number."""
+    return next((mode.name for mode in MODES if mode.number == number), None)
+
+
+def classifier_pooling(name: Any) -> int:  # noqa: ANN401 (as JSON is)
+    """Return the number of the way in which a classifier pools."""
+    number = numbered(name) if name in _CLASSIFIERS else None
+    if number is None:
+        raise CheckpointError(f"a classifier pools by {brief(name)}, not by cls or mean")
+    return number
+
+
+def pooling_files(number: Any, width: Any) -> dict[str, Any]:  # noqa: ANN401 (as metadata is)
+    """Return the JSON files of sentence-transformers that name this way, none for another number.
+
+    `width` is the length of an embedding.
+    """
+    if named(number) is None:
+        return {}
+    home = "sentence_transformers.models"
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{home}.Transformer"},
+        {"idx": 1, "name": "1", "path": _HOME, "type": f"{home}.Pooling"},
+    ]
+    modes = {mode.field: mode.number == number for mode in MODES}
+    pooling = {"word_embedding_dimension": width, **modes}
+    return {_MODULES: modules, f"{_HOME}/config.json": pooling}

@@ -1,0 +1,41 @@
+"""How embedders pool, read from the files of sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ggufkit.conversion.architecture.config_json import Draft
+from ggufkit.conversion.architecture.pooling import MODES, pooling_files, pooling_type
+from ggufkit.errors import CheckpointError
+from ggufkit.model.model import Tensors
+
+MODULES = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+
+
+def checkpoint(**files):
+    texts = {name: json.dumps(content).encode() for name, content in files.items()}
+    return Draft(Path("model"), {}, Tensors(), contents=texts)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_files_for_a_way_to_pool_name_that_way(mode):
+    assert pooling_type(checkpoint(**pooling_files(mode.number, 384))) == mode.number
+
+
+def test_checkpoint_without_modules_names_no_pooling():
+    assert pooling_type(checkpoint()) is None
+    assert pooling_files(0, 384) == {}
+
+
+def test_missing_file_of_a_module_is_named():
+    with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json is missing"):
+        pooling_type(checkpoint(**{"modules.json": MODULES}))
+
+
+def test_unknown_pooling_is_refused():
+    files = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode_max_tokens": True}}
+    with pytest.raises(CheckpointError, match="none of mean, cls and last token"):
+        pooling_type(checkpoint(**files))
