@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 import ggufkit._native as _native
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import inconsistencies
 from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
+from ggufkit.checks.unfinished import unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.format.header import Header
 from ggufkit.format.tensor_infos import is_utf8
@@ -64,7 +67,16 @@ def check(
     """
     path, looking = resolve(Path(path)), Looking(data, threads, progress)
     found = _check_folder(path, looking) if path.is_dir() else _check_file(path, set(), looking)
-    return sorted(found, key=lambda each: (each.path, each.offset))
+    return sorted(_told_once(list(found)), key=lambda each: (each.path, each.offset))
+
+
+def _told_once(found: list[Finding]) -> Iterator[Finding]:
+    """Leave out the zero tensors of a file whose end was never written."""
+    ends = {each.path: each.offset for each in found if each.rule == "unfinished"}
+    for each in found:
+        is_same = each.rule.startswith("data-zero") and each.offset >= ends.get(each.path, np.inf)
+        if not is_same:
+            yield each
 
 
 def _check_folder(folder: Path, looking: Looking) -> Iterator[Finding]:
@@ -186,11 +198,13 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
     header, findings = part.header, Findings()
     for key, entry in header.entries.items():
         _about_text(key, entry.decode(), entry.value_at, findings)
+    lost: list[Finding] = []
     if not _is_broken(part):
         with part.file.unchanged():
             _about_padding(header, part.file.data, findings)
+            lost += unfinished(part)
         _about_end(header, findings)
-    for each in (*header.findings, *findings.all()):
+    for each in (*header.findings, *findings.all(), *lost):
         yield each.at(str(part.file.path))
 
 

@@ -25,6 +25,7 @@ from ggufkit.system.threads import in_turn
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
 PROBE_BLOCKS: Final = 16  # decoded first: hardly any tile with weights begins with so many zeros
 _FLOATS: Final = ("F16", "F32", "F64", "BF16")
+_NORM: Final = "norm.weight"  # a factor: zeros would end the model's signal
 _BF16_EXPONENT: Final = 0x7F80
 
 
@@ -130,7 +131,7 @@ def _faults(tensor: Tensor, seen: _TileContent) -> Iterator[Broken]:
         yield at_tensor("data-infinite", tensor, index=seen.infinity)
     if seen.block is not None:
         yield at_tensor("data-block", tensor, type=tensor.type.name, block=seen.block)
-    if seen.is_zero and tensor.rows > 1:
+    if seen.is_zero and (tensor.rows > 1 or tensor.name.endswith(_NORM)):
         yield at_tensor("data-zero", tensor, shape=list(tensor.shape))
     elif seen.is_zero:
         yield at_tensor("data-zero-vector", tensor)

@@ -183,6 +183,16 @@ _TEMPLATES: Final = (
 
 _LOST: Final = "Such weights spoil every result; quantize or convert the model again"
 _DATA: Final = (
+    (
+        "unfinished",
+        "error",
+        "",
+        (
+            "all bytes from {at:,} to the end of the file are zero: {count:,} bytes of tensor data "
+            "({percent} %) were never written, and {tensors} tensors are incomplete"
+        ),
+        "The download did not finish; resume it, or download the file again",
+    ),
     _odd("data-nan", "the tensor {name!r} contains NaN, first at element {index}", _LOST),
     _odd(
         "data-infinite", "the tensor {name!r} contains an infinity, first at element {index}", _LOST
@@ -201,7 +211,7 @@ _DATA: Final = (
     _note(
         "data-zero-vector",
         "every element of the vector {name!r} is zero",
-        "Usual for a bias; if it is a norm, download or convert the model again",
+        "Usual for a bias",
     ),
 )
 

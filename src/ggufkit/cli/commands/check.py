@@ -97,7 +97,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     else:
         with paged():
             for file, findings in checked.items():
-                _print(file, findings)
+                _print(file, findings, unread="" if data else "; tensor data was not read (--data)")
     worst = _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
     if any(found.severity in worst for findings in checked.values() for found in findings):
         ctx.exit(1)
@@ -153,6 +153,8 @@ def verdict(findings: list[Finding]) -> str:
     errors = [found for found in findings if found.severity == "error"]
     if any(found.breaks for found in errors):
         return "broken: it breaks the specification"
+    if any(found.rule == "unfinished" for found in errors):
+        return "incomplete: part of its data was never written"
     if errors:
         return "not readable"
     if any(found.breaks == "llama.cpp" for found in findings):
@@ -160,7 +162,7 @@ def verdict(findings: list[Finding]) -> str:
     return "valid GGUF"
 
 
-def _print(file: str, findings: list[Finding]) -> None:
+def _print(file: str, findings: list[Finding], *, unread: str) -> None:
     for found in findings:
         severity = click.style(found.severity, fg=_COLOURS[found.severity], bold=True)
         place = printable(f"{found.path or file}:{found.offset}")
@@ -169,7 +171,7 @@ def _print(file: str, findings: list[Finding]) -> None:
         click.echo(f"{place}: {severity}: {text}")
     held: Counter[str] = Counter(found.severity for found in findings)
     counts = ", ".join(counted(held[severity], severity) for severity in _COLOURS)
-    click.echo(f"{printable(file)}: {verdict(findings)} ({counts})")
+    click.echo(f"{printable(file)}: {verdict(findings)} ({counts}){unread}")
 
 
 def _plain(file: str, findings: list[Finding]) -> dict[str, Any]:

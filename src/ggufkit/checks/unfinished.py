@@ -1,0 +1,61 @@
+"""Find where an unfinished download stops: space that was reserved, and zeros to the end of a file.
+
+Download tools reserve the whole file and fill it from the front, so its size says nothing. Only the
+end of a file is read, unless it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+import ggufkit._native as _native
+from ggufkit.format.tensor_infos import Places
+from ggufkit.model.open import Part
+from ggufkit.rules.findings import Finding, finding
+from ggufkit.system.mapped_file import Data
+
+LEAST: Final = 1 << 20  # bytes of zeros; a model may end in a few on purpose
+STEP: Final = 1 << 20  # bytes that are looked at together
+MATRICES: Final = 2  # zero to their ends; an untrained adapter ends in one
+END_OF_ROW: Final = 64  # bytes; rows of zeros pad a vocabulary, and the row before may end in zeros
+
+
+def unfinished(part: Part) -> Iterator[Finding]:
+    """Yield a finding at the first byte that was never written, if the data ends in such bytes."""
+    header = part.header
+    begin, end = header.data_offset, header.data_end
+    if end - begin < LEAST or not _native.all_zero(part.file.data, end - LEAST, end):
+        return
+    at = max(_end_of_data(part.file.data, begin, end), begin)
+    missing = _missing(header.places, at - begin)
+    if missing:
+        numbers = {"at": at, "count": end - at, "percent": 100 * (end - at) // max(end - begin, 1)}
+        found = finding("unfinished", at, tensors=missing, **numbers)
+        yield found.at(str(part.file.path))
+
+
+def _end_of_data(data: Data, begin: int, end: int) -> int:
+    """Return where the zeros begin that reach to `end`."""
+    for stop in range(end, begin, -STEP):
+        start = max(stop - STEP, begin)
+        if not _native.all_zero(data, start, stop):
+            held = np.frombuffer(data, np.uint8, stop - start, start)
+            return start + int(np.flatnonzero(held)[-1]) + 1
+    return begin
+
+
+def _missing(places: Places, at: int) -> int:
+    """Return how many tensors end in zeros that nobody wrote; 0 if they may be meant."""
+    matrices = whole = 0
+    is_cut = False
+    for index, (start, stop) in enumerate(zip(places.starts, places.stops, strict=True)):
+        if start >= at and stop > start:
+            whole += 1
+            matrices += len(places.infos.shapes[index]) > 1
+        elif start < at < stop:
+            left = -(at - start) % max(places.row_bytes[index], 1)
+            is_cut = left > END_OF_ROW
+    return whole + is_cut if is_cut or matrices >= MATRICES else 0
