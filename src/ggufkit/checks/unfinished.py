@@ -13,7 +13,7 @@ import numpy as np
 
 import ggufkit._native as _native
 from ggufkit.format.tensor_infos import Places
-from ggufkit.model.open import Part
+from ggufkit.model.open import ParsedFile
 from ggufkit.rules.findings import Finding, finding
 from ggufkit.system.mapped_file import Data
 
@@ -23,7 +23,7 @@ MATRICES: Final = 2  # zero to their ends; an untrained adapter ends in one
 END_OF_ROW: Final = 64  # bytes; rows of zeros pad a vocabulary, and the row before may end in zeros
 
 
-def unfinished(part: Part) -> Iterator[Finding]:
+def unfinished(part: ParsedFile) -> Iterator[Finding]:
     """Yield a finding at the first byte that was never written, if the data ends in such bytes."""
     header = part.header
     begin, end = header.data_offset, header.data_end
