@@ -24,7 +24,8 @@ import numpy as np
 import ggufkit
 from ggufkit.edits import in_place
 from ggufkit.errors import GGUFError
-from ggufkit.system import descriptors, disk_blocks, edit_journal, rename_files
+from ggufkit.system import descriptors, disk_blocks, rename_files
+from ggufkit.system.hidden_files import EDIT
 
 # Everything by which an edit reaches the system, reading included.
 CALLS: Final = (
@@ -238,9 +239,7 @@ def seen(path: Path, last: int, known: dict[bytes, str]) -> dict[str, Any]:
         ggufkit.recover(path)
     with ggufkit.open(path) as model:
         text = str(model.metadata["text"])
-    remains = [
-        each.name for each in path.parent.iterdir() if each.name.endswith(edit_journal.PENDING)
-    ]
+    remains = [each.name for each in path.parent.iterdir() if each.name.endswith(EDIT.suffix)]
     return {"found": known.get(path.read_bytes(), "between"), "text": text[:6], "remains": remains}
 
 

@@ -8,10 +8,20 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ggufkit.system import descriptors
-from ggufkit.system.descriptors import copy_at, lock, read_at, sync_folder, write_at
+from ggufkit.system.descriptors import (
+    ShortReadError,
+    checksum_at,
+    copy_at,
+    fill_from,
+    lock,
+    read_at,
+    sync_folder,
+    write_at,
+)
 from platforms import CONTENT, FALLBACKS
 
 
@@ -45,7 +55,7 @@ def test_bytes_are_moved_wherever_one_likes(path, target):
     source = os.open(path, os.O_RDONLY)
     write_at(target, b"later", 5000)
     write_at(target, b"first", 0)
-    assert copy_at(source, 7, target, 100, 1000) == 1000
+    copy_at(source, 7, target, 100, 1000)
     os.close(source)
     written = content_of(target)
     assert len(written) == 5005
@@ -57,13 +67,21 @@ def test_bytes_are_moved_wherever_one_likes(path, target):
 
 
 @pytest.mark.usefixtures("fallback")
-def test_the_end_of_a_source_ends_reads_and_copies(path, target):
+def test_reads_and_copies_beyond_the_end_of_a_source_are_errors(path, target):
     source = os.open(path, os.O_RDONLY)
     size = len(CONTENT)
-    assert read_at(source, 100, size - 10) == CONTENT[-10:]
-    assert read_at(source, 100, size) == b""
-    assert copy_at(source, size - 10, target, 0, 100) == 10
-    assert content_of(target) == CONTENT[-10:]
+    assert read_at(source, 10, size - 10) == CONTENT[-10:]
+    assert read_at(source, 0, size) == b""
+    room = [np.empty(60, np.uint8), np.empty(40, np.uint8)]
+    for beyond in (
+        lambda: read_at(source, 100, size - 10),
+        lambda: read_at(source, 1, size),
+        lambda: copy_at(source, size - 10, target, 0, 100),
+        lambda: fill_from(source, size - 10, 100, room),
+        lambda: checksum_at(source, size - 10, 100),
+    ):
+        with pytest.raises(ShortReadError, match="cut while it was read"):
+            beyond()
     os.close(source)
 
 
@@ -75,7 +93,7 @@ def test_short_reads_and_writes_are_continued(path, target, monkeypatch):
     assert read_at(source, 100, 3) == CONTENT[3:103]
     write_at(target, CONTENT[:100], 0)
     monkeypatch.setattr(descriptors, "copy_file_range", None)
-    assert copy_at(source, 0, target, 100, 100) == 100
+    copy_at(source, 0, target, 100, 100)
     os.close(source)
     monkeypatch.undo()
     assert content_of(target) == CONTENT[:100] * 2
@@ -95,7 +113,7 @@ def test_copy_goes_on_by_hand_where_the_kernel_stops(path, target, monkeypatch, 
 
     monkeypatch.setattr(descriptors, "copy_file_range", stubborn)
     source = os.open(path, os.O_RDONLY)
-    assert copy_at(source, 0, target, 0, len(CONTENT)) == len(CONTENT)
+    copy_at(source, 0, target, 0, len(CONTENT))
     os.close(source)
     assert calls == [len(CONTENT), len(CONTENT) - 100]
     assert content_of(target) == CONTENT

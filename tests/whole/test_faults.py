@@ -22,7 +22,8 @@ import ggufkit as library
 from ggufkit.cli.app import COMMANDS
 from ggufkit.errors import OutputError
 from ggufkit.imatrix import compute
-from ggufkit.system import descriptors, edit_journal
+from ggufkit.system import descriptors
+from ggufkit.system.hidden_files import EDIT
 from shell import ggufkit
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
@@ -68,7 +69,7 @@ def assert_lost_nothing(each):
     assert each["again"] == "new", each  # and nothing besides, so leftovers are swept
     assert "Traceback" not in each["said"], each
     if CODES.get(each["fault"]) != -9:
-        journals = [name for name in each["hidden"] if name.endswith(edit_journal.PENDING)]
+        journals = [name for name in each["hidden"] if name.endswith(EDIT.suffix)]
         assert each["hidden"] == (journals if each["is_in_place"] else []), each
     if each["code"] == 0:
         assert each["output"] == "new", each

@@ -33,6 +33,7 @@ from ggufkit.output.execute import Order, Progress, execute_all
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
 from ggufkit.system.folders import appearing
+from ggufkit.system.readers_limit import ReadersLimit
 
 Say = Callable[[str], None]
 AUTO: Final = "auto"
@@ -113,7 +114,8 @@ def _planned(
     passed = _RETYPED if any(t.type.is_quantized for t in model.tensors.values()) else ()
     files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, hears))
     _tell(made, hears)
-    return lay_folder(made.recovered.files, files, shard_size)
+    limit = ReadersLimit.of(file.status for file in model.inputs)
+    return replace(lay_folder(made.recovered.files, files, shard_size), limit=limit)
 
 
 def _kept(  # noqa: PLR0913 (handed on as they came)
@@ -144,7 +146,7 @@ def write_export(
     plan: Plan, target: Path, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Path]:
     """Write a planned checkpoint; return the paths of its files."""
-    with appearing(target) as hidden:
+    with appearing(target, plan.limit) as hidden:
         orders = []
         for place in sorted({Path(file.name).parent for file in plan.files}):
             files = tuple(f for f in plan.files if Path(f.name).parent == place)

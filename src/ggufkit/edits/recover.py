@@ -7,8 +7,9 @@ from pathlib import Path
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.model.caches import resolve
 from ggufkit.system.descriptors import AnyPath, as_path
-from ggufkit.system.edit_journal import PENDING, Outcome, real, settle
-from ggufkit.system.staging import Staging, remove_leftover, sibling
+from ggufkit.system.edit_journal import Outcome, real, settle
+from ggufkit.system.hidden_files import EDIT, PART, hidden
+from ggufkit.system.staging import remove_leftover
 
 
 def recover(path: AnyPath) -> Outcome:
@@ -37,7 +38,6 @@ def _files(named: Path) -> list[Path]:
 
 
 def _recovered(target: Path) -> Outcome:
-    remains = sibling(target, PENDING)
-    remove_leftover(sibling(remains, Staging.SUFFIX))
-    remove_leftover(sibling(target, Staging.SUFFIX))
+    remove_leftover(hidden(hidden(target, EDIT), PART))
+    remove_leftover(hidden(target, PART))
     return settle(target)

@@ -31,14 +31,15 @@ from ggufkit.imatrix.dat_file import (
     legacy_bytes,
     read_legacy,
 )
-from ggufkit.model.model import Model, Tensor
+from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.model.open import open as open_model
 from ggufkit.model.rows import rows_and_width
 from ggufkit.output.execute import execute
-from ggufkit.output.layout import Plan, PlannedFile
-from ggufkit.output.write import save
+from ggufkit.output.layout import Plan, PlannedFile, layout
+from ggufkit.output.write import as_tensor
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.int64]
@@ -69,7 +70,8 @@ class Imatrix:
     """An importance matrix: entries by tensor name, and what they were computed from.
 
     `chunk_size` is in tokens, 0 where the file does not tell; `is_legacy` says that the entries
-    are as a `.dat` file keeps them, `path` where they were read.
+    are as a `.dat` file keeps them, `path` where they were read, `limit` who may read what is made
+    of them.
     """
 
     entries: Mapping[str, Entry]
@@ -78,6 +80,7 @@ class Imatrix:
     chunk_size: int = CHUNK_SIZE
     is_legacy: bool = False
     path: Path | None = field(default=None, compare=False)
+    limit: ReadersLimit = field(default=NO_LIMIT, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Keep the entries from being changed."""
@@ -99,7 +102,7 @@ class Imatrix:
         finally:
             file.close()
         read = _from_legacy(found, str(location)) if found else _read_gguf(location)
-        return replace(read, path=location)
+        return replace(read, path=location, limit=ReadersLimit.of([file.status]))
 
     def weights(self, name: str, shape: tuple[int, ...] | None = None) -> Floats | None:
         """Return the weight of each column of a tensor as llama-quantize uses it, None if absent.
@@ -150,7 +153,8 @@ class Imatrix:
             return _save_gguf(raw, target)
         data = legacy_bytes(_to_legacy(raw))
         file = PlannedFile(target.name, data, (), len(data))
-        return execute(Plan((file,), 0, "little", DEFAULT_ALIGNMENT), target.parent)[0]
+        plan = Plan((file,), 0, "little", DEFAULT_ALIGNMENT, raw.limit)
+        return execute(plan, target.parent)[0]
 
 
 def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
@@ -187,7 +191,8 @@ def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Ima
             entries[name] = _sum(name, known, tokens, is_legacy=one.is_legacy) if known else tokens
     ordered = {name: _checked(entry, name) for name, entry in _sorted(entries)}
     datasets = tuple(itertools.chain.from_iterable(one.datasets for one in given))
-    return Imatrix(ordered, datasets, chunks_held(ordered, size), size)
+    limit = ReadersLimit.all_of(one.limit for one in given)
+    return Imatrix(ordered, datasets, chunks_held(ordered, size), size, limit=limit)
 
 
 def chunks_held(entries: Mapping[str, Entry], chunk_size: int) -> int:
@@ -316,7 +321,9 @@ def _save_gguf(imatrix: Imatrix, target: Path) -> Path:
             "imatrix.chunk_size": typed("uint32", imatrix.chunk_size),
         }
     )
-    return save(target, tensors, metadata)[0]
+    model = Model(metadata, Tensors(as_tensor(name, value) for name, value in tensors.items()))
+    plan = replace(layout(model, target.name), limit=imatrix.limit)
+    return execute(plan, target.parent)[0]
 
 
 # Legacy files.

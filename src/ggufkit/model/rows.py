@@ -6,6 +6,7 @@ The bytes of every tensor come from a source, and whatever changes tensors is a 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -21,6 +22,10 @@ class OpenedFile(Protocol):
     """A file that tensors lie in, as it was when it was opened."""
 
     path: Path
+
+    @property
+    def status(self) -> os.stat_result:
+        """The file's status when it was opened."""
 
     def view(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes without copying them."""

@@ -36,6 +36,7 @@ from ggufkit.output.layout import Plan, PlannedFile
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
+from ggufkit.system.hidden_files import remove
 from ggufkit.system.staging import Staging, kept_bytes, sweep
 from ggufkit.system.threads import pool_of
 
@@ -75,12 +76,14 @@ class Job:
         """Make the files and write into them all that does not come from tensors."""
         targets = self.order.targets
         for target in targets:
-            self.stages.append(Staging(target, kept=self.resume))
+            stage = Staging(target, kept=self.resume, limit=self.order.plan.limit)
+            self.stages.append(stage)
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
         else:
-            journal_of(targets[0]).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what is not ours there is not in the way
+                remove(journal_of(targets[0]))
         for file, stage in zip(self.order.plan.files, self.stages, strict=True):
             stage.resize(file.nbytes)
             write_at(stage.descriptor, file.head, 0)

@@ -31,6 +31,7 @@ from ggufkit.format.values import Value
 from ggufkit.model.model import Model, Tensor, as_ggml_counts
 from ggufkit.model.rows import Source
 from ggufkit.model.sources import in_order
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 # llama-gguf-split sets the count last, once it knows it; llama-quantize sets it second.
 GGUF_SPLIT_ORDER: Final[tuple[str, ...]] = ("split.no", "split.tensors.count", "split.count")
@@ -68,12 +69,13 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be written: the files of one model, in shard order."""
+    """What will be written: the files of one model, in shard order, and who may read them."""
 
     files: tuple[PlannedFile, ...]
     version: int
     byte_order: ByteOrder
     alignment: int
+    limit: ReadersLimit = NO_LIMIT
 
     @property
     def nbytes(self) -> int:
@@ -141,7 +143,8 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
         _file(shard, part, tensors, form)
         for shard, part, tensors in _shards(name, metadata, groups, order)
     )
-    return Plan(files, form.version, encoding.byte_order, step)
+    limit = ReadersLimit.of(file.status for file in model.inputs)
+    return Plan(files, form.version, encoding.byte_order, step, limit)
 
 
 def _version(version: int | None, model: Model) -> int:

@@ -22,11 +22,14 @@ import numpy as np
 from ggufkit._version import __version__
 from ggufkit.errors import OutputError
 from ggufkit.output.layout import Plan
+from ggufkit.system.descriptors import close, read_at, write_at
+from ggufkit.system.hidden_files import RESUME_JOURNAL, create, hidden, open_own, remove
 from ggufkit.system.mapped_file import MappedFile
-from ggufkit.system.staging import sibling
 
-SUFFIX: Final = ".ggufkit-journal"
-_HEAD: Final = "ggufkit journal of plan {digest}\n"
+MAX_BYTES: Final = 64 << 20  # of a journal; that of a model of 1 TiB has 6 MiB
+_HEAD: Final = "ggufkit resume journal 2, version {version}, plan {digest}\n"
+_ANY_HEAD: Final = re.compile(r"ggufkit resume journal 2, version (\S+), plan [0-9a-f]{64}\n")
+_OLD_HEAD: Final = re.compile(r"ggufkit journal of plan [0-9a-f]{64}\n")
 _LINE: Final = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([0-9a-f]{8})\n", re.ASCII)
 
 
@@ -44,51 +47,99 @@ class ResumeJournal:
     def __init__(self, target: Path, plan: Plan, *, is_new: bool) -> None:
         """Begin the journal of `target`, or go on with it if the output `is_new` no more.
 
-        Raises OutputError if what is there belongs to another plan.
+        Raises OutputError if what is there belongs to another plan or to another version of
+        ggufkit, and ForeignFileError (an OutputError) if it is no file of this user.
         """
         self.path = journal_of(target)
-        head = _HEAD.format(digest=digest(plan))
-        self.claims: dict[ByteRun, int] = {} if is_new else self._read(head, target)
-        mode = os.O_APPEND if self.claims else os.O_TRUNC
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | mode, 0o666)
-        os.write(self._descriptor, b"\n" if self.claims else head.encode())
-
-    def _read(self, head: str, target: Path) -> dict[ByteRun, int]:
+        head = _HEAD.format(version=__version__, digest=digest(plan))
+        self._descriptor, content = _opened(self.path)
         try:
-            lines = self.path.read_text(encoding="ascii", errors="replace").splitlines(
-                keepends=True
-            )
-        except FileNotFoundError:
-            return {}
-        if lines and lines[0] != head:
-            raise OutputError(
-                f"what is unfinished of {target} came of another input or other options",
-                remedy="Repeat the command it was begun with, or write anew without resuming",
-            )
-        found = (_LINE.fullmatch(line) for line in lines[1:])  # the last may be torn
-        return {ByteRun(*map(int, each.groups()[:3])): int(each[4], 16) for each in found if each}
+            _require_head(content, head, target, is_new=is_new)
+            is_continued = not is_new and content.startswith(head)
+            kept = content[: content.rfind("\n") + 1] if is_continued else head  # no torn record
+            self.claims = _claims(kept)
+            os.ftruncate(self._descriptor, len(kept) if is_continued else 0)
+            if not is_continued:
+                write_at(self._descriptor, head.encode(), 0)
+            os.fsync(self._descriptor)
+            self._nbytes = len(kept)
+        except BaseException:
+            self.close()
+            raise
 
     def add(self, place: ByteRun, checksum: int) -> None:
         """Note that bytes are in their place."""
         if self.claims.get(place) != checksum:
             line = f"{place.file} {place.offset} {place.nbytes} {checksum:08x}\n"
-            os.write(self._descriptor, line.encode())
+            write_at(self._descriptor, line.encode(), self._nbytes)
+            self._nbytes += len(line)
 
     def close(self) -> None:
         """Leave the journal for the next run."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close(self._descriptor)
             self._descriptor = -1
 
     def remove(self) -> None:
-        """Remove the journal, for all is done."""
+        """Remove the journal: the output is in place, and no error may say that it is not."""
         self.close()
-        self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            remove(self.path)
 
 
 def journal_of(target: Path) -> Path:
     """Return where the journal of an output lies, whose first file is `target`."""
-    return sibling(target, SUFFIX)
+    return hidden(target, RESUME_JOURNAL)
+
+
+def _opened(path: Path) -> tuple[int, str]:
+    """Open a journal, created if missing; return its descriptor and content."""
+    try:
+        descriptor = create(path)
+    except FileExistsError:
+        descriptor = open_own(path, os.O_RDWR)
+    try:
+        nbytes = os.fstat(descriptor).st_size
+        _require_possible(nbytes, path)
+        # A byte that is no ASCII becomes one character, so that positions stay.
+        return descriptor, read_at(descriptor, nbytes, 0).decode("latin-1")
+    except BaseException:
+        close(descriptor)
+        raise
+
+
+def _require_possible(nbytes: int, path: Path) -> None:
+    if nbytes > MAX_BYTES:
+        raise OutputError(
+            f"{path} has {nbytes:,} bytes, more than any journal of ggufkit",
+            remedy="Remove it, and write again without resuming",
+        )
+
+
+def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> None:
+    """Raise OutputError for the journal of another plan; one whose head is torn is of no plan."""
+    line = content[: content.find("\n") + 1]
+    if is_new or line == head:
+        return
+    other = _ANY_HEAD.fullmatch(line)
+    if _OLD_HEAD.fullmatch(line) or (other and other[1] != __version__):
+        version = f"version {other[1]}" if other else "an older version"
+        raise OutputError(
+            f"what is unfinished of {target} was begun by {version} of ggufkit, and this is "
+            f"version {__version__}",
+            remedy="Finish it with that version, or write anew without resuming",
+        )
+    if other:
+        raise OutputError(
+            f"what is unfinished of {target} came of another input or other options",
+            remedy="Repeat the command it was begun with, or write anew without resuming",
+        )
+
+
+def _claims(content: str) -> dict[ByteRun, int]:
+    """Return what the whole records claim; what is no record is passed over."""
+    found = (_LINE.fullmatch(line) for line in content.splitlines(keepends=True)[1:])
+    return {ByteRun(*map(int, each.groups()[:3])): int(each[4], 16) for each in found if each}
 
 
 def digest(plan: Plan) -> str:

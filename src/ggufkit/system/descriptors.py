@@ -118,10 +118,20 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+class ShortReadError(OSError):
+    """A file ended before the bytes that it should have."""
+
+
 def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
-    """Read `nbytes` at `offset`, or fewer where the file ends before."""
+    """Read exactly `nbytes` at `offset`; ShortReadError if the file ends before.
+
+    Everything that reads through a descriptor reads here, so that no short read is overlooked.
+    """
     parts: list[bytes] = []
-    while nbytes and (data := _read_some(descriptor, nbytes, offset)):
+    while nbytes:
+        data = _read_some(descriptor, nbytes, offset)
+        if not data:
+            raise ShortReadError(errno.EIO, "the file was cut while it was read")
         parts.append(data)
         offset += len(data)
         nbytes -= len(data)
@@ -136,20 +146,16 @@ def _read_some(descriptor: int, nbytes: int, offset: int) -> bytes:
         return os.read(descriptor, nbytes)
 
 
-def fill_from(descriptor: int, offset: int, nbytes: int, arrays: Sequence[Any]) -> bool:
-    """Read `nbytes` from `offset` on into arrays in turn; say whether the file had as many.
+def fill_from(descriptor: int, offset: int, nbytes: int, arrays: Sequence[Any]) -> None:
+    """Read `nbytes` from `offset` on into arrays in turn; ShortReadError as `read_at`.
 
     There are at most `BUFFERS` arrays.
     """
     if preadv and preadv(descriptor, arrays, offset) == nbytes:
-        return True
+        return
     for array in arrays:
-        data = read_at(descriptor, array.nbytes, offset)
-        if len(data) < array.nbytes:
-            return False
-        memoryview(array)[:] = data
+        memoryview(array)[:] = read_at(descriptor, array.nbytes, offset)
         offset += array.nbytes
-    return True
 
 
 # Writing.
@@ -173,7 +179,7 @@ def _write_some(descriptor: int, view: memoryview, offset: int) -> int:
 
 
 def checksum_at(descriptor: int, offset: int, nbytes: int) -> int:
-    """Return the checksum of `nbytes` at `offset`; of fewer where the file ends before."""
+    """Return the checksum of `nbytes` at `offset`; ShortReadError as `read_at`."""
     checksum = 0
     for at in range(offset, offset + nbytes, COPY_BYTES):
         data = read_at(descriptor, min(COPY_BYTES, offset + nbytes - at), at)
@@ -187,19 +193,16 @@ def begin_writeback(descriptor: int, offset: int, nbytes: int) -> None:
         sync_file_range(descriptor, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
 
 
-def copy_at(source: int, source_offset: int, target: int, target_offset: int, nbytes: int) -> int:
+def copy_at(source: int, source_offset: int, target: int, target_offset: int, nbytes: int) -> None:
     """Copy bytes between descriptors, in the kernel where the platform can.
 
-    Return how many: fewer where the source ends before.
+    Raises ShortReadError if the source ends before.
     """
     done = copy_in_kernel(source, source_offset, target, target_offset, nbytes)
     while done < nbytes:
         data = read_at(source, min(COPY_BYTES, nbytes - done), source_offset + done)
-        if not data:
-            break
         write_at(target, data, target_offset + done)
         done += len(data)
-    return done
 
 
 def copy_in_kernel(

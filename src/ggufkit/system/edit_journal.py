@@ -31,10 +31,10 @@ from ggufkit.system.descriptors import (
     sync_folder,
     write_at,
 )
-from ggufkit.system.staging import ATTEMPTS, Staging, sibling
+from ggufkit.system.hidden_files import EDIT, UNDO, hidden
+from ggufkit.system.readers_limit import PRIVATE_LIMIT
+from ggufkit.system.staging import ATTEMPTS, Staging
 
-PENDING: Final = ".ggufkit-edit"
-DONE: Final = ".ggufkit-undo"
 MAX_BYTES: Final = 1 << 30  # of a journal, which is read whole; real ones have a few MiB
 _MAGIC: Final = b"ggufkit journal 1\n"
 _SIZES: Final = struct.Struct("<QQQ")
@@ -124,7 +124,7 @@ def publish(target: Path, journal: EditJournal) -> None:
             f"the header of {target} is too large to be edited in place",
             remedy="Write a copy with `ggufkit edit IN --output OUT`",
         )
-    stage = Staging(sibling(target, PENDING))
+    stage = Staging(hidden(target, EDIT), limit=PRIVATE_LIMIT)
     try:
         write_at(stage.descriptor, content, 0)
         stage.sync()
@@ -136,31 +136,31 @@ def publish(target: Path, journal: EditJournal) -> None:
 
 def finish(target: Path) -> None:
     """Keep the journal for `undo`, in the place of the one before."""
-    os.replace(sibling(target, PENDING), sibling(target, DONE))  # noqa: PTH105
+    os.replace(hidden(target, EDIT), hidden(target, UNDO))  # noqa: PTH105
     sync_folder(target.parent)
 
 
 def withdraw(target: Path) -> None:
     """Remove the journal of a change that was not made."""
-    sibling(target, PENDING).unlink(missing_ok=True)
+    hidden(target, EDIT).unlink(missing_ok=True)
     sync_folder(target.parent)
 
 
 def last(target: Path) -> EditJournal | None:
     """Return the journal of the last change that was finished."""
-    return _load(sibling(target, DONE))
+    return _load(hidden(target, UNDO))
 
 
 def forget(target: Path) -> None:
     """Remove the journal of the last change, which can no longer be undone."""
-    sibling(target, DONE).unlink(missing_ok=True)
+    hidden(target, UNDO).unlink(missing_ok=True)
 
 
 def follow(old: Path, new: Path) -> None:
     """Have the journal of the last change go with a file that was renamed, where that can be."""
     if old != new:
         with contextlib.suppress(OSError):
-            os.replace(sibling(old, DONE), sibling(new, DONE))  # noqa: PTH105
+            os.replace(hidden(old, UNDO), hidden(new, UNDO))  # noqa: PTH105
 
 
 def _load(path: Path) -> EditJournal | None:
@@ -220,7 +220,7 @@ def _locked(target: Path) -> int:
 
 def settle(target: Path) -> Outcome:
     """Do what `recover` does for the file itself, at next to no cost where there is nothing."""
-    remains = sibling(target, PENDING)
+    remains = hidden(target, EDIT)
     if not os.path.lexists(remains):
         return "nothing"
     try:
@@ -255,7 +255,7 @@ def _known(journal: EditJournal, descriptor: int, target: Path) -> EditState:
     if progress == "half moved":
         raise FormatError(
             "an edit of this file was interrupted, and its data did not move as it should",
-            remedy=f"Get the file again, then remove {sibling(target, PENDING)}",
+            remedy=f"Get the file again, then remove {hidden(target, EDIT)}",
             path=str(target),
         )
     return progress

@@ -4,40 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from ggufkit.errors import OutputError
-from ggufkit.system.descriptors import close, lock, sync_folder
-from ggufkit.system.staging import sibling
-
-SUFFIX: Final = ".ggufkit-folder"
+from ggufkit.system.descriptors import lock, sync_folder
+from ggufkit.system.hidden_files import FOLDER, empty_folder, hidden, own_folder, remove_folder
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 
 @contextlib.contextmanager
-def appearing(folder: Path) -> Iterator[Path]:
+def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
     """Lend a hidden folder that takes the place of `folder` at the end, or vanishes on an error.
 
-    Raises OutputError where `folder` holds something, or another process is making it.
+    Nobody beyond `limit` may ever enter it. Raises OutputError where `folder` holds something, or
+    another process is making it, and ForeignFileError (an OutputError) where something else has
+    the hidden folder's name.
     """
     _require_free(folder)
-    hidden = sibling(folder, SUFFIX)
-    with contextlib.ExitStack() as opened:
-        _take(hidden, folder, opened)
+    path = hidden(folder, FOLDER)
+    with own_folder(path, limit.mode(0o777, group_of_new_files(folder.parent))) as descriptor:
+        if descriptor is not None and lock(descriptor) is False:
+            raise OutputError(
+                f"{folder} is being written by another process",
+                remedy="Wait for it or choose another name",
+            )
         try:
             _require_free(folder)  # of others that were making it, one may be done
-            _clear(hidden)
-            yield hidden
+            empty_folder(path, descriptor)
+            yield path
             _require_free(folder)
             if folder.is_dir():
+                _pass_on_mode(folder, descriptor, limit)
                 folder.rmdir()
-            hidden.rename(folder)
+            path.rename(folder)
         except BaseException:
-            shutil.rmtree(hidden, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_folder(path, descriptor)
             raise
     sync_folder(folder.parent)
+
+
+def _pass_on_mode(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:
+    """Give the new folder the mode of the empty one that it replaces, within the limit."""
+    if descriptor is not None:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        os.fchmod(descriptor, limit.mode(mode, os.fstat(descriptor).st_gid))
 
 
 def _require_free(folder: Path) -> None:
@@ -56,38 +69,3 @@ def _require_free(folder: Path) -> None:
             f"{folder} is there and not empty",
             remedy="Name a new folder: what is there is never overwritten",
         )
-
-
-def _take(hidden: Path, folder: Path, opened: contextlib.ExitStack) -> None:
-    """Make the hidden folder and lock it."""
-    hidden.mkdir(exist_ok=True)
-    try:
-        is_locked = _lock(hidden, opened)
-    except BaseException:
-        with contextlib.suppress(OSError):  # another process fills it
-            hidden.rmdir()
-        raise
-    if not is_locked:
-        raise OutputError(
-            f"{folder} is being written by another process",
-            remedy="Wait for it or choose another name",
-        )
-
-
-def _lock(hidden: Path, opened: contextlib.ExitStack) -> bool:
-    """Lock a folder until `opened` ends; say whether nobody else has."""
-    try:
-        descriptor = os.open(hidden, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folders
-        return True
-    opened.callback(close, descriptor)
-    return lock(descriptor) is not False
-
-
-def _clear(hidden: Path) -> None:
-    """Remove what a killed process left."""
-    for path in hidden.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

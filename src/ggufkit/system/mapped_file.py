@@ -23,6 +23,7 @@ from ggufkit.errors import ClosedError, FormatError
 from ggufkit.system.descriptors import (
     BINARY,
     COPY_BYTES,
+    ShortReadError,
     close,
     copy_in_kernel,
     fill_from,
@@ -132,16 +133,15 @@ class MappedFile:
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes read from the file; FormatError if it changed since it was opened."""
-        with self._borrowed() as descriptor, naming(self.path):
+        with self._borrowed() as descriptor, self._reading():
             data = read_at(descriptor, nbytes, offset)
-        self._require_same(is_same=len(data) == nbytes)
         return np.frombuffer(data, np.uint8)
 
     def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
         """Read offset, count and the arrays for so many bytes of each part; errors as `read`."""
-        with self._borrowed() as descriptor, naming(self.path):
-            is_same = all(fill_from(descriptor, *part) for part in parts)
-        self._require_same(is_same=is_same)
+        with self._borrowed() as descriptor, self._reading():
+            for part in parts:
+                fill_from(descriptor, *part)
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""
@@ -150,6 +150,15 @@ class MappedFile:
         for at in range(done, nbytes, COPY_BYTES):
             data = self.read(offset + at, min(COPY_BYTES, nbytes - at))
             write_at(target, data.data, target_offset + at)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Have errors name the file, and turn a short read into the FormatError of a change."""
+        try:
+            with naming(self.path):
+                yield
+        except ShortReadError:
+            self._require_same(is_same=False)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -173,6 +182,11 @@ class MappedFile:
         return Identity(
             self.nbytes, self._opened.st_mtime_ns, hashlib.sha256(head.data).hexdigest()
         )
+
+    @property
+    def status(self) -> os.stat_result:
+        """The file's status when it was opened."""
+        return self._opened
 
     def same_file(self, path: Path) -> bool:
         """Whether `path` is this very file, by whatever name."""

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import OutputError
 from ggufkit.system import descriptors
-from ggufkit.system.descriptors import BINARY, close, lock, with_descriptors
+from ggufkit.system.descriptors import BINARY, close, lock
+from ggufkit.system.hidden_files import (
+    PART,
+    PRIVATE,
+    RESUME,
+    ForeignFileError,
+    OpenFolder,
+    create,
+    hidden,
+    open_own,
+    remove,
+)
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 ATTEMPTS: Final = 100  # others may sweep, or begin the same output, between any two calls
-MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
-_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY
-_THERE: Final = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | BINARY
 
 
 class Output:
@@ -39,7 +48,7 @@ class Output:
         if self._descriptor is not None:
             yield self._descriptor
             return
-        descriptor = os.open(self.path, os.O_RDWR | BINARY)
+        descriptor = os.open(self.path, os.O_RDWR | BINARY | getattr(os, "O_NOFOLLOW", 0))
         try:
             # A late worker must not write into the output of the next attempt.
             if os.fstat(descriptor).st_ino != self.number:
@@ -56,24 +65,27 @@ class Staging:
     Its name follows from the output's, and it is locked while in use: whoever comes next can
     tell a leftover of a killed process from one that is being written, and removes the former.
     One that is `kept` is no leftover: it lies under another name, and the next one goes on in it.
+
+    `limit` says who may read the inputs: nobody else may read the output, from its first byte on.
+    An output that replaces a file keeps its mode within that limit, and its owner where allowed.
     """
 
-    SUFFIX: Final = ".ggufkit-part"
-    KEPT: Final = ".ggufkit-resume"
-
-    def __init__(self, target: Path, *, kept: bool = False) -> None:
+    def __init__(self, target: Path, *, kept: bool = False, limit: ReadersLimit = NO_LIMIT) -> None:
         """Create or take over, and lock, the sibling of `target`.
 
-        Raises OutputError if another process writes it.
+        Raises OutputError if another process writes it, ForeignFileError (an OutputError) if
+        something else has its name.
         """
-        own, other = (self.KEPT, self.SUFFIX) if kept else (self.SUFFIX, self.KEPT)
+        own, other = (RESUME, PART) if kept else (PART, RESUME)
         self.target = target
-        self.path = sibling(target, own)
+        self.path = hidden(target, own)
         self.is_kept = kept
         self.is_new = True
+        self.limit = limit
+        self.replaced = _status(target)
         self.descriptor = -1
-        if not remove_leftover(sibling(target, other)):
-            raise self._refusal(sibling(target, other))
+        if not remove_leftover(hidden(target, other)):
+            raise self._refusal(hidden(target, other))
         try:
             self._take()
             self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
@@ -97,14 +109,20 @@ class Staging:
     def _opened(self) -> int:
         """Open the file; -1 if another was in the way and is gone."""
         try:
-            return with_descriptors(lambda: os.open(self.path, _NEW, 0o666))
+            return create(self.path, self._first_mode())
         except FileExistsError:
             if self.is_kept:
                 self.is_new = False
-                return os.open(self.path, _THERE)
+                return open_own(self.path, os.O_RDWR)
         if remove_leftover(self.path):
             return -1
         raise self._refusal(self.path)
+
+    def _first_mode(self) -> int:
+        """Return the mode to create the file with, of which the umask takes its part."""
+        if self.replaced:  # whose mode the output gets in the end
+            return PRIVATE
+        return self.limit.mode(0o666, group_of_new_files(self.target.parent))
 
     def _refusal(self, path: Path) -> OutputError:
         return OutputError(
@@ -122,7 +140,15 @@ class Staging:
 
     def publish(self) -> None:
         """Put the file in the place of the target, at once."""
-        self._finish(lambda: self.path.replace(self.target))
+        if self.replaced:
+            self.limit.pass_on(self.replaced, self.descriptor)
+        with OpenFolder(self.path.parent) as folder:
+            if not folder.is_at(self.path.name, self.descriptor):
+                raise OutputError(
+                    f"{self.path} was removed or replaced while it was written",
+                    remedy="Write to a folder that only you can write to",
+                )
+            self._finish(lambda: folder.replace(self.path.name, self.target.name))
 
     def leave(self) -> None:
         """Keep the file for the next run, or remove it; nothing happens if it was published."""
@@ -134,7 +160,7 @@ class Staging:
         """Remove the file; nothing happens if it was published."""
         if self.descriptor >= 0 and _is_at(self.path, self.descriptor):
             with contextlib.suppress(OSError):
-                self._finish(self.path.unlink)
+                self._finish(lambda: remove(self.path))
         self._close()
 
     def _finish(self, act: Callable[[], object]) -> None:
@@ -150,45 +176,50 @@ class Staging:
             self.descriptor = -1
 
 
-def sibling(target: Path, suffix: str) -> Path:
-    """Return the hidden file beside `target` that `suffix` tells from others."""
-    hidden = f".{target.name}{suffix}"
-    if len(os.fsencode(hidden)) > MAX_FILE_NAME:
-        hidden = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{suffix}"
-    return target.with_name(hidden)
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a regular file; None if there is none."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return status if stat.S_ISREG(status.st_mode) else None
+    return None
 
 
 def kept_bytes(target: Path) -> int:
     """Return how much of its disk the kept staging file of `target` takes already."""
     with contextlib.suppress(OSError, AttributeError):  # Windows counts no blocks
-        return sibling(target, Staging.KEPT).lstat().st_blocks * 512
+        return hidden(target, RESUME).lstat().st_blocks * 512
     return 0
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left behind in `folder`: staging files that nobody locks."""
-    for path in folder.glob(f".*{Staging.SUFFIX}"):
-        remove_leftover(path)
+    """Remove what killed processes left behind in `folder`: own staging files that nobody locks."""
+    for path in folder.glob(f".*{PART.suffix}"):
+        with contextlib.suppress(ForeignFileError):
+            remove_leftover(path)
 
 
 def remove_leftover(path: Path) -> bool:
-    """Remove a staging file unless a process holds it, and say whether it is gone."""
+    """Remove a staging file unless a process holds it, and say whether it is gone.
+
+    Raises ForeignFileError for what no ggufkit of this user made.
+    """
     try:
-        descriptor = with_descriptors(lambda: os.open(path, _THERE))
-    except FileNotFoundError:
+        descriptor = open_own(path, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError as error:
-        if error.errno == errno.EMFILE:
+        if isinstance(error, ForeignFileError) or error.errno == errno.EMFILE:
             raise
         return False
     try:
         if lock(descriptor) is not True:
             return False
-        if not _is_at(path, descriptor):  # another process removed it first
-            return True
-        if descriptors.renames_open_files:
-            path.unlink()
-            return True
+        with OpenFolder(path.parent) as opened:
+            if not opened.is_at(path.name, descriptor):  # another process removed it first
+                return True
+            if descriptors.renames_open_files:
+                opened.unlink(path.name)
+                return True
     finally:
         os.close(descriptor)
     with contextlib.suppress(OSError):

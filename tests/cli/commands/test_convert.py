@@ -7,7 +7,7 @@ import pytest
 
 import ggufkit as library
 from ggufkit.output import chunks, execute
-from ggufkit.system.staging import Staging
+from ggufkit.system.hidden_files import RESUME
 from plain_checkpoint import ARCH, CONFIG, numbers, whole
 from shell import ggufkit
 from tensors_file import write_checkpoint
@@ -121,7 +121,7 @@ def test_interrupted_conversion_goes_on_from_what_was_kept(
     assert failed.code == 1
     assert "resume" in failed.err
     assert not out.exists()
-    assert (tmp_path / f".{out.name}{Staging.KEPT}").exists()
+    assert (tmp_path / f".{out.name}{RESUME.suffix}").exists()
     with monkeypatch.context() as patched:
         patched.setattr(chunks, "_put", refuse_work)
         done = run(checkpoint, out, "--resume", *options)

@@ -35,9 +35,9 @@ from ggufkit.format.file_name import parse_model_id, parse_name
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection.hash_manifest import read_manifest
 from ggufkit.model.model import Tensors
-from ggufkit.system import edit_journal, sandbox
+from ggufkit.system import sandbox
+from ggufkit.system.hidden_files import EDIT, UNDO, hidden
 from ggufkit.system.mapped_file import MappedFile
-from ggufkit.system.staging import sibling
 
 MOST_BYTES: Final = 1 << 16  # of a tensor that is decoded
 TEMPLATE_SECONDS: Final = 2  # for rendering, of processor time
@@ -128,7 +128,7 @@ def follow_journal(data: bytes, folder: Path) -> None:
     path = _written(data[1 : 1 + size], folder)
     content = data[1 + size :]
     content += hashlib.sha256(content).digest()
-    remains = [sibling(path, suffix) for suffix in (edit_journal.PENDING, edit_journal.DONE)]
+    remains = [hidden(path, name) for name in (EDIT, UNDO)]
     for act, place in ((recover, remains[0]), (undo, remains[1])):
         place.write_bytes(content)
         with contextlib.suppress(ggufkit.GGUFError):

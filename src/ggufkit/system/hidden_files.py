@@ -1,0 +1,280 @@
+"""Hidden files beside outputs and models: the list of their names, and how they are opened.
+
+Anyone who can write to the folder may have put something else under such a name. So a hidden file
+is created only where nothing is, and one that exists is used only if it is a regular file of this
+user with no other name. No function here follows a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ggufkit.errors import OutputError
+from ggufkit.system.descriptors import BINARY, close, with_descriptors
+
+MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
+PRIVATE: Final = 0o600
+_UNFOLLOWED: Final = getattr(os, "O_NOFOLLOW", 0) | BINARY
+# Opening a pipe must not wait for the other end.
+_EXISTING: Final = _UNFOLLOWED | getattr(os, "O_NONBLOCK", 0)
+_FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+# What the system answers for a link, a folder, a socket, a file of another user.
+_NOT_OURS: Final = {
+    errno.ELOOP,
+    errno.EMLINK,  # FreeBSD's answer for a link
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENXIO,
+    errno.EACCES,
+    errno.EPERM,
+}
+_HAS_FOLDER_DESCRIPTORS: Final = {os.open, os.unlink, os.rename, os.stat} <= os.supports_dir_fd
+
+
+class HiddenName(NamedTuple):
+    """How the hidden entry of one kind is named: `.NAME` plus `suffix`."""
+
+    suffix: str
+    holds: str
+    is_folder: bool = False
+
+
+PART: Final = HiddenName(".ggufkit-part", "an output that is being written")
+RESUME: Final = HiddenName(".ggufkit-resume", "an output that --resume keeps")
+RESUME_JOURNAL: Final = HiddenName(".ggufkit-journal", "what --resume has written so far")
+EDIT: Final = HiddenName(".ggufkit-edit", "the journal of an edit in place that is under way")
+UNDO: Final = HiddenName(".ggufkit-undo", "the journal of the last edit in place")
+FOLDER: Final = HiddenName(".ggufkit-folder", "a folder that is being written", is_folder=True)
+
+# All hidden names. Tests put every kind of neighbour under each of them.
+HIDDEN_NAMES: Final = (PART, RESUME, RESUME_JOURNAL, EDIT, UNDO, FOLDER)
+
+
+class ForeignFileError(OutputError):
+    """A hidden name is taken by something that this user's ggufkit did not make."""
+
+
+def hidden(target: Path, name: HiddenName) -> Path:
+    """Return the hidden path beside `target`; a name that is too long is replaced by a digest."""
+    found = f".{target.name}{name.suffix}"
+    if len(os.fsencode(found)) > MAX_FILE_NAME:
+        found = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{name.suffix}"
+    return target.with_name(found)
+
+
+class OpenFolder:
+    """An open folder: entries are named relative to it, even if its path changes meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the folder; on Windows, which cannot, remember its path."""
+        self.path = path
+        self.descriptor: int | None = None
+        if _HAS_FOLDER_DESCRIPTORS:
+            self.descriptor = with_descriptors(lambda: os.open(path, _FOLDER))
+
+    def __enter__(self) -> OpenFolder:
+        """Return the folder."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the folder."""
+        if self.descriptor is not None:
+            close(self.descriptor)
+
+    def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
+        """Open an entry, never through a link."""
+        return with_descriptors(lambda: os.open(*self._at(name), flags, mode, **self._where()))
+
+    def status(self, name: str) -> os.stat_result:
+        """Return the status of an entry; of a link its own."""
+        return os.stat(*self._at(name), follow_symlinks=False, **self._where())
+
+    def unlink(self, name: str) -> None:
+        """Remove a file or link."""
+        os.unlink(*self._at(name), **self._where())
+
+    def rmdir(self, name: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(*self._at(name), **self._where())
+
+    def mkdir(self, name: str, mode: int) -> None:
+        """Create a folder."""
+        os.mkdir(*self._at(name), mode, **self._where())  # noqa: PTH102
+
+    def replace(self, name: str, other: str) -> None:
+        """Rename an entry; the other, if there is one, is replaced."""
+        here = self.descriptor
+        both: dict[str, Any] = {} if here is None else {"src_dir_fd": here, "dst_dir_fd": here}
+        os.replace(*self._at(name), *self._at(other), **both)  # noqa: PTH105
+
+    def sync(self) -> None:
+        """Make renames durable, where folders can be synced."""
+        if self.descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.fsync(self.descriptor)
+
+    def is_at(self, name: str, descriptor: int) -> bool:
+        """Whether an open file still has this name."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(descriptor), self.status(name))
+        return False
+
+    def _at(self, name: str) -> tuple[Any]:
+        return (name if self.descriptor is not None else self.path / name,)
+
+    def _where(self) -> dict[str, Any]:
+        return {} if self.descriptor is None else {"dir_fd": self.descriptor}
+
+
+# Files.
+
+
+def create(path: Path, mode: int = PRIVATE) -> int:
+    """Create a hidden file, and open it for reading and writing; FileExistsError if it exists."""
+    with OpenFolder(path.parent) as folder:
+        return folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _UNFOLLOWED, mode)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open an existing hidden file with O_RDONLY, O_RDWR, ... in `flags`.
+
+    Raises FileNotFoundError, and ForeignFileError for a link, a pipe, a socket, a device, a
+    folder, a file of another user, and a file that has another name too.
+    """
+    with OpenFolder(path.parent) as folder:
+        return _open_own(folder, path, flags)
+
+
+def _open_own(folder: OpenFolder, path: Path, flags: int) -> int:
+    require_own(folder.status(path.name), path)  # before opening: that alone may act on a device
+    try:
+        descriptor = folder.open(path.name, flags | _EXISTING)
+    except OSError as error:
+        if error.errno in _NOT_OURS:
+            raise _foreign(path, error.strerror or str(error)) from error
+        raise
+    try:
+        require_own(os.fstat(descriptor), path)
+    except BaseException:
+        close(descriptor)
+        raise
+    return descriptor
+
+
+def require_own(status: os.stat_result, path: Path) -> None:
+    """Raise ForeignFileError unless this is a regular file of this user with no other name."""
+    if not stat.S_ISREG(status.st_mode):
+        raise _foreign(path, f"it is {_kind(status.st_mode)}")
+    _require_owner(status, path)
+    if status.st_nlink > 1:
+        raise _foreign(path, "it is a hard link to a file that has another name too")
+
+
+def _require_owner(status: os.stat_result, path: Path) -> None:
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        raise _foreign(path, f"it belongs to another user (number {status.st_uid})")
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
+
+
+def _foreign(path: Path, reason: str) -> ForeignFileError:
+    return ForeignFileError(
+        f"{path} is not a file that ggufkit made for you: {reason}",
+        remedy="Remove it, or work in a folder that only you can write to",
+    )
+
+
+def remove(path: Path, *, missing_ok: bool = True) -> None:
+    """Remove a hidden file or link, whatever it is; what a link leads to stays."""
+    with (
+        contextlib.suppress(FileNotFoundError) if missing_ok else contextlib.nullcontext(),
+        OpenFolder(path.parent) as folder,
+    ):
+        folder.unlink(path.name)
+
+
+# Folders.
+
+
+@contextlib.contextmanager
+def own_folder(path: Path, mode: int) -> Iterator[int | None]:
+    """Lend the descriptor of a hidden folder, created if missing; None where folders have none.
+
+    Its mode is `mode` less the umask, or less if it was there.
+
+    Raises ForeignFileError for a link, a file, and a folder of another user.
+    """
+    with OpenFolder(path.parent) as parent:
+        with contextlib.suppress(FileExistsError):
+            parent.mkdir(path.name, mode)
+        status = parent.status(path.name)
+        if not stat.S_ISDIR(status.st_mode):
+            raise _foreign(path, f"it is {_kind(status.st_mode)}, not a folder")
+        _require_owner(status, path)
+        if parent.descriptor is None:
+            yield None
+            return
+        try:
+            descriptor = parent.open(path.name, _FOLDER | _UNFOLLOWED)
+        except OSError as error:
+            if error.errno in _NOT_OURS:
+                raise _foreign(path, error.strerror or str(error)) from error
+            raise
+    try:
+        status = os.fstat(descriptor)
+        _require_owner(status, path)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & mode)
+        yield descriptor
+    finally:
+        close(descriptor)
+
+
+def empty_folder(path: Path, descriptor: int | None) -> None:
+    """Remove everything in a folder, through descriptors where the system has them."""
+    if descriptor is None:
+        for entry in path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        return
+    with os.scandir(descriptor) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if is_folder:
+            _remove_folder(name, descriptor)
+        else:
+            os.unlink(name, dir_fd=descriptor)
+
+
+def _remove_folder(name: str, parent: int) -> None:
+    inner = os.open(name, _FOLDER | _UNFOLLOWED, dir_fd=parent)
+    try:
+        empty_folder(Path(name), inner)
+    finally:
+        close(inner)
+    os.rmdir(name, dir_fd=parent)
+
+
+def remove_folder(path: Path, descriptor: int | None) -> None:
+    """Remove the folder that `descriptor` has open; never another to which `path` may lead now."""
+    empty_folder(path, descriptor)
+    with OpenFolder(path.parent) as parent:
+        if descriptor is None or parent.is_at(path.name, descriptor):
+            parent.rmdir(path.name)

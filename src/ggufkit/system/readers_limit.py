@@ -1,0 +1,73 @@
+"""Who may read an output: nobody who may not read what it is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_GROUP: Final = 0o070
+_OTHERS: Final = 0o007
+
+
+@dataclass(frozen=True)
+class ReadersLimit:
+    """The limit that the permissions of all inputs set, as (mode, owner, group) of each."""
+
+    inputs: tuple[tuple[int, int, int], ...] = ()
+
+    @classmethod
+    def of(cls, statuses: Iterable[os.stat_result]) -> ReadersLimit:
+        """Return the limit of inputs with these statuses."""
+        return cls(tuple({(each.st_mode, each.st_uid, each.st_gid) for each in statuses}))
+
+    @classmethod
+    def all_of(cls, limits: Iterable[ReadersLimit]) -> ReadersLimit:
+        """Return the limit that all of these set together."""
+        return cls(tuple({each for limit in limits for each in limit.inputs}))
+
+    def mode(self, wanted: int, group: int) -> int:
+        """Return the part of a mode that gives nobody more than the inputs do.
+
+        `group` is the group of the output.
+        """
+        for mode, _, owner_group in self.inputs:
+            if mode & stat.S_IROTH:
+                continue
+            wanted &= ~_OTHERS
+            if owner_group != group or not mode & stat.S_IRGRP:
+                wanted &= ~_GROUP
+        return wanted
+
+    def allows(self, owner: int) -> bool:
+        """Whether this user may read all inputs."""
+        return all(mode & stat.S_IROTH or owner == user for mode, user, _ in self.inputs)
+
+    def pass_on(self, replaced: os.stat_result, descriptor: int) -> None:
+        """Give an output the owner, where allowed, and the mode of the file that it replaces."""
+        if not hasattr(os, "fchmod"):  # Windows
+            return
+        if hasattr(os, "fchown") and self.allows(replaced.st_uid):
+            with contextlib.suppress(OSError):
+                os.fchown(descriptor, replaced.st_uid, replaced.st_gid)
+        mode = stat.S_IMODE(replaced.st_mode) & 0o777
+        with contextlib.suppress(OSError):  # of file systems that keep no modes
+            os.fchmod(descriptor, self.mode(mode, os.fstat(descriptor).st_gid))
+
+
+NO_LIMIT: Final = ReadersLimit()
+PRIVATE_LIMIT: Final = ReadersLimit(((0o600, -1, -1),))  # of what only this user may read
+
+
+def group_of_new_files(folder: Path) -> int:
+    """Return the group that files created in `folder` get; -1 where there are no groups."""
+    if not hasattr(os, "getegid"):
+        return -1
+    status = folder.stat()
+    inherits = sys.platform == "darwin" or status.st_mode & stat.S_ISGID
+    return status.st_gid if inherits else os.getegid()

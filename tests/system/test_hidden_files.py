@@ -1,0 +1,155 @@
+"""Hidden files are used only if this user made them, and links in their place lead nowhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from ggufkit.system import hidden_files
+from ggufkit.system.folders import appearing
+from ggufkit.system.hidden_files import (
+    HIDDEN_NAMES,
+    ForeignFileError,
+    OpenFolder,
+    create,
+    hidden,
+    open_own,
+    remove,
+)
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
+from neighbours import POSSIBLE, place
+from platforms import posix
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / ".model.gguf.ggufkit-part"
+
+
+def test_hidden_names_differ_and_begin_alike():
+    suffixes = {name.suffix for name in HIDDEN_NAMES}
+    assert len(suffixes) == len(HIDDEN_NAMES)
+    assert all(suffix.startswith(".ggufkit-") for suffix in suffixes)
+
+
+@posix
+def test_file_is_created_private_and_only_where_nothing_is(path):
+    os.close(create(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        create(path)
+    os.close(open_own(path, os.O_RDWR))
+
+
+@posix
+@pytest.mark.parametrize("kind", POSSIBLE)
+def test_neighbour_of_any_other_kind_is_refused_and_not_touched(path, kind):
+    neighbour = place(path, kind)
+    with pytest.raises(ForeignFileError, match=neighbour.reason) as caught:
+        open_own(path, os.O_RDWR)
+    assert "Remove it" in caught.value.remedy
+    with pytest.raises(FileExistsError):
+        create(path)
+    assert neighbour.is_untouched()
+
+
+@posix
+def test_link_that_takes_the_place_of_a_file_before_it_is_opened_is_refused(path, monkeypatch):
+    path.write_bytes(b"ours")
+    precious = path.with_name("precious")
+    precious.write_bytes(b"keep me")
+    status = OpenFolder.status
+
+    def swapped(folder, name):
+        found = status(folder, name)
+        path.unlink()
+        path.symlink_to(precious)
+        return found
+
+    monkeypatch.setattr(OpenFolder, "status", swapped)
+    with pytest.raises(ForeignFileError):
+        open_own(path, os.O_RDWR)
+
+
+@posix
+def test_removing_a_link_leaves_what_it_leads_to(path):
+    precious = path.with_name("precious")
+    precious.write_bytes(b"keep me")
+    path.symlink_to(precious)
+    remove(path)
+    remove(path)
+    assert precious.read_bytes() == b"keep me"
+
+
+def test_files_work_where_folders_have_no_descriptors(tmp_path, monkeypatch, path):
+    monkeypatch.setattr(hidden_files, "_HAS_FOLDER_DESCRIPTORS", False)
+    os.close(create(path))
+    os.close(open_own(path, os.O_RDWR))
+    with OpenFolder(tmp_path) as folder:
+        folder.replace(path.name, "model.gguf")
+    assert (tmp_path / "model.gguf").exists()
+    with appearing(tmp_path / "made") as made:
+        (made / "sub").mkdir()
+        (made / "sub" / "file").write_bytes(b"x")
+    assert (tmp_path / "made" / "sub" / "file").read_bytes() == b"x"
+
+
+# Folders.
+
+
+@posix
+@pytest.mark.parametrize("kind", ["link", "file", "pipe"])
+def test_folder_is_never_emptied_through_a_link(tmp_path, kind):
+    precious = tmp_path / "precious"
+    (precious / "sub").mkdir(parents=True)
+    (precious / "sub" / "file").write_bytes(b"keep me")
+    path = hidden(tmp_path / "out", hidden_files.FOLDER)
+    makers = {"link": lambda: path.symlink_to(precious), "file": path.touch}
+    makers.get(kind, lambda: os.mkfifo(path))()
+    with pytest.raises(ForeignFileError, match="not a folder"), appearing(tmp_path / "out"):
+        pass
+    assert (precious / "sub" / "file").read_bytes() == b"keep me"
+    assert os.path.lexists(path)
+
+
+@posix
+def test_links_in_a_leftover_folder_are_removed_and_not_followed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_bytes(b"keep me")
+    leftover = hidden(tmp_path / "out", hidden_files.FOLDER)
+    (leftover / "deep" / "deeper").mkdir(parents=True)
+    (leftover / "deep" / "deeper" / "file").touch()
+    (leftover / "link").symlink_to(precious)
+    with appearing(tmp_path / "out") as made:
+        assert list(made.iterdir()) == []
+    assert (precious / "file").read_bytes() == b"keep me"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "precious"]
+
+
+@posix
+def test_folder_that_took_the_place_of_ours_is_not_removed(tmp_path):
+    path = hidden(tmp_path / "out", hidden_files.FOLDER)
+
+    def replaced_meanwhile():
+        with appearing(tmp_path / "out"):
+            path.rename(tmp_path / "ours")
+            path.mkdir()
+            (path / "file").write_bytes(b"keep me")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replaced_meanwhile()
+    assert (path / "file").read_bytes() == b"keep me"
+
+
+@posix
+def test_folder_made_of_private_files_is_private(tmp_path):
+    limit = ReadersLimit(((0o100600, os.geteuid(), os.getegid()),))
+    with appearing(tmp_path / "out", limit) as made:
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    with appearing(tmp_path / "plain", NO_LIMIT) as made:
+        assert stat.S_IMODE(made.stat().st_mode) == 0o755
