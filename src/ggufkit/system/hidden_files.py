@@ -48,8 +48,8 @@ class HiddenName(NamedTuple):
 
 
 PART: Final = HiddenName(".ggufkit-part", "an output that is being written")
-RESUME: Final = HiddenName(".ggufkit-resume", "an output that --resume keeps")
-RESUME_JOURNAL: Final = HiddenName(".ggufkit-journal", "what --resume has written so far")
+RESUME: Final = HiddenName(".ggufkit-resume", "an output that is kept to be resumed")
+RESUME_JOURNAL: Final = HiddenName(".ggufkit-journal", "what a resumed output already holds")
 EDIT: Final = HiddenName(".ggufkit-edit", "the journal of an edit in place that is under way")
 UNDO: Final = HiddenName(".ggufkit-undo", "the journal of the last edit in place")
 FOLDER: Final = HiddenName(".ggufkit-folder", "a folder that is being written", is_folder=True)
