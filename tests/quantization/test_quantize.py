@@ -560,6 +560,11 @@ def test_tensor_of_unknown_type_is_refused():
         ggufkit.quantize(model_of({"x.weight": tensor}), "Q8_0")
 
 
+def test_unknown_option_is_refused_by_its_name():
+    with pytest.raises(TypeError, match="no option 'pur'"):
+        ggufkit.quantize(model_of({}), "Q8_0", pur=True)
+
+
 @pytest.mark.parametrize("pattern", ["a(", "[", "(?P<", "a{99999999999}"])
 def test_pattern_that_is_no_regular_expression_is_refused(pattern):
     with pytest.raises(ValueTypeError, match="regular expression"):

@@ -19,8 +19,8 @@ from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.unfinished import unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
+from ggufkit.format.encoding import is_utf8
 from ggufkit.format.header import Header
-from ggufkit.format.tensor_infos import is_utf8
 from ggufkit.format.types import padded
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.model.caches import resolve
@@ -34,9 +34,9 @@ from ggufkit.model.open import (
     shard_count,
     siblings,
 )
-from ggufkit.model.tiles import Progress
 from ggufkit.rules.findings import Finding, Findings, finding, first_error
 from ggufkit.system.mapped_file import Data
+from ggufkit.system.threads import Progress
 
 MAX_GAP: Final = 1 << 20  # bytes looked at between two tensors: padding is far shorter
 

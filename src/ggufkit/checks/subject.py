@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,13 +10,13 @@ import numpy as np
 
 from ggufkit.checks.demands import Demands, demands
 from ggufkit.format.metadata import Encoded, Metadata
+from ggufkit.model.layers import BLOCK
 from ggufkit.model.model import Model, Tensor
 
 ARCHITECTURE: Final = "general.architecture"
 TOKENS: Final = "tokenizer.ggml.tokens"
 EMBEDDING: Final = "token_embd.weight"
 PROJECTOR: Final = "clip"  # an architecture that llama.cpp loads by other means
-_LAYER: Final = re.compile(r"blk\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         """Count the blocks once."""
-        found = (_LAYER.match(name) for name in self.model.tensors)
+        found = (BLOCK.match(name) for name in self.model.tensors)
         layers = max((int(each[1]) + 1 for each in found if each), default=0)
         object.__setattr__(self, "layers", layers)
 

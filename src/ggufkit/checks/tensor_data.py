@@ -16,11 +16,11 @@ import numpy as np
 from ggufkit.checks.subject import Broken, at_tensor
 from ggufkit.format.types import TensorType
 from ggufkit.model.model import Model, Tensor
-from ggufkit.model.tiles import Progress, Tally, packed, tiles
+from ggufkit.model.tiles import Tally, packed, tiles
 from ggufkit.quants import codec, packing
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.threads import in_turn
+from ggufkit.system.threads import Progress, in_turn
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
 PROBE_BLOCKS: Final = 16  # decoded first: hardly any tile with weights begins with so many zeros

@@ -7,8 +7,10 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 
@@ -117,10 +119,8 @@ def _pour(source: int, target: int, *, foreign: bool) -> None:
     nbytes = 0
     try:
         with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as kept:
-            while data := pipe.read(CHUNK_BYTES):
+            for data in _worth_keeping(pipe, foreign=foreign):
                 kept.write(data)
-                if not (foreign or nbytes or is_model(data)):
-                    return
                 nbytes += len(data)
     except OSError as error:
         raise OutputError(
@@ -128,3 +128,11 @@ def _pour(source: int, target: int, *, foreign: bool) -> None:
             f"{tempfile.gettempdir()}",
             remedy="Set TMPDIR to a folder with enough free space for the model",
         ) from error
+
+
+def _worth_keeping(pipe: BinaryIO, *, foreign: bool) -> Iterator[bytes]:
+    """Yield all of a model or a `foreign` file, and only the beginning of anything else."""
+    first = pipe.read(CHUNK_BYTES)
+    yield first
+    if foreign or is_model(first):
+        yield from iter(partial(pipe.read, CHUNK_BYTES), b"")

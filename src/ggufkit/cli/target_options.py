@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
@@ -11,6 +11,7 @@ from ggufkit.cli.options import parse_size
 from ggufkit.cli.progress import progress_bar
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.model.model import Model
+from ggufkit.quantization.quantize import QuantizeOptions
 
 _size = click.option(
     "--target-size",
@@ -39,9 +40,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _size(_bits(command))
 
 
-def target_of(asked: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the target out of what was asked for, None if there is none; refuse what it excludes."""
-    found = {"nbytes": asked.pop("target_size"), "bpw": asked.pop("target_bpw")}
+def target_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the target that was asked for, None if there is none; refuse what it excludes."""
+    found = {"nbytes": asked["target_size"], "bpw": asked["target_bpw"]}
     given = [name for name, value in found.items() if value is not None]
     if not given:
         return None
@@ -54,22 +55,23 @@ def target_of(asked: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def aimed(
-    model: Model, target: dict[str, Any], options: dict[str, Any], threads: int | None
-) -> dict[str, Any]:
+    model: Model, target: dict[str, Any], options: QuantizeOptions, threads: int | None
+) -> QuantizeOptions:
     """Return `options` with the types that a target leads to, progress shown on a terminal."""
     from ggufkit.quantization.target import target as types_for  # noqa: PLC0415 (most runs have no target)
 
-    chosen = dict(options)
-    include, exclude = (tuple(chosen.pop(f"{verb}_weights")) for verb in ("include", "exclude"))
-    if chosen["imatrix"]:
-        chosen["imatrix"] = Imatrix.open(chosen["imatrix"]).selected(include, exclude)
+    given = options.get("imatrix")
+    parts = (options.get("include_weights", ()), options.get("exclude_weights", ()))
+    opened = given if isinstance(given, Imatrix | None) else Imatrix.open(given)
+    imatrix = opened and opened.selected(*parts)
     with progress_bar("measuring", in_bytes=False) as progress:
-        chosen["types"] = types_for(
+        types = types_for(
             model,
             **target,
-            imatrix=chosen["imatrix"],
-            override_kv=chosen["override_kv"],
+            imatrix=imatrix,
+            override_kv=options.get("override_kv"),
             threads=threads,
             progress=progress,
         )
-    return chosen
+    selected: QuantizeOptions = {"imatrix": imatrix, "include_weights": (), "exclude_weights": ()}
+    return {**options, **selected, "types": types}

@@ -29,11 +29,12 @@ from ggufkit.format.coerce import plain
 from ggufkit.format.types import tensor_type
 from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.model.sources import retyped
-from ggufkit.output.execute import Order, Progress, execute_all
+from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
 from ggufkit.system.folders import appearing
 from ggufkit.system.readers_limit import ReadersLimit
+from ggufkit.system.threads import Progress
 
 Say = Callable[[str], None]
 AUTO: Final = "auto"

@@ -26,13 +26,14 @@ from ggufkit.format.types import padded
 from ggufkit.model.model import Model
 from ggufkit.model.open import ParsedFile, locate, map_part, model_of, shard_count, siblings
 from ggufkit.model.open import open as open_model
-from ggufkit.output.execute import Order, Progress, execute_all
+from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal
 from ggufkit.system.descriptors import AnyPath, as_path, copy_at, naming, read_at, write_at
 from ggufkit.system.edit_journal import EditJournal
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.staging import Staging
+from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -115,12 +115,14 @@ def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Strings:
     if array.dtype.kind == "U":
         return Strings(array.tolist())
     dtype_type(array.dtype)
-    return _frozen(array.copy())
+    return frozen(array.copy())
 
 
-def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    array.flags.writeable = False
-    return array
+def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a view of an array that cannot be written through."""
+    view: np.ndarray[Any, Any] = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _typed_list(items: list[Any], depth: int) -> Array:
@@ -134,7 +136,7 @@ def _typed_list(items: list[Any], depth: int) -> Array:
     kind = _default_type(items)
     if kind is ValueType.STRING:
         return Strings(items)
-    return _frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
+    return frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
 
 
 def _default_type(items: list[Any]) -> ValueType:
@@ -192,7 +194,7 @@ def _array_of(kind: ValueType, depth: int, value: object) -> Array:
         return Arrays(typed_array(item) for item in items)
     if kind is ValueType.STRING:
         return Strings(str(_typed_scalar(kind, item)) for item in items)
-    return _frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
+    return frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
 
 
 def _items(value: object) -> list[Any]:

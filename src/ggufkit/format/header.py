@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 import ggufkit._native as _native
-from ggufkit.format.encoding import ByteOrder, Encoding
+from ggufkit.format.encoding import ByteOrder, Encoding, is_utf8
 from ggufkit.format.magic import HEAD_BYTES, identify
 from ggufkit.format.metadata import Encoded, Metadata, is_alignment, value_types
 from ggufkit.format.tensor_infos import (
@@ -23,7 +23,6 @@ from ggufkit.format.tensor_infos import (
     about_names,
     about_places,
     about_shapes,
-    is_utf8,
 )
 from ggufkit.format.types import (
     DEFAULT_ALIGNMENT,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.format.encoding import Encoding
+from ggufkit.format.encoding import Encoding, is_utf8
 from ggufkit.format.types import (
     MAX_DIMS,
     MAX_NAME_BYTES,
@@ -133,15 +133,6 @@ def _broken_by(name: str, size: int, is_known: bool) -> Iterator[tuple[str, dict
         yield "name-nul", {}
     if not is_utf8(name):
         yield "name-utf8", {}
-
-
-def is_utf8(text: str) -> bool:
-    """Whether text that was decoded with surrogate escapes has none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # Shapes and types.

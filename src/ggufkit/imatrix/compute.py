@@ -9,7 +9,7 @@ import ctypes
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,16 +18,16 @@ import numpy.typing as npt
 
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.imatrix.llama_cpp import F32, GraphTensor, Library, Session, library
-from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Floats, Imatrix, chunks_held
+from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_held
 from ggufkit.model.open import open as open_model
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.threads import Progress
 
 BATCH: Final = 2048  # tokens that llama-imatrix computes in one pass
 FEW_TOKENS: Final = 16  # a product of fewer is no part of reading a text
 OUTPUT: Final = "output.weight"
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass
@@ -75,7 +75,7 @@ class _Collector:
         values = sums.values.reshape(matrices, -1)
         for i3, i2 in np.ndindex(*activations.shape[:2]):
             place = (i3 % weight.ne[3]) * weight.ne[2] + i2 % weight.ne[2]
-            _add_squares(values[place], activations[i3, i2], name)
+            values[place] = _with_squares(values[place], activations[i3, i2], name)
         sums.counts = sums.counts + math.prod(inputs.ne[1:4]) // matrices
 
     def _add_experts(self, name: str, node: GraphTensor) -> None:
@@ -90,7 +90,7 @@ class _Collector:
         for expert in np.unique(chosen):
             used, tokens = np.nonzero(chosen == expert)
             rows = activations[tokens, used % activations.shape[1]]
-            _add_squares(values[expert], rows, name)
+            values[expert] = _with_squares(values[expert], rows, name)
         sums.counts = sums.counts + np.bincount(chosen.reshape(-1), minlength=experts)
 
     def _sums(self, name: str, size: int, counts: int) -> _ActivationSums:
@@ -123,18 +123,19 @@ class _Collector:
         }
 
 
-def _add_squares(values: Floats, rows: Floats, name: str) -> None:
-    """Add the squares of all rows to `values`, one after the other as llama-imatrix does."""
+def _with_squares(values: Floats, rows: Floats, name: str) -> Floats:
+    """Return `values` plus the squares of all rows, added one by one as llama-imatrix does."""
     terms = np.empty((len(rows) + 1, rows.shape[1]), np.float32)
     terms[0] = values
     with np.errstate(over="ignore", invalid="ignore"):  # refused below
         np.multiply(rows, rows, out=terms[1:])
-        np.add.reduce(terms, axis=0, out=values)
-    if not np.isfinite(values).all():
+        total: Floats = np.add.reduce(terms, axis=0)
+    if not np.isfinite(total).all():
         raise ValueTypeError(
             f"the activations of {name!r} are infinite or not numbers",
             remedy="The model is damaged, or overflows float16; try its BF16 or F32 form",
         )
+    return total
 
 
 def _weight_name(name: str) -> str:

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import FormatError, ShapeError, ValueTypeError
-from ggufkit.format.coerce import typed
+from ggufkit.format.coerce import frozen, typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC
 from ggufkit.format.values import Strings, require_uint32
@@ -37,11 +37,11 @@ from ggufkit.model.rows import rows_and_width
 from ggufkit.output.execute import execute
 from ggufkit.output.layout import Plan, PlannedFile, layout
 from ggufkit.output.write import as_tensor
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
-Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.int64]
 
 CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context, which legacy files do not tell
@@ -207,7 +207,7 @@ def _sorted(entries: Mapping[str, Entry]) -> list[tuple[str, Entry]]:
 def _in_tokens(entry: Entry, chunk_size: int) -> Entry:
     with np.errstate(over="ignore"):  # what becomes infinite is refused afterwards
         sums = entry.sums * np.float32(chunk_size)
-    return Entry(_frozen(sums), _frozen(entry.counts * chunk_size))
+    return Entry(frozen(sums), frozen(entry.counts * chunk_size))
 
 
 def _sum(name: str, known: Entry, added: Entry, *, is_legacy: bool) -> Entry:
@@ -224,12 +224,7 @@ def _sum(name: str, known: Entry, added: Entry, *, is_legacy: bool) -> Entry:
     counts = known.counts + added.counts
     with np.errstate(over="ignore"):
         sums = known.sums.reshape(-1) + added.sums.reshape(-1)
-    return Entry(_frozen(sums.reshape(len(counts), -1)), _frozen(counts))
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.flags.writeable = False
-    return array
+    return Entry(frozen(sums.reshape(len(counts), -1)), frozen(counts))
 
 
 def _checked(entry: Entry, name: str, path: str = "") -> Entry:
@@ -302,7 +297,7 @@ def _gguf_entry(name: str, sums: Tensor, counts: Tensor, path: str) -> Entry:
         raise FormatError(f"a count of {name!r} is impossible", path=path)
     whole = np.floor(numbers.astype(np.float64) + 0.5).astype(np.int64)  # as C's lround
     values = np.array(sums.numpy(), np.float32).reshape(matrices, -1)
-    return _checked(Entry(_frozen(values), _frozen(whole)), name, path)
+    return _checked(Entry(frozen(values), frozen(whole)), name, path)
 
 
 def _save_gguf(imatrix: Imatrix, target: Path) -> Path:

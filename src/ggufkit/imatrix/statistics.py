@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,11 +14,12 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.imatrix.matrix import Entry, Floats, Imatrix, merge
+from ggufkit.imatrix.matrix import Entry, Imatrix, merge
+from ggufkit.model.layers import BLOCK
+from ggufkit.quants.parallel import Floats
 
 INACTIVE: Final = np.float32(1e-5)  # an input driven less than this counts as silent
 OTHER: Final = "-"  # the layer of tensors in no block
-_LAYER: Final = re.compile(r"blk\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _entropy(means: Floats, total: np.float32) -> float:
 
 def _similarity(name: str, imatrix: Imatrix) -> float:
     """Return the cosine between the sums of a tensor and those of the layer before."""
-    found = _LAYER.search(name)
+    found = BLOCK.search(name)
     if not found:
         return 0.0
     before = f"{name[: found.start(1)]}{int(found[1]) - 1}{name[found.end(1) :]}"

@@ -18,10 +18,10 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
 from ggufkit.model.model import Model, Tensor
-from ggufkit.model.tiles import Progress, Tally, packed, tiles
+from ggufkit.model.tiles import Tally, packed, tiles
 from ggufkit.quants import codec
 from ggufkit.system.cpu import worker_count
-from ggufkit.system.threads import in_turn
+from ggufkit.system.threads import Progress, in_turn
 
 Doubles = npt.NDArray[np.float64]
 TensorPair: TypeAlias = "tuple[Tensor, Tensor]"

@@ -20,10 +20,10 @@ from ggufkit.errors import ValueTypeError
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.model.model import Model, Tensor
-from ggufkit.model.tiles import Progress, Tally, packed, tiles
+from ggufkit.model.tiles import Tally, packed, tiles
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.threads import in_turn
+from ggufkit.system.threads import Progress, in_turn
 
 # In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")

@@ -18,6 +18,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Array, Arrays, Strings, Value
 from ggufkit.model.model import Model, Tensor
 
+BLOCK: Final = re.compile(r"blk\.(\d+)\.")  # how the name of a layer's tensor begins
 # T5 numbers the layers of encoder and decoder apart. Those of vision and audio ("v.blk.") are
 # counted by other keys and stay.
 LAYER_NAME: Final = re.compile(r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d+)(?P<after>\..+)")

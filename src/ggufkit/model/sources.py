@@ -16,7 +16,7 @@ from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.model.model import Tensor
 from ggufkit.model.rows import Made, Source, Span, rows_and_width
 from ggufkit.quants import codec
-from ggufkit.quants.packing import Floats
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes, MappedFile
 
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}

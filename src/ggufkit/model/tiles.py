@@ -6,14 +6,13 @@ blocks, however long its rows are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ggufkit.format.byte_order import to_byte_order
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import in_order
 from ggufkit.system.mapped_file import Bytes
-
-Progress = Callable[[int, int], None]
+from ggufkit.system.threads import Progress
 
 
 def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:

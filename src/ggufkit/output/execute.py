@@ -38,9 +38,8 @@ from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.hidden_files import remove
 from ggufkit.system.staging import Staging, kept_bytes, sweep
-from ggufkit.system.threads import pool_of
+from ggufkit.system.threads import Progress, pool_of
 
-Progress = Callable[[int, int], None]
 Task = Callable[[], Future[list[Written]]]
 
 ZEROS: Final = 1 << 20  # bytes of a gap written at once

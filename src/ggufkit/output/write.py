@@ -18,13 +18,13 @@ from ggufkit.format.types import TensorType
 from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.model.sources import from_array
 from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
-from ggufkit.output.execute import Order, Progress, execute_all, zeros
+from ggufkit.output.execute import Order, execute_all, zeros
 from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.staging import Output
-from ggufkit.system.threads import in_turn, pool_of
+from ggufkit.system.threads import Progress, in_turn, pool_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from ggufkit.format.types import TensorType
+from ggufkit.model.layers import BLOCK
 from ggufkit.model.model import Tensor
 
 # Tensors that stay as they are: small ones, and those whose precision the model hangs on.
@@ -74,8 +75,6 @@ KEPT_PARTS_OF: Final = {
     ),
 }
 
-_LAYER: Final = re.compile(r"blk\.\d+(?=\.)")
-
 
 def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
     """Whether llama.cpp quantizes a tensor of this name and shape.
@@ -96,8 +95,8 @@ def without_layer(name: str) -> str:
 
     Of what is looked for in names, nothing lies in or across what is cut off.
     """
-    found = _LAYER.match(name)
-    return name[found.end() :] if found else name
+    found = BLOCK.match(name)
+    return name[found.end(1) :] if found else name
 
 
 @functools.lru_cache

@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import Value
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.model.layers import block_count, layer_of, prune_layers
+from ggufkit.model.layers import BLOCK, block_count, layer_of, prune_layers
 from ggufkit.model.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.model.sources import retyped
 from ggufkit.quantization.eligibility import is_whole
@@ -38,16 +37,14 @@ from ggufkit.quantization.recipes import (
 )
 from ggufkit.quantization.type_choice import Choice, Wishes, choose, facts_of, order_key, role_of
 from ggufkit.quants import codec, packing
-from ggufkit.quants.packing import Floats
+from ggufkit.quants.codec import AnyType
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-AnyType: TypeAlias = "str | int | TensorType"
-
 MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
-_LAYER: Final = re.compile(r"blk\.(\d+)\.")
 
 
 class QuantizeOptions(TypedDict, total=False):
@@ -152,67 +149,55 @@ def quantize(
     return done.model
 
 
-@dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class _Asked:
-    """The options of `quantize`, with what holds where one is not given."""
-
-    imatrix: Imatrix | AnyPath | None = None
-    include_weights: Sequence[str] = ()
-    exclude_weights: Sequence[str] = ()
-    pure: bool = False
-    leave_output_tensor: bool = False
-    output_tensor_type: AnyType | None = None
-    token_embedding_type: AnyType | None = None
-    tensor_types: Iterable[tuple[str, AnyType]] = ()
-    types: Mapping[str, AnyType] | None = None
-    like: Model | None = None
-    layers: Iterable[int] = ()
-    override_kv: Mapping[str, object] | None = None
-    keep_split: bool = False
-    keep_order: bool = False
-    promote_uncovered: bool = False
-
-    def wishes(self) -> Wishes:
-        """Return what is wanted otherwise than the recipe has it."""
-        return Wishes(
-            pure=self.pure,
-            leave_output_tensor=self.leave_output_tensor,
-            output_tensor_type=_encodable(self.output_tensor_type),
-            token_embedding_type=_encodable(self.token_embedding_type),
-            patterns=patterns_of(self.tensor_types),
-            types=_types(self.types, self.like),
-        )
-
-
 def decide(
     model: Model, recipe: str | int | Recipe | None = None, **options: Unpack[QuantizeOptions]
 ) -> Quantization:
     """Decide what `quantize` would make, and refuse nothing that can be shown instead."""
-    asked = _Asked(**options)
-    chosen = _recipe(recipe, asked.like)
-    data = _selected(asked.imatrix, asked.include_weights, asked.exclude_weights)
-    wishes = asked.wishes()
-    overrides = Metadata(asked.override_kv or {})
+    _require_known(options)
+    chosen = _recipe(recipe, options.get("like"))
+    data = _selected(options)
+    overrides = Metadata(options.get("override_kv") or {})
     facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
-    pruned, names = _pruned(model, frozenset(asked.layers))
+    pruned, names = _pruned(model, frozenset(options.get("layers", ())))
     tensors = [as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
-    walked = tensors if asked.keep_split else sorted(tensors, key=lambda t: order_key(t.name))
-    choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
+    keeps_split = options.get("keep_split", False)
+    walked = tensors if keeps_split else sorted(tensors, key=lambda t: order_key(t.name))
+    choices = choose(walked, facts, chosen, _wishes(options), imatrix=data is not None)
+    promote = options.get("promote_uncovered", False)
     decide_one = functools.partial(
-        _decision, recipe=chosen, data=data, names=names, promote=asked.promote_uncovered
+        _decision, recipe=chosen, data=data, names=names, promote=promote
     )
-    ordered = tensors if asked.keep_order else walked
+    ordered = tensors if options.get("keep_order", False) else walked
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
     number = _number(chosen, pruned.metadata, decisions)
     counted = [block_count(pruned.metadata)[0]] if names else []
     layers = [(key, pruned.metadata[key]) for key in counted]
     metadata = stamped(pruned.metadata, number, *overrides.items(), *_imatrix_keys(data), *layers)
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
-    counts = _shard_counts(model, decisions) if asked.keep_split else None
+    counts = _shard_counts(model, decisions) if keeps_split else None
     return Quantization(made.reading(model.inputs), decisions, chosen, data is not None, counts)
 
 
 # What was asked for.
+
+
+def _require_known(options: QuantizeOptions) -> None:
+    """Raise TypeError for an option that there is not, as a call of a function would."""
+    unknown = sorted(options.keys() - QuantizeOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"quantize() has no option {unknown[0]!r}")
+
+
+def _wishes(options: QuantizeOptions) -> Wishes:
+    """Return what is wanted otherwise than the recipe has it."""
+    return Wishes(
+        pure=options.get("pure", False),
+        leave_output_tensor=options.get("leave_output_tensor", False),
+        output_tensor_type=_encodable(options.get("output_tensor_type")),
+        token_embedding_type=_encodable(options.get("token_embedding_type")),
+        patterns=patterns_of(options.get("tensor_types", ())),
+        types=_types(options.get("types"), options.get("like")),
+    )
 
 
 def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
@@ -225,10 +210,10 @@ def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
     return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
 
 
-def _selected(
-    imatrix: Imatrix | AnyPath | None, include: Sequence[str], exclude: Sequence[str]
-) -> tuple[Imatrix, str] | None:
+def _selected(options: QuantizeOptions) -> tuple[Imatrix, str] | None:
     """Return the entries to use and the path as it was given; None where there are none."""
+    imatrix = options.get("imatrix")
+    include, exclude = options.get("include_weights", ()), options.get("exclude_weights", ())
     if include and exclude:
         raise ValueTypeError(
             "including and excluding weights cannot be combined", remedy="Use one of the two"
@@ -362,8 +347,8 @@ def named(names: Sequence[str]) -> str:
     """Return how many tensors these are, and all their names, those of many layers as one."""
     layers: dict[str, list[int]] = {}
     for name in names:
-        found = _LAYER.match(name)
-        layers.setdefault(_LAYER.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
+        found = BLOCK.match(name)
+        layers.setdefault(BLOCK.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
     listed = ", ".join(name.replace("#", _ranges(held)) for name, held in layers.items())
     return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
 

@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded
-from ggufkit.imatrix.matrix import Floats, Imatrix
+from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.model.model import Model, Tensor
 from ggufkit.model.rows import rows_and_width
 from ggufkit.model.sources import in_order
@@ -32,11 +32,11 @@ from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import NEEDS_IMATRIX
 from ggufkit.quantization.type_choice import facts_of
 from ggufkit.quants import codec
+from ggufkit.quants.codec import AnyType
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath
-
-AnyType: TypeAlias = "str | int | TensorType"
-Progress = Callable[[int, int], None]
+from ggufkit.system.threads import Progress
 
 CANDIDATES: Final = (
     *("F16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "IQ4_NL", "IQ4_XS", "Q4_0"),

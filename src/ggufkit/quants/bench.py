@@ -12,7 +12,8 @@ import numpy as np
 
 from ggufkit.format.types import TENSOR_TYPES, TensorType
 from ggufkit.quants import codec, parallel
-from ggufkit.quants.packing import Floats, codecs, requiring_weights
+from ggufkit.quants.packing import codecs, requiring_weights
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 
 WIDTH: Final = 4096  # columns: those of a usual matrix, in whole blocks of every type

@@ -16,9 +16,9 @@ import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import packing, parallel
-from ggufkit.quants.packing import Array, Bytes, Floats
-from ggufkit.quants.parallel import ArrayPiece
+from ggufkit.quants.parallel import ArrayPiece, Floats, Numbers
 from ggufkit.system.cpu import instruction_set, instruction_sets, usable_cores
+from ggufkit.system.mapped_file import Bytes
 
 __all__ = [
     "check_requantize",
@@ -94,8 +94,8 @@ def dequantize(
     *,
     dtype: npt.DTypeLike = np.float32,
     threads: int | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: Numbers | None = None,
+) -> Numbers:
     """Return the elements of packed `data`: the inverse of `quantize`.
 
     `data` is uint8 of shape (..., bytes of a row), in any strides. `dtype` is float32, float16 or
@@ -256,7 +256,7 @@ def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
     )
 
 
-def _refusal(view: Array, bad: int, target: TensorType, row: int, column: int) -> ValueTypeError:
+def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int) -> ValueTypeError:
     """Return the error for a block of a piece that begins at that row and column."""
     down, right = divmod(bad, view.shape[-1])
     right -= right % target.block_size
@@ -324,8 +324,8 @@ def _require_blocks(shape: tuple[int, ...], block: int, block_name: str, remedy:
 
 
 def _checked_out(
-    out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any], source: Array
-) -> Array:
+    out: Numbers | None, shape: tuple[int, ...], dtype: np.dtype[Any], source: Numbers
+) -> Numbers:
     """Return `out`, or a new array where it is None."""
     if out is None:
         return parallel.aligned(shape, dtype)
@@ -342,7 +342,7 @@ def _checked_out(
     return out
 
 
-def _copied(source: Array, out: Array) -> Array:
+def _copied(source: Numbers, out: Numbers) -> Numbers:
     np.copyto(out, source)
     return out
 

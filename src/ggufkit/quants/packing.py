@@ -12,12 +12,11 @@ import numpy.typing as npt
 import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.quants.parallel import Floats, Numbers
 from ggufkit.system.cpu import instruction_set, instruction_sets
+from ggufkit.system.mapped_file import Bytes
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
-Packer = Callable[[Array, Floats | None, TensorType, Bytes], int]
+Packer = Callable[[Numbers, Floats | None, TensorType, Bytes], int]
 
 REQUIRED: Final = 2  # how the native core says that a type cannot do without weights
 EXPERT_AXES: Final = 3  # of an array that stacks experts
@@ -91,7 +90,7 @@ def packer(dtype: np.dtype[Any], target: TensorType) -> Packer:
     )
 
 
-def encode(view: Array, weights: Floats | None, target: TensorType, out: Bytes) -> int:
+def encode(view: Numbers, weights: Floats | None, target: TensorType, out: Bytes) -> int:
     """Pack floats and return the first that does not fit, or -1."""
     floats = _as_float32(view).reshape(-1)
     if floats.size == 0:
@@ -106,7 +105,7 @@ def decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> 
     _native.decode(source.id, data, out, streaming, instruction_set())
 
 
-def unpacker(source: TensorType, target: TensorType) -> Callable[[Bytes, TensorType], Array]:
+def unpacker(source: TensorType, target: TensorType) -> Callable[[Bytes, TensorType], Numbers]:
     """Return what unpacks a piece that is to become `target`: to float32, integers exactly."""
     whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
     return _read_plain if whole and source.dtype is not None else _decoded
@@ -124,7 +123,7 @@ def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     return dtype.name in {"bfloat16", "uint16"}
 
 
-def _read_plain(view: Bytes, source: TensorType) -> Array:
+def _read_plain(view: Bytes, source: TensorType) -> Numbers:
     return np.ascontiguousarray(view).view(np.dtype(source.dtype))
 
 
@@ -135,7 +134,7 @@ def _decoded(view: Bytes, source: TensorType) -> Floats:
     return floats
 
 
-def _as_float32(view: Array) -> Floats:
+def _as_float32(view: Numbers) -> Floats:
     """Return contiguous, aligned float32 values, a copy only where needed."""
     if view.dtype == np.float32 and view.flags.c_contiguous and view.flags.aligned:
         return view  # a short cut, for tiles are many
@@ -147,7 +146,7 @@ def _as_float32(view: Array) -> Floats:
         return np.require(view, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
 
 
-def _store_whole(view: Array, _: Floats | None, target: TensorType, out: Bytes) -> int:
+def _store_whole(view: Numbers, _: Floats | None, target: TensorType, out: Bytes) -> int:
     """Pack doubles or integers as the integers of `target`; return the first not held, or -1."""
     dtype = np.dtype(target.dtype)
     limits = np.iinfo(dtype)

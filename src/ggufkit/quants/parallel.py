@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from ggufkit.system.cpu import worker_count
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Numbers = np.ndarray[Any, np.dtype[Any]]  # of any type
 Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
 
 TASK: Final = 1 << 18  # elements per task: long beside its start, its floats short beside a cache
 TASKS_PER_THREAD: Final = 4  # fewer are not worth starting a thread for
@@ -29,11 +28,13 @@ class ArrayPiece:
 
     row: int
     column: int
-    view: Array
+    view: Numbers
     weights: Floats | None = None
 
 
-def cut(array: Array, unit: int, step: int, weights: Floats | None = None) -> Iterator[ArrayPiece]:
+def cut(
+    array: Numbers, unit: int, step: int, weights: Floats | None = None
+) -> Iterator[ArrayPiece]:
     """Yield all of `array` in order, as views of about `step` numbers along the last axis.
 
     No piece divides a `unit` of numbers. `weights` has shape (columns,), or (experts, columns) of
@@ -79,7 +80,7 @@ def run_all(
             todo.clear()  # after an error or Ctrl-C no thread goes on
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
     """Return an uninitialized array that begins on a cache line."""
     nbytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -87,12 +88,12 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
-def as_rows(array: Array) -> Array:
+def as_rows(array: Numbers) -> Numbers:
     """Return a contiguous array as a matrix, however empty it is."""
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
-def _pieces(array: Array, unit: int, step: int) -> Iterator[ArrayPiece]:
+def _pieces(array: Numbers, unit: int, step: int) -> Iterator[ArrayPiece]:
     row = 0
     for matrix in _matrices(array) if array.size else ():
         rows, width = matrix.shape
@@ -105,7 +106,7 @@ def _pieces(array: Array, unit: int, step: int) -> Iterator[ArrayPiece]:
         row += rows
 
 
-def _matrices(array: Array) -> Iterator[Array]:
+def _matrices(array: Numbers) -> Iterator[Numbers]:
     """Yield `array` as matrices of its rows, in order and without a copy."""
     if array.ndim == 1:
         yield array[np.newaxis]
@@ -116,7 +117,7 @@ def _matrices(array: Array) -> Iterator[Array]:
             yield from _matrices(part)
 
 
-def _leading_axes_merge(array: Array) -> bool:
+def _leading_axes_merge(array: Numbers) -> bool:
     """Whether one stride steps through all rows."""
     return all(
         array.strides[axis] == array.strides[axis + 1] * array.shape[axis + 1]

@@ -9,6 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+Progress = Callable[[int, int], None]  # called with what is done and the total
 
 
 @contextlib.contextmanager

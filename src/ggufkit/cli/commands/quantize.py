@@ -6,9 +6,9 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
@@ -24,7 +24,14 @@ from ggufkit.format.types import tensor_type
 from ggufkit.model.layers import parse_layers
 from ggufkit.model.model import Tensor, bits_per_weight
 from ggufkit.output.layout import layout
-from ggufkit.quantization.quantize import Decision, Quantization, decide, named, refuse
+from ggufkit.quantization.quantize import (
+    Decision,
+    Quantization,
+    QuantizeOptions,
+    decide,
+    named,
+    refuse,
+)
 from ggufkit.quantization.recipe_files import (
     RECIPE_SUFFIX,
     parse_override,
@@ -34,7 +41,6 @@ from ggufkit.quantization.recipe_files import (
 )
 from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
 
-_FLAGS: Final = ("dry_run", "as_json", "allow_requantize")
 _WORK: Final = ("threads", "resume", "cluster")
 PLACE: Final = "{recipe}"  # in the name of an output, where the recipe's name belongs
 # The end of a file's name that tells how it is encoded.
@@ -169,8 +175,8 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
     own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
     For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT.
     """
-    dry_run, as_json, requantize = (asked.pop(key) for key in _FLAGS)
-    work = {key: asked.pop(key) for key in _WORK}
+    dry_run, as_json = asked["dry_run"], asked["as_json"]
+    work = {key: asked[key] for key in _WORK}
     target = target_of(asked)
     needs_recipe = not (asked["like"] or target)
     if recipe is None and out is not None and needs_recipe:
@@ -194,24 +200,29 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
         made = [decide(model, one, **options) for one in recipes]
         for done in made:
             if not dry_run:
-                refuse(done, allow_requantize=requantize)
+                refuse(done, allow_requantize=asked["allow_requantize"])
             _warn(done)
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
         _tell(made, paths, dry_run=dry_run, as_json=as_json)
 
 
-def _options(asked: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
+def _options(asked: Mapping[str, Any], opened: contextlib.ExitStack) -> QuantizeOptions:
     """Return what was asked for as the options of `ggufkit.quantize`."""
     if asked["include_weights"] and asked["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
-    listed = asked.pop("tensor_type_file")
-    if listed:
-        asked["tensor_types"] += tuple(usage(read_tensor_types)(listed))
-    asked["layers"] = asked["layers"] or ()
-    asked["override_kv"] = dict(asked["override_kv"])
-    asked["like"] = asked["like"] and opened.enter_context(ggufkit.open(asked["like"]))
-    return asked
+    listed = asked["tensor_type_file"]
+    changed = {
+        "tensor_types": (
+            *asked["tensor_types"],
+            *(usage(read_tensor_types)(listed) if listed else ()),
+        ),
+        "layers": asked["layers"] or (),
+        "override_kv": dict(asked["override_kv"]),
+        "like": asked["like"] and opened.enter_context(ggufkit.open(asked["like"])),
+    }
+    same = {key: asked[key] for key in QuantizeOptions.__annotations__ if key in asked}
+    return cast("QuantizeOptions", same | changed)
 
 
 # Where to.

@@ -1,0 +1,174 @@
+"""The rules of style that no linter knows: sizes, nesting, and arguments left as they are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src/ggufkit"
+MOST_LINES = 400  # of a file
+MOST_BODY_LINES = 40  # of a function, from the first statement after its docstring on
+MOST_PARAMETERS = 8
+MOST_NESTING = 3
+# Public functions whose keyword-only options are their interface, in one place with their text.
+MANY_OPTIONS = {"compute_imatrix", "edit", "estimate", "select"}
+BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match)
+FILLED = {
+    *("add", "append", "appendleft", "clear", "discard", "extend", "fill", "insert", "pop"),
+    *("popitem", "popleft", "remove", "reverse", "setdefault", "sort", "update"),
+}
+# What is there to be filled: their `add` counts or collects, and `fill` reads into memory lent.
+SINKS = {
+    "findings": {"add"},
+    "done": {"add"},
+    "tally": {"add"},
+    "file": {"fill"},
+    "session": {"clear"},
+}
+
+# What breaks a rule still, and must not grow: file by file.
+LONG_FILES = {"conversion/card/front_matter.py", "inspection/estimate.py"}
+CHANGING = {
+    "checks/check.py": {"_check_file", "_check_set"},
+    "conversion/architecture/config_json.py": {"_config", "_solve"},
+    "conversion/card/describe.py": {"_tried"},
+    "conversion/checkpoint/folder.py": {"_part"},
+    "conversion/convert.py": {"_stored", "parameters"},
+    "conversion/export.py": {"_lost"},
+    "conversion/legacy/convert_legacy.py": {"_source", "_tensor"},
+    "conversion/place.py": {"_arrive", "_finish"},
+    "conversion/tensors/row_sources.py": {"_turn_tiles"},
+    "conversion/tokenizer/hub_tokenizer.py": {"_add"},
+    "conversion/tokenizer/pre/encode.py": {"_merged"},
+    "conversion/tokenizer/sentencepiece.py": {"llama", "mpt"},
+    "conversion/tokenizer/special_tokens.py": {"write"},
+    "conversion/tokenizer/wordpiece_unigram.py": {"modern_bert"},
+    "conversion/unplace.py": {"_arrange", "_claims", "_tried"},
+}
+
+
+def functions():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                yield path.relative_to(PACKAGE).as_posix(), node
+
+
+FUNCTIONS = list(functions())
+
+
+def parameters(function):
+    found = function.args
+    named = [*found.posonlyargs, *found.args, *found.kwonlyargs]
+    several = [each for each in (found.vararg, found.kwarg) if each]
+    return [each.arg for each in (*named, *several) if each.arg not in {"self", "cls"}]
+
+
+def body_lines(function):
+    first = function.body[1] if ast.get_docstring(function) and function.body[1:] else None
+    begin = (first or function.body[0]).lineno
+    return (function.end_lineno or begin) - begin + 1
+
+
+def nesting(statements):
+    return max((_depth(each) for each in statements), default=0)
+
+
+def _depth(statement):
+    if not isinstance(statement, BLOCKS):
+        return 0
+    branches = [getattr(statement, field, []) for field in ("body", "finalbody")]
+    branches += [each.body for each in getattr(statement, "handlers", [])]
+    branches += [each.body for each in getattr(statement, "cases", [])]
+    inner = 1 + max(map(nesting, branches), default=0)
+    other = getattr(statement, "orelse", [])
+    is_elif = isinstance(statement, ast.If) and len(other) == 1 and isinstance(other[0], ast.If)
+    return max(inner, nesting(other) + (0 if is_elif or not other else 1))
+
+
+def root(node):
+    """Return the name whose attribute, or attribute's item, a node is, and the way there."""
+    way = []
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        way.append(getattr(node, "attr", ""))
+        node = node.value
+    return (node.id, [node.id, *way]) if isinstance(node, ast.Name) else ("", way)
+
+
+def changes(function):
+    """Yield the line of each statement that changes an argument of the function."""
+    names = {*parameters(function)} - {function.args.kwarg and function.args.kwarg.arg}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(
+            node.ctx, ast.Store | ast.Del
+        ):
+            name, _ = root(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name, way = root(node.func.value)
+            is_sink = node.func.attr in set().union(*(SINKS.get(each, ()) for each in way))
+            name = name if node.func.attr in FILLED and not is_sink else ""
+        else:
+            continue
+        if name in names:
+            yield node.lineno
+
+
+def test_no_file_is_too_long():
+    lines = {
+        path.relative_to(PACKAGE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert {path for path, count in lines.items() if count > MOST_LINES} <= LONG_FILES
+
+
+def test_no_function_is_too_long():
+    sizes = {(path, each.name): body_lines(each) for path, each in FUNCTIONS}
+    assert not {where: lines for where, lines in sizes.items() if lines > MOST_BODY_LINES}
+
+
+def test_no_function_but_a_command_takes_many_parameters():
+    counts = {
+        (path, each.name): len(parameters(each))
+        for path, each in FUNCTIONS
+        if not (path.startswith("cli/commands/") and each.decorator_list)
+    }
+    many = {where for where, count in counts.items() if count > MOST_PARAMETERS}
+    assert {name for _, name in many} == MANY_OPTIONS
+
+
+@pytest.mark.parametrize("name", sorted(MANY_OPTIONS))
+def test_many_parameters_are_options_that_only_keywords_name(name):
+    (function,) = (
+        each
+        for _, each in FUNCTIONS
+        if each.name == name and len(parameters(each)) > MOST_PARAMETERS
+    )
+    assert len(function.args.args) <= 2
+
+
+def test_no_function_nests_too_deep():
+    depths = {(path, each.name): nesting(each.body) for path, each in FUNCTIONS}
+    assert not {where: depth for where, depth in depths.items() if depth > MOST_NESTING}
+
+
+def test_no_function_changes_its_arguments():
+    found = {(path, each.name): lines for path, each in FUNCTIONS if (lines := list(changes(each)))}
+    known = {(path, name) for path, names in CHANGING.items() for name in names}
+    assert not {where: lines for where, lines in found.items() if where not in known}
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("def f(a):\n a.append(1)", [2]),
+        ("def f(a):\n a['x'] = 1\n del a['y']", [2, 3]),
+        ("def f(a):\n a.b.c += 1", [2]),
+        ("def f(self, **a):\n self.b = a.pop('c')", []),
+        ("def f(findings):\n findings.add(1)", []),
+        ("def f(a):\n b = list(a)\n b.append(1)", []),
+    ],
+)
+def test_a_changed_argument_is_seen(text, lines):
+    assert sorted(changes(ast.parse(text).body[0])) == lines
