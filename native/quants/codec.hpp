@@ -9,10 +9,11 @@
 //   weights                      whether it can do without;
 //   encode_weighted_block, encode_weighted_lanes   as above, with what importance.hpp hands out;
 //   tiles_abreast, encode_weighted_tiles           where it takes several tiles at once.
-// The scalar port serves the blocks that fill no tile and the whole of the portable object.
+// The scalar port serves the blocks that fill no tile and the whole of the portable object. It is
+// compiled in that object alone; the others call it there.
 #pragma once
 #include "importance.hpp"
-#include "table.hpp"
+#include "scalar_port.hpp"
 
 namespace {
 
@@ -22,6 +23,12 @@ constexpr Weights weights_of = weights_unused;
 template <class Type>
 constexpr Weights weights_of<Type, decltype(void(Type::weights))> = Type::weights;
 
+// Whether a type has an encoder, or is only decoded.
+template <class Type, class = void>
+constexpr bool has_encoder = false;
+template <class Type>
+constexpr bool has_encoder<Type, decltype(void(&Type::encode_block))> = true;
+
 // Whether a type's encoder fetches the next tile: where blocks are large and the arithmetic is
 // short, what is fetched all at once would have to be waited for.
 template <class Type, class = void>
@@ -29,24 +36,44 @@ constexpr bool fetches_next = false;
 template <class Type>
 constexpr bool fetches_next<Type, decltype(void(Type::fetches_next))> = Type::fetches_next;
 
+// The scalar port for one block.
+template <class Type>
+void encode_scalar(const float *x, const float *weights, float row_mean_square, uint8_t *block) {
+    constexpr Weights use = weights_of<Type>;
+    if constexpr (use != weights_unused) {
+        if (weights) {
+            const BlockImportance importance{weights, row_mean_square};
+            return Type::encode_weighted_block(x, importance, block);
+        }
+    }
+    if constexpr (use != weights_required) Type::encode_block(x, block);
+}
+
 template <class Type>
 void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
+    constexpr int64_t size = Type::block_size;
     int64_t block = 0;
     if constexpr (!portable) {
         for (; block + lanes <= blocks; block += lanes) {
-            Floats tile[Type::block_size];
-            const float *here = src + block * Type::block_size;
+            Floats tile[size];
+            const float *here = src + block * size;
             uint8_t *to = dst + block * Type::block_bytes;
-            load_tile<Type::block_size, !fetches_next<Type>>(here, tile);
+            load_tile<size, !fetches_next<Type>>(here, tile);
             if constexpr (fetches_next<Type>) {
-                Type::encode_lanes(tile, to, here + lanes * Type::block_size);
+                Type::encode_lanes(tile, to, here + lanes * size);
             } else {
                 Type::encode_lanes(tile, to);
             }
         }
     }
-    for (; block < blocks; ++block) {
-        Type::encode_block(src + block * Type::block_size, dst + block * Type::block_bytes);
+    src += block * size;
+    dst += block * Type::block_bytes;
+    if constexpr (portable) {
+        for (int64_t i = 0; i < blocks; ++i) {
+            Type::encode_block(src + i * size, dst + i * Type::block_bytes);
+        }
+    } else if (block < blocks) {
+        portable_codec(Type::id).encode(src, dst, 1, (blocks - block) * size, nullptr);
     }
 }
 
@@ -95,7 +122,13 @@ void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t 
     }
     for (; block < blocks; ++block) {
         const BlockImportance own = walk.template next_block<size>();
-        Type::encode_weighted_block(src + block * size, own, dst + block * Type::block_bytes);
+        uint8_t *to = dst + block * Type::block_bytes;
+        if constexpr (portable) {
+            Type::encode_weighted_block(src + block * size, own, to);
+        } else {
+            portable_codec(Type::id).encode_block(src + block * size, own.weights,
+                                                  own.row_mean_square, to);
+        }
     }
 }
 
@@ -139,8 +172,14 @@ void decode(const uint8_t *src, float *dst, int64_t blocks, bool streaming) {
             block = decode_runs<Type, Cached>(src, dst, blocks);
         }
     }
-    for (; block < blocks; ++block) {
-        Type::decode_block(src + block * Type::block_bytes, dst + block * Type::block_size);
+    src += block * Type::block_bytes;
+    dst += block * Type::block_size;
+    if constexpr (portable) {
+        for (int64_t i = 0; i < blocks; ++i) {
+            Type::decode_block(src + i * Type::block_bytes, dst + i * Type::block_size);
+        }
+    } else if (block < blocks) {
+        portable_codec(Type::id).decode(src, dst, blocks - block, false);
     }
 }
 
@@ -152,17 +191,30 @@ int64_t validate(const uint8_t *src, int64_t blocks) {
     return nothing_wrong;
 }
 
+// How a type's rows go. A family of types that does otherwise specializes this.
+template <class Type, class = void>
+struct Rows {
+    static constexpr Codec functions() {
+        Codec codec{};
+        if constexpr (has_encoder<Type>) {
+            codec.encode = encode<Type>;
+            if constexpr (portable) codec.encode_block = encode_scalar<Type>;
+        }
+        codec.decode = decode<Type>;
+        codec.validate = validate<Type>;
+        return codec;
+    }
+};
+
 template <class Type>
 constexpr Codec codec() {
-    return {Type::id,       Type::name,     Type::block_size, Type::block_bytes,
-            weights_of<Type>, encode<Type>, decode<Type>,     validate<Type>};
-}
-
-// For a type that is only decoded.
-template <class Type>
-constexpr Codec decoder() {
-    return {Type::id,       Type::name, Type::block_size, Type::block_bytes,
-            weights_unused, nullptr,    decode<Type>,     validate<Type>};
+    Codec codec = Rows<Type>::functions();
+    codec.id = Type::id;
+    codec.name = Type::name;
+    codec.block_size = Type::block_size;
+    codec.block_bytes = Type::block_bytes;
+    codec.weights = weights_of<Type>;
+    return codec;
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 namespace {
 
-constexpr float largest_float = 3.40282347e+38f;  // FLT_MAX
-
 template <class Lane>
 KERNEL_INLINE MaskOf<Lane> nowhere() {
     return less(Lane{}, Lane{});

@@ -10,7 +10,8 @@ constexpr bool portable = true;
 constexpr bool portable = false;
 #endif
 
-// The weights of one block, and what the rules of Q4_0 to Q5_1 ask for: their row's mean square.
+// The weights of one block, or null, and what the rules of Q4_0 to Q5_1 ask for: their row's mean
+// square.
 struct BlockImportance {
     const float *weights;
     float row_mean_square;

@@ -4,7 +4,7 @@
 // inline function of the standard library could be merged by the linker with another object's
 // copy and so bring, say, AVX-512 to a machine without it. Hence the anonymous namespaces and
 // headers that hold no library code.
-#include "types.hpp"
+#include "types.hpp"  // made by kernels.cmake of what types/ holds
 
 #define TABLE_OF_(isa) ggufkit_quants_table_##isa
 #define TABLE_OF(isa) TABLE_OF_(isa)

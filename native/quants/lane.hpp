@@ -5,6 +5,7 @@
 // encoders tell which lanes left that range, and the scalar port encodes their blocks again.
 #pragma once
 #include "importance.hpp"
+#include "scalar_port.hpp"
 
 namespace {
 
@@ -113,7 +114,7 @@ KERNEL_INLINE void scatter_halves(int32_t half, uint8_t *dst) {
 struct Unweighted {
     const float *next = nullptr;
 
-    Unweighted of(int) const { return {}; }
+    BlockImportance of(int) const { return {nullptr, 0.0f}; }
 
     // Fetches a part of the next tile, see `fetch`.
     template <int Count>
@@ -159,7 +160,9 @@ protected:
             const int lane = __builtin_ctz(again);
             float own[Type::block_size];
             for (uint32_t i = 0; i < Type::block_size; ++i) own[i] = x[i][lane];
-            Type::encode(own, importance.of(lane), blocks + lane * Type::block_bytes);
+            const BlockImportance of_block = importance.of(lane);
+            portable_codec(Type::id).encode_block(own, of_block.weights, of_block.row_mean_square,
+                                                  blocks + lane * Type::block_bytes);
         }
     }
 };

@@ -10,6 +10,8 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are read as lit
 
 namespace {
 
+constexpr float largest_float = 3.40282347e+38f;  // FLT_MAX
+
 template <class T>
 KERNEL_INLINE T read(const uint8_t *bytes) {
     T value;

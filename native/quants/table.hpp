@@ -28,6 +28,10 @@ struct Codec {
 
     // Returns the first block that ggml's row validation refuses, or nothing_wrong.
     int64_t (*validate)(const uint8_t *src, int64_t blocks);
+
+    // The scalar port of the encoder, for one block; `weights` and its row's mean square may be
+    // none. The portable object alone has it: the others call it there for what fills no tile.
+    void (*encode_block)(const float *x, const float *weights, float row_mean_square, uint8_t *block);
 };
 
 // All codecs compiled for one instruction set.

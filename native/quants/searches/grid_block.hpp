@@ -221,9 +221,14 @@ int64_t encode_on_grid(const float *src, uint8_t *dst, int64_t rows, int64_t wid
 
 // For a type whose encode_block takes importance, or null, and neighbours.
 template <class Type>
-constexpr Codec grid_codec() {
-    return {Type::id,      Type::name,           Type::block_size, Type::block_bytes,
-            Type::weights, encode_on_grid<Type>, decode<Type>,     validate<Type>};
-}
+struct Rows<Type, decltype(void(Type::grid))> {
+    static constexpr Codec functions() {
+        Codec codec{};
+        codec.encode = encode_on_grid<Type>;
+        codec.decode = decode<Type>;
+        codec.validate = validate<Type>;
+        return codec;
+    }
+};
 
 }  // namespace

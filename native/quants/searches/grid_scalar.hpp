@@ -3,7 +3,6 @@
 #pragma once
 #include "../lane.hpp"
 #include "../neighbours.hpp"
-#include "../types/legacy.hpp"
 
 namespace {
 

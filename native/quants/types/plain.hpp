@@ -5,7 +5,13 @@
 namespace {
 
 template <class Number>
-struct Whole {
+struct Single {
+    using Element = Number;
+    static constexpr uint32_t block_size = 1, block_bytes = sizeof(Number);
+};
+
+template <class Number>
+struct Whole : Single<Number> {
     // Powers of two, and so exact as floats.
     static constexpr float least = -2.0f * static_cast<float>(Number{1} << (8 * sizeof(Number) - 2));
 
@@ -17,39 +23,33 @@ struct Whole {
 };
 
 template <class Number>
-struct Real {
+struct Real : Single<Number> {
     static bool holds(float) { return true; }
     // ggml's validation looks at a double as a float.
     static bool is_finite_element(Number value) { return is_finite(static_cast<float>(value)); }
 };
 
 struct F32 : Real<float> {
-    using Element = float;
     static constexpr uint32_t id = 0;
     static constexpr const char *name = "F32";
 };
 struct F64 : Real<double> {
-    using Element = double;
     static constexpr uint32_t id = 28;
     static constexpr const char *name = "F64";
 };
 struct I8 : Whole<int8_t> {
-    using Element = int8_t;
     static constexpr uint32_t id = 24;
     static constexpr const char *name = "I8";
 };
 struct I16 : Whole<int16_t> {
-    using Element = int16_t;
     static constexpr uint32_t id = 25;
     static constexpr const char *name = "I16";
 };
 struct I32 : Whole<int32_t> {
-    using Element = int32_t;
     static constexpr uint32_t id = 26;
     static constexpr const char *name = "I32";
 };
 struct I64 : Whole<int64_t> {
-    using Element = int64_t;
     static constexpr uint32_t id = 27;
     static constexpr const char *name = "I64";
 };
@@ -82,10 +82,14 @@ int64_t validate_plain(const uint8_t *src, int64_t blocks) {
 }
 
 template <class Type>
-constexpr Codec plain_codec() {
-    return {Type::id,       Type::name,         1,
-            sizeof(typename Type::Element),     weights_unused,
-            encode_plain<Type>, decode_plain<Type>, validate_plain<Type>};
-}
+struct Rows<Type, decltype(void(sizeof(typename Type::Element)))> {
+    static constexpr Codec functions() {
+        Codec codec{};
+        codec.encode = encode_plain<Type>;
+        codec.decode = decode_plain<Type>;
+        codec.validate = validate_plain<Type>;
+        return codec;
+    }
+};
 
 }  // namespace
