@@ -39,3 +39,11 @@ def test_long_line_is_read_at_once(tmp_path, line):
     )
     # Quadratic time would be half an hour.
     subprocess.run([sys.executable, "-c", code, path], timeout=120, check=True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_manifest_of_a_windows_shell_is_read(tmp_path, encoding):
+    path = tmp_path / "manifest"
+    path.write_text("xxh64     0123456789abcdef  größe.gguf\n", encoding=encoding)
+    manifest = read_manifest(path)
+    assert manifest.digests == {("xxh64", "größe.gguf"): "0123456789abcdef"}

@@ -18,6 +18,7 @@ from ggufkit.cli.pipes import claim_standard_input
 from ggufkit.cli.write_model import PIPE
 from ggufkit.edits.edit import ITEM, Edits
 from ggufkit.format.metadata import Metadata
+from ggufkit.system.text_file import decoded
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+|0[xX][0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -114,9 +115,9 @@ def _text_of(name: str) -> str:
         claim_standard_input()
     try:
         raw = sys.stdin.buffer.read() if name == PIPE else Path(name).read_bytes()
-        return raw.decode("utf-8-sig")
+        return decoded(raw)
     except UnicodeDecodeError as error:
-        raise click.BadParameter(f"{name} is not UTF-8: {error.reason}") from None
+        raise click.BadParameter(f"{name} is not text: {error.reason}") from None
 
 
 def _document(name: str | None) -> dict[str, object]:

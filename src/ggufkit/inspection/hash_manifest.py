@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import FormatError, printable
+from ggufkit.system.text_file import open_text
 
 # As llama-gguf-hash announces them, and prefers them where none is asked for; ours comes last.
 STRONGEST_FIRST: Final = ("sha256", "sha1", "xxh64", "uuid", "content")
@@ -84,7 +85,7 @@ def read_manifest(path: Path) -> Manifest:
     """
     digests: dict[tuple[str, str], str] = {}
     met: set[str] = set()
-    with path.open(encoding="utf-8", errors="surrogateescape") as file:
+    with open_text(path) as file:
         for text in file:
             met.update(text.split(None, 1)[:1])
             if found := _LINE.fullmatch(text.strip()):

@@ -35,7 +35,15 @@ from ggufkit.quantization.recipes import (
     find_recipe,
     patterns_of,
 )
-from ggufkit.quantization.type_choice import Choice, Wishes, choose, facts_of, order_key, role_of
+from ggufkit.quantization.type_choice import (
+    Choice,
+    Wishes,
+    choose,
+    facts_of,
+    order_key,
+    role_of,
+    unmatched,
+)
 from ggufkit.quants import codec, packing
 from ggufkit.quants.codec import AnyType
 from ggufkit.quants.parallel import Floats
@@ -92,7 +100,8 @@ class Decision:
 class Quantization:
     """A quantized model, and what was decided about each of its tensors, in their order.
 
-    `shard_counts` are the tensors of each shard where the input's shards are kept.
+    `shard_counts` are the tensors of each shard where the input's shards are kept. `unmatched` are
+    the patterns for types, and the parts of names for importance data, that occur in no name.
     """
 
     model: Model
@@ -100,6 +109,7 @@ class Quantization:
     recipe: Recipe
     has_imatrix: bool
     shard_counts: tuple[int, ...] | None
+    unmatched: tuple[str, ...] = ()
 
     @property
     def uncovered(self) -> list[Decision]:
@@ -155,14 +165,15 @@ def decide(
     """Decide what `quantize` would make, and refuse nothing that can be shown instead."""
     _require_known(options)
     chosen = _recipe(recipe, options.get("like"))
-    data = _selected(options)
+    data, lost = _selected(options)
+    wishes = _wishes(options)
     overrides = Metadata(options.get("override_kv") or {})
     facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
     pruned, names = _pruned(model, frozenset(options.get("layers", ())))
     tensors = [as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
     keeps_split = options.get("keep_split", False)
     walked = tensors if keeps_split else sorted(tensors, key=lambda t: order_key(t.name))
-    choices = choose(walked, facts, chosen, _wishes(options), imatrix=data is not None)
+    choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
     promote = options.get("promote_uncovered", False)
     decide_one = functools.partial(
         _decision, recipe=chosen, data=data, names=names, promote=promote
@@ -175,7 +186,9 @@ def decide(
     metadata = stamped(pruned.metadata, number, *overrides.items(), *_imatrix_keys(data), *layers)
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     counts = _shard_counts(model, decisions) if keeps_split else None
-    return Quantization(made.reading(model.inputs), decisions, chosen, data is not None, counts)
+    lost += unmatched((tensor.name for tensor in tensors), chosen, wishes)
+    made.reading(model.inputs)
+    return Quantization(made, decisions, chosen, data is not None, counts, lost)
 
 
 # What was asked for.
@@ -210,8 +223,11 @@ def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
     return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
 
 
-def _selected(options: QuantizeOptions) -> tuple[Imatrix, str] | None:
-    """Return the entries to use and the path as it was given; None where there are none."""
+def _selected(options: QuantizeOptions) -> tuple[tuple[Imatrix, str] | None, tuple[str, ...]]:
+    """Return the entries to use and the path as it was given, and parts that no name holds.
+
+    There is None to use without a matrix, and where nothing of it is chosen.
+    """
     imatrix = options.get("imatrix")
     include, exclude = options.get("include_weights", ()), options.get("exclude_weights", ())
     if include and exclude:
@@ -219,11 +235,13 @@ def _selected(options: QuantizeOptions) -> tuple[Imatrix, str] | None:
             "including and excluding weights cannot be combined", remedy="Use one of the two"
         )
     if imatrix is None:
-        return None
+        return None, ()
     opened = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
     path = opened.path if isinstance(imatrix, Imatrix) else imatrix
     chosen = opened.selected(include, exclude)
-    return (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
+    lost = (part for part in (*include, *exclude) if not any(part in n for n in opened.entries))
+    found = (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
+    return found, tuple(lost)
 
 
 def _encodable(type: AnyType | None) -> TensorType | None:

@@ -12,6 +12,7 @@ from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.types import tensor_type
 from ggufkit.format.values import Value
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
+from ggufkit.system.text_file import decoded
 
 RECIPE_SUFFIX: Final = ".toml"
 MAX_RECIPE_BYTES: Final = 1 << 20  # far beyond any list of patterns
@@ -48,7 +49,7 @@ def _parsed(file: Path) -> dict[str, Any]:
     if len(text) > MAX_RECIPE_BYTES:
         raise FormatError("this is no recipe: it is too large", path=str(file))
     try:
-        parsed: dict[str, Any] = _toml.loads(text.decode())
+        parsed: dict[str, Any] = _toml.loads(decoded(text))
     except (UnicodeDecodeError, _toml.TOMLDecodeError, RecursionError) as error:
         raise FormatError(f"this is no TOML: {error}", path=str(file)) from None
     return parsed
@@ -90,7 +91,7 @@ def parse_tensor_type(text: str) -> tuple[str, str]:
 def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
     """Return patterns and types of a file: `parse_tensor_type`, between spaces or newlines."""
     try:
-        words = Path(path).read_text(encoding="utf-8").split()
+        words = decoded(Path(path).read_bytes()).split()
     except UnicodeDecodeError:
         raise FormatError("this is no text of patterns and types", path=str(path)) from None
     return [parse_tensor_type(word) for word in words]

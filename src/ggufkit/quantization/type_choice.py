@@ -239,6 +239,17 @@ class _Walk:
 _choice = functools.lru_cache(Choice)  # many tensors have it in common
 
 
+def unmatched(names: Iterable[str], recipe: Recipe, wishes: Wishes) -> tuple[str, ...]:
+    """Return the patterns that change nothing: no name contains them, or nobody looks at them."""
+    known = list(names)
+    is_idle = recipe.base is not None and not tensor_type(recipe.base).is_quantized
+    asked = [(pattern, is_idle) for pattern, _ in wishes.patterns]
+    asked += [(pattern, False) for pattern, _ in recipe.patterns]
+    return tuple(
+        pattern.pattern for pattern, idle in asked if idle or not any(map(pattern.search, known))
+    )
+
+
 def _found(name: str, patterns: Patterns) -> TensorType | None:
     for pattern, kind in patterns:
         if pattern.search(name):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+from ggufkit.imatrix import Entry, Imatrix
 from ggufkit.quantization.recipes import RECIPES
 from shell import done, ggufkit, process
 
@@ -150,6 +151,42 @@ def test_file_of_types_is_read_between_spaces_and_lines(source):
 
 
 # Keys.
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le-bom"])
+def test_lists_and_recipes_of_windows_lose_no_rule(source, encoding):
+    mark, name = ("\ufeff", "utf-16-le") if encoding.endswith("bom") else ("", encoding)
+    listed, recipe = source.with_name("types.txt"), source.with_name("r.toml")
+    listed.write_bytes((mark + "ffn_up=Q8_0").encode(name))
+    recipe.write_bytes((mark + '[types]\nffn_up = "Q8_0"\n').encode(name))
+    for words in (("Q4_1", "--tensor-type-file", listed), (recipe,)):
+        result = done("quantize", source, "--dry-run", "--json", *words)
+        kinds = {one["name"]: one["new_type"] for one in result.json()["tensors"]}
+        assert kinds["blk.0.ffn_up.weight"] == "Q8_0"
+        assert "changes nothing" not in result.err
+
+
+def test_pattern_that_matches_nothing_is_noted(source):
+    recipe = source.with_name("mine.toml")
+    recipe.write_text('base = "F16"\n[types]\n"never" = "Q4_0"\n"ffn" = "Q8_0"\n')
+    result = done("quantize", source, recipe, "--dry-run", "--tensor-type", "nosuch=Q4_0", "--json")
+    assert result.json()["unmatched"] == ["nosuch", "never"]
+    assert "note: 'nosuch' changes nothing: no name contains it" in result.err
+    idle = done("quantize", source, "F16", "--dry-run", "--tensor-type", "ffn_up=Q8_0")
+    assert "note: 'ffn_up' changes nothing" in idle.err
+
+
+def test_parts_of_names_without_importance_data_are_noted(source, tmp_path):
+    entry = Entry(np.ones((1, 96), np.float32), np.array([1.0], np.float32))
+    matrix = Imatrix({"blk.0.ffn_up.weight": entry}, ("t",), 1, 512).save(tmp_path / "m.gguf")
+    words = ("quantize", source, "Q4_0", "--dry-run", "--imatrix", matrix)
+    assert "'nope' changes nothing" in done(*words, "--include-weights", "nope").err
+    assert "changes nothing" not in done(*words, "--exclude-weights", "ffn").err
+
+
+def test_notes_say_which_of_several_recipes_they_are_about(source):
+    err = done("quantize", source, "Q4_0,F16", "--dry-run").err
+    assert err.startswith("note: Q4_0: 1 tensor with rows that do not divide")
 
 
 def test_keys_are_set_with_their_types(source):

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -201,7 +201,7 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
         for done in made:
             if not dry_run:
                 refuse(done, allow_requantize=asked["allow_requantize"])
-            _warn(done)
+            _warn(done, of_several=len(made) > 1)
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
         _tell(made, paths, dry_run=dry_run, as_json=as_json)
@@ -282,26 +282,37 @@ def _tell(
         report(list(itertools.chain.from_iterable(paths)))
 
 
-def _warn(done: Quantization) -> None:
+def _warn(done: Quantization, *, of_several: bool) -> None:
+    """Say what to know of an output, and of which where there are several."""
+    for text in _notes(done):
+        note(f"{done.recipe.name}: {text}" if of_several else text)
+
+
+def _notes(done: Quantization) -> Iterator[str]:
+    for part in done.unmatched:
+        yield (
+            f"{part!r} changes nothing: no name contains it, or the recipe {done.recipe.name} "
+            "heeds no patterns, as llama-quantize's F32, F16 and BF16"
+        )
     if done.requantized:
         kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
-        note(
+        yield (
             f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds}): quantizing "
             "again loses quality; start from F32, F16 or BF16 if you can"
         )
     fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
     for (wanted, taken), number in fallen.items():
         held = counted(number, "tensor")
-        note(f"{held} with rows that do not divide into blocks: {taken} instead of {wanted}")
+        yield f"{held} with rows that do not divide into blocks: {taken} instead of {wanted}"
     promoted = Counter((d.promoted_from, d.after.type) for d in done.decisions if d.promoted_from)
     for (wanted, taken), number in promoted.items():
-        note(f"{counted(number, 'tensor')} without importance data: {taken} instead of {wanted}")
+        yield f"{counted(number, 'tensor')} without importance data: {taken} instead of {wanted}"
     if done.uncovered:
         held = named([d.after.name for d in done.uncovered])
-        note(f"importance data is missing, and without it this is refused: {held}")
+        yield f"importance data is missing, and without it this is refused: {held}"
     others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
     if others:
-        note(f"the importance matrix holds nothing about {named(others)}")
+        yield f"the importance matrix holds nothing about {named(others)}"
 
 
 def _print(done: Quantization) -> None:
@@ -348,6 +359,7 @@ def _plain(done: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
         "fallbacks": [d.after.name for d in done.decisions if d.fell_from],
         "uncovered": [d.after.name for d in done.uncovered],
         "unweighted": [d.after.name for d in done.unweighted],
+        "unmatched": list(done.unmatched),
         "tensors": [_plain_decision(decision) for decision in done.decisions],
     }
 
