@@ -26,13 +26,13 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.threads import Progress
 
 BATCH: Final = 2048  # tokens that llama-imatrix computes in one pass
-FEW_TOKENS: Final = 16  # a product of fewer is no part of reading a text
+FEW_TOKENS: Final = 16  # products of fewer tokens are not part of reading a text
 OUTPUT: Final = "output.weight"
 
 
 @dataclass
 class _ActivationSums:
-    """The squared activations of one weight so far, flat, and how many tokens they are of."""
+    """The sum of squared activations of one weight, flat, and the number of tokens summed."""
 
     values: Floats
     counts: Counts
@@ -40,14 +40,14 @@ class _ActivationSums:
 
 @dataclass
 class _Collector:
-    """Watches a graph being computed, and adds up what goes into matrix products."""
+    """Watches the computation of a graph, and sums the inputs of its matrix products."""
 
     llama: Library
     process_output: bool
     sums: dict[str, _ActivationSums] = field(default_factory=dict)
 
     def __call__(self, node: GraphTensor, asks: bool) -> bool:  # noqa: FBT001 (as Watcher has it)
-        """Say whether a node is wanted, or take it."""
+        """Say whether a node is needed (`ask`), or read it."""
         operation = self.llama.functions.ggml_op_name(node.op)
         if asks:
             return operation == b"MUL_MAT_ID" or (operation == b"MUL_MAT" and self._wants(node))
@@ -79,7 +79,7 @@ class _Collector:
         sums.counts = sums.counts + math.prod(inputs.ne[1:4]) // matrices
 
     def _add_experts(self, name: str, node: GraphTensor) -> None:
-        """Add each token's activations to the experts that it was sent to."""
+        """Add each token's activations to the experts that the router chose for it."""
         experts, inputs = node.src[0].contents.ne[2], node.src[1].contents
         chosen = self._array(node.src[2].contents, np.int32)[0, 0].T  # (experts used, tokens)
         activations = self._array(inputs, np.float32)[0]  # (tokens, experts used or 1, width)
@@ -103,7 +103,7 @@ class _Collector:
         return known
 
     def _array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
-        """Return the elements of a node in NumPy's order of axes, copied only off a device."""
+        """Return a node's elements in NumPy's order of axes; only device memory is copied."""
         call = self.llama.functions
         nbytes = call.ggml_nbytes(tensor)
         if tensor.data and call.ggml_backend_buffer_is_host(tensor.buffer):
@@ -116,7 +116,7 @@ class _Collector:
         return array
 
     def entries(self) -> dict[str, Entry]:
-        """Return what was added up."""
+        """Return the sums as entries."""
         return {
             name: Entry(sums.values.reshape(len(sums.counts), -1), sums.counts)
             for name, sums in sorted(self.sums.items(), key=lambda item: item[0].encode())
@@ -139,7 +139,7 @@ def _with_squares(values: Floats, rows: Floats, name: str) -> Floats:
 
 
 def _weight_name(name: str) -> str:
-    """Return the name of a weight without what devices put around it: "CPU#blk.0.x.weight#0"."""
+    """Return a weight's name without what devices add to it: "CPU#blk.0.x.weight#0"."""
     parts = name.split("#")
     return parts[1] if len(parts) > 1 else name
 
@@ -159,16 +159,16 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
 ) -> Imatrix:
     """Run `model` over the file `text` and return its importance matrix, as llama-imatrix does.
 
-    The text is cut into chunks of `context` tokens, of which at most `chunks` are read, `batch`
-    tokens at a time; the first `from_chunk` are left out. `process_output` collects data for
+    The text is cut into chunks of `context` tokens. At most `chunks` of them are computed, `batch`
+    tokens at a time; the first `from_chunk` chunks are skipped. `process_output` collects data for
     output.weight too, and `parse_special` reads the names of special tokens as such.
     `progress(done, total)` counts chunks. Raises MissingExtraError without the
-    extra `llama`, GGUFError with llama.cpp's own words where it fails, FormatError for a file that
-    is no model, ValueTypeError for a text that is too short.
+    extra `llama`, GGUFError with llama.cpp's message where it fails, FormatError for a file that is
+    not a model, ValueTypeError for a text that is too short.
     """
     location = as_path(model)
     llama = library()
-    open_model(location).close()  # says what is wrong, which llama.cpp would not survive
+    open_model(location).close()  # raises a typed error where llama.cpp would abort
     content = as_path(text).read_bytes().removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
@@ -196,7 +196,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
 def _groups(
     tokens: list[int], context: int, chunks: int | None, sequences: int
 ) -> Iterator[list[list[int]]]:
-    """Yield the chunks that are computed together."""
+    """Yield the chunks of each batch."""
     held = len(tokens) // context
     if not held:
         raise ValueTypeError(
@@ -210,7 +210,7 @@ def _groups(
 
 
 def _read(session: Session, group: list[list[int]], batch: int) -> None:
-    """Compute chunks side by side, from an empty memory."""
+    """Compute chunks as parallel sequences, starting with an empty cache."""
     session.clear()
     beginning = session.beginning
     if beginning is not None:

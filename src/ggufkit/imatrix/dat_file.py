@@ -12,7 +12,7 @@ from ggufkit.errors import FormatError, TruncatedError
 from ggufkit.system.mapped_file import Data
 
 MAX_INT32: Final = 2**31 - 1
-MAX_LEGACY_NAME: Final = 4096  # bytes: far beyond any name; a larger length is a lie
+MAX_LEGACY_NAME: Final = 4096  # bytes: longer than any real name
 
 
 class DatEntry(NamedTuple):
@@ -23,7 +23,7 @@ class DatEntry(NamedTuple):
 
 
 class DatFile(NamedTuple):
-    """All that a file holds; `dataset` is empty where it names none."""
+    """The content of a file; `dataset` is empty if the file names none."""
 
     entries: dict[str, DatEntry]
     chunk_count: int
@@ -31,12 +31,12 @@ class DatFile(NamedTuple):
 
 
 def as_bytes(text: str) -> bytes:
-    """Return the bytes that `text` came from, by which llama.cpp sorts names."""
+    """Return the bytes that `text` came from: llama.cpp sorts names by them."""
     return text.encode("utf-8", "surrogateescape")
 
 
 class _DatReader:
-    """A run over the bytes of a legacy file; every length is checked before it is used."""
+    """Reads a legacy file front to back, and checks every length before use."""
 
     def __init__(self, data: Data, path: str) -> None:
         self.data = data
@@ -71,7 +71,7 @@ class _DatReader:
 
 
 def read_legacy(data: Data, path: str) -> DatFile:
-    """Read a file; FormatError, which names `path`, for what is cut, damaged or something else."""
+    """Read a file; FormatError, which names `path`, if it is cut, damaged or another format."""
     reader = _DatReader(data, path)
     count = reader.int32()
     if count < 1:
@@ -97,7 +97,7 @@ def _entry(reader: _DatReader) -> tuple[str, DatEntry]:
 
 
 def legacy_bytes(file: DatFile) -> bytes:
-    """Return the bytes of a file, its entries in their order."""
+    """Return the bytes of a file with its entries in order."""
     parts = [struct.pack("<i", len(file.entries))]
     for name, (values, calls) in file.entries.items():
         encoded = as_bytes(name)

@@ -1,7 +1,7 @@
 """llama.cpp through its Python binding: run a model, and look at what its graph computes.
 
 The binding xllamacpp ships all of llama.cpp as one library with its C functions as symbols. The
-structures below are those of `llama.h` and `ggml.h` of that very version.
+structures below are those of `llama.h` and `ggml.h` of exactly that version.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ggufkit.errors import GGUFError, MissingExtraError
 
 BINDING: Final = "xllamacpp"
 VERSION: Final = "2026.10.11549"  # the extra in pyproject.toml names the same
-MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
+MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once by default
 LOG_ERROR: Final = 4  # ggml_log_level
 SHOWN_ERRORS: Final = 3  # lines of llama.cpp's log in a message
 F32: Final = 0  # ggml_type
 ADDS_BEGINNING: Final = True
 DATA_TOO: Final = True
-MODEL_PARAMETERS_BYTES: Final = 256  # more than any version has had; passed on as they come
+MODEL_PARAMETERS_BYTES: Final = 256  # more than any version has; passed on unread
 CONTEXT_RESERVE_BYTES: Final = 96
 
 
@@ -68,7 +68,7 @@ GraphTensor._fields_ = (
 
 
 class _ModelParameters(ctypes.Structure):
-    """`llama_model_params`, of which nothing is changed."""
+    """`llama_model_params`, passed on unchanged."""
 
     _fields_ = (("fields", c_int64 * (MODEL_PARAMETERS_BYTES // 8)),)
 
@@ -96,7 +96,7 @@ class _ContextParameters(ctypes.Structure):
         ("type_v", c_int),
         ("abort_callback", c_void_p),
         ("abort_callback_data", c_void_p),
-        ("added", c_void_p),  # in no published header; it defaults to null
+        ("added", c_void_p),  # not in any published header; defaults to null
         ("embeddings", c_bool),
         ("offload_kqv", c_bool),
         ("no_perf", c_bool),
@@ -122,7 +122,7 @@ class _Batch(ctypes.Structure):
     )
 
 
-# Asked with True whether a node is wanted, told with False when it is computed.
+# Called with True to ask whether a node is needed, with False once it is computed.
 Watcher = Callable[[GraphTensor, bool], bool]
 _Eval = ctypes.CFUNCTYPE(c_bool, POINTER(GraphTensor), c_bool, c_void_p)
 _Log = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
@@ -166,7 +166,7 @@ class Library:
             function = getattr(self.functions, name)
             function.restype, function.argtypes = result, arguments
         self.errors: list[str] = []
-        self._log = _Log(self._keep)  # lives as long as llama.cpp may call it
+        self._log = _Log(self._keep)  # kept alive as long as llama.cpp may call it
         self.functions.llama_log_set(self._log, None)
         self.functions.llama_backend_init()
 
@@ -175,7 +175,7 @@ class Library:
             self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
 
     def failure(self, what: str) -> GGUFError:
-        """Return the error that llama.cpp could not do `what`, with what it said."""
+        """Return the error that llama.cpp failed to do `what`, with its log."""
         said = "; ".join(self.errors) or "it does not say why"
         self.errors = []
         return GGUFError(f"llama.cpp {what}: {said}")
@@ -217,7 +217,7 @@ class Session:
         watcher: Watcher | None = None,
         llama: Library | None = None,
     ) -> None:
-        """Load the model; GGUFError with llama.cpp's own words where it cannot."""
+        """Load the model; GGUFError with llama.cpp's message if that fails."""
         self.llama = llama or library()
         self._model = self._context = None
         self._watcher = watcher
@@ -247,13 +247,13 @@ class Session:
         chosen.n_ubatch = MICRO_BATCH
         chosen.n_seq_max = sequences
         chosen.n_threads = chosen.n_threads_batch = threads
-        chosen.swa_full = False  # as llama.cpp's tools have it
+        chosen.swa_full = False  # as llama.cpp's tools set it
         if self._watcher:
             chosen.cb_eval = ctypes.cast(self._eval, c_void_p)
         return chosen
 
     def _watch(self, node: Any, asks: bool, _data: object) -> bool:  # noqa: ANN401, FBT001 (ctypes' own)
-        """Pass a node on; no exception may leave through C, so it waits for `decode`."""
+        """Pass a node on; exceptions must not cross C, so `decode` raises them later."""
         if self._raised or not self._watcher:
             return False
         try:
@@ -264,14 +264,14 @@ class Session:
 
     @property
     def beginning(self) -> int | None:
-        """The token that a text begins with, None where the model wants none."""
+        """The token that a text begins with, None if the model needs none."""
         if not self.llama.functions.llama_vocab_get_add_bos(self._vocabulary):
             return None
         token: int = self.llama.functions.llama_vocab_bos(self._vocabulary)
         return token
 
     def tokenize(self, text: bytes, *, special: bool = False) -> list[int]:
-        """Return the tokens of a text; `special` takes the names of special tokens as such."""
+        """Return the tokens of a text; `special` parses names of special tokens."""
         room = len(text) + 2
         tokens = (c_int32 * room)()
         count = self.llama.functions.llama_tokenize(
@@ -287,7 +287,7 @@ class Session:
         self.llama.functions.llama_memory_clear(memory, DATA_TOO)
 
     def decode(self, sequences: Sequence[Sequence[int]], start: int = 0) -> None:
-        """Compute all positions of each sequence, the first of them being position `start`."""
+        """Compute all positions of each sequence, beginning with position `start`."""
         tokens = [token for sequence in sequences for token in sequence]
         places = [start + place for sequence in sequences for place in range(len(sequence))]
         owners = [number for number, sequence in enumerate(sequences) for _ in sequence]

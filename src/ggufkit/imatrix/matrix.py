@@ -1,4 +1,4 @@
-"""Importance matrices: how strongly each input of each weight matrix is driven, and their files.
+"""Importance matrices: the mean square of each input of each weight matrix, and their files.
 
 Source: llama.cpp's `imatrix-loader.cpp`, `tools/imatrix` and `tools/quantize`. Two forms exist.
 GGUF files keep raw sums of squared activations and how many tokens they sum up, per expert. Legacy
@@ -44,8 +44,8 @@ from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 Counts = npt.NDArray[np.int64]
 
-CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context, which legacy files do not tell
-MAX_COUNT: Final = 2**48  # tokens, far beyond any text: sums of a few still fit 64 bits
+CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context; legacy files do not store it
+MAX_COUNT: Final = 2**48  # tokens, more than any text has: sums of several still fit 64 bits
 STACK_AXES: Final = 3  # of a tensor that stacks experts
 SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
@@ -55,10 +55,10 @@ FORMATS: Final = ("gguf", "dat")
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
 class Entry:
-    """What is known of one weight matrix, or of a stack of experts.
+    """The data of one weight matrix, or of a stack of experts.
 
     `sums` (float32, shape (matrices, width)) are the squared activations of each input added up
-    over `counts` (int64, shape (matrices,)) tokens. Of a legacy file both stand for chunks.
+    over `counts` (int64, shape (matrices,)) tokens. In a legacy file both count chunks.
     """
 
     sums: Floats
@@ -69,8 +69,8 @@ class Entry:
 class Imatrix:
     """An importance matrix: entries by tensor name, and what they were computed from.
 
-    `chunk_size` is in tokens, 0 where the file does not tell; `is_legacy` says that the entries
-    are as a `.dat` file keeps them, `path` where they were read, `limit` who may read what is made
+    `chunk_size` is in tokens, 0 if the file does not store it; `is_legacy` says that the entries
+    are as in a `.dat` file, `path` is where they were read, `limit` who may read what is made
     of them.
     """
 
@@ -90,8 +90,8 @@ class Imatrix:
     def open(cls, path: AnyPath) -> Imatrix:
         """Read a GGUF or legacy file, whichever it is.
 
-        Raises a FormatError (a ValueError) for what is neither, is damaged, or holds values that
-        are not finite; OSError as the builtin `open` does.
+        Raises a FormatError (a ValueError) for a file that is neither, is damaged, or holds values
+        that are not finite; OSError as the builtin `open` does.
         """
         location = as_path(path)
         file = MappedFile(location)

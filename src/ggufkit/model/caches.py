@@ -1,8 +1,8 @@
 """Models that other programs keep: Hugging Face's cache, llama.cpp's, Ollama's and LM Studio's.
 
 Each has a name that every command takes: "hf:user/repo:Q4_K_M", "llama.cpp:FILE",
-"ollama:llama3.2:1b", "lmstudio:user/repo:Q8_0". Nothing is downloaded, and nothing here is trusted
-to be well-formed.
+"ollama:llama3.2:1b", "lmstudio:user/repo:Q8_0". Nothing is downloaded. Caches
+may be malformed: every name and number is checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ggufkit.errors import MissingModelError
 from ggufkit.format.file_name import parse_name
 
 MAX_MANIFEST_BYTES: Final = 1 << 20  # Ollama's have a kilobyte
-PREFERRED: Final = ("Q4_K_M", "Q8_0")  # what llama.cpp takes of a repository where no tag is given
+PREFERRED: Final = ("Q4_K_M", "Q8_0")  # what llama.cpp takes from a repository without a tag
 SHOWN: Final = 8  # names in a message
 OLLAMA_REGISTRY: Final = ("registry.ollama.ai", "library")  # left out of names
 OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
@@ -44,7 +44,7 @@ class CachedModel:
 def list(pattern: str = "") -> tuple[CachedModel, ...]:  # noqa: A001 (the command's name)
     """Return the models in all caches whose name contains `pattern`, in any case, by name.
 
-    `open` takes the names. What is damaged is left out.
+    `open` takes these names. Damaged entries are left out.
     """
     found = [model for models in SOURCES.values() for model in models()]
     wanted = pattern.casefold()
@@ -52,7 +52,7 @@ def list(pattern: str = "") -> tuple[CachedModel, ...]:  # noqa: A001 (the comma
 
 
 def is_name(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is the name of a cached model: it begins with a cache's, and is no file."""
+    """Whether `path` names a cached model: it has the prefix of a cache, and is not a file."""
     text = os.fspath(path)
     source, colon, rest = text.partition(":")
     return bool(colon and rest) and source in SOURCES and not os.path.lexists(text)
@@ -61,9 +61,9 @@ def is_name(path: str | os.PathLike[str]) -> bool:
 def resolve(path: Path) -> Path:
     """Return where the model called `path` lies; any other path is itself.
 
-    A tag after the last colon is sought in file names as llama.cpp does; without one the only
-    model of a repository is meant, or else its Q4_K_M, or its Q8_0. Raises MissingModelError,
-    which tells the names there are.
+    A tag after the last colon is looked up in file names as llama.cpp does; without a tag it is the
+    only model of a repository, else its Q4_K_M, else its Q8_0. Raises MissingModelError, which
+    lists the names that exist.
     """
     if not is_name(path):
         return path
@@ -116,7 +116,7 @@ def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
 
 
 def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
-    """Yield the models in a folder, called by their encoding if that tells them apart."""
+    """Yield the models in a folder, named by their encoding if these differ."""
     held = tuple(_models_in(folder))
     tags = {model.path: parse_name(model.path.name).encoding.upper() for model in held}
     counts = Counter(tags.values())
@@ -127,7 +127,7 @@ def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
 
 
 def _models_in(folder: Path) -> Iterator[CachedModel]:
-    for place, _, names in os.walk(folder):  # which follows no links to folders
+    for place, _, names in os.walk(folder):  # does not follow links to folders
         sizes = {name: _size(Path(place, name)) for name in names if name.lower().endswith(".gguf")}
         for name, nbytes in sorted(sizes.items()):
             shard = parse_name(name).shard
@@ -156,7 +156,7 @@ def _size(path: Path) -> int | None:
 
 def _folders(path: Path) -> Iterator[Path]:
     """Yield the folders in a folder, none where it cannot be read."""
-    with contextlib.suppress(OSError, ValueError):  # a name that a stranger wrote may hold NUL
+    with contextlib.suppress(OSError, ValueError):  # a name from a file may hold NUL
         yield from sorted(each for each in path.iterdir() if each.is_dir())
 
 
@@ -178,7 +178,7 @@ def _hub() -> Path:
 
 
 def _snapshot(repository: Path) -> Path | None:
-    """Return the folder of the main branch, of another one where there is none."""
+    """Return the folder of the main branch, or of another branch if there is no main."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         heads = sorted((repository / "refs").iterdir(), key=lambda ref: ref.name != "main")
         commits = (ref.read_text(encoding="ascii").strip() for ref in heads if ref.is_file())
@@ -196,7 +196,7 @@ def _llama_cpp() -> Iterator[CachedModel]:
 
 
 def _ollama() -> Iterator[CachedModel]:
-    shared = Path("/usr/share/ollama/.ollama/models")  # of the service that Linux installs
+    shared = Path("/usr/share/ollama/.ollama/models")  # where the Linux service keeps them
     for folder in (_environment("OLLAMA_MODELS") or Path.home() / ".ollama" / "models", shared):
         manifests = folder / "manifests"
         for place, _, names in os.walk(manifests):
@@ -206,7 +206,7 @@ def _ollama() -> Iterator[CachedModel]:
 
 
 def _ollama_model(parts: tuple[str, ...], manifest: Path, blobs: Path) -> Iterator[CachedModel]:
-    """Yield the model that a manifest names, nothing where it names none that is there."""
+    """Yield the model that a manifest names, if it exists."""
     *repository, tag = parts
     for known in OLLAMA_REGISTRY:
         repository = repository[1:] if repository[:1] == [known] else repository

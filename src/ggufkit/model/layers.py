@@ -1,7 +1,7 @@
-"""Take whole layers out of a model: tensors renumbered, and every key that counts layers made true.
+"""Remove whole layers from a model: renumber tensors, and correct every key that counts layers.
 
-llama-quantize's `--prune-layers` corrects `block_count` alone; a model whose heads or widths
-differ by layer then fails to load, or computes with those of other layers.
+llama-quantize's `--prune-layers` corrects only `block_count`; a model whose heads or widths differ
+by layer then fails to load, or uses the values of other layers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ggufkit.format.values import Array, Arrays, Strings, Value
 from ggufkit.model.model import Model, Tensor
 
 BLOCK: Final = re.compile(r"blk\.(\d+)\.")  # how the name of a layer's tensor begins
-# T5 numbers the layers of encoder and decoder apart. Those of vision and audio ("v.blk.") are
+# T5 numbers encoder and decoder layers separately. Layers of vision and audio ("v.blk.") are
 # counted by other keys and stay.
 LAYER_NAME: Final = re.compile(r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d+)(?P<after>\..+)")
 _LAYERS: Final = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
-MAX_LAYERS: Final = 1 << 16  # llama.cpp loads 512 (LLAMA_MAX_LAYERS); more is no model, but a lie
+MAX_LAYERS: Final = 1 << 16  # llama.cpp loads 512 (LLAMA_MAX_LAYERS); no real model has more
 
 # Keys after "<architecture>." that count layers: from the first on, or the last ones.
 FIRST_LAYERS: Final = (
@@ -35,7 +35,7 @@ FIRST_LAYERS: Final = (
 LAST_LAYERS: Final = "nextn_predict_layers"
 LAST_OF_TRUNK: Final = "attention.shared_kv_layers"
 COUNTING_LAYERS: Final = (*FIRST_LAYERS, LAST_LAYERS, LAST_OF_TRUNK)
-# Arrays that may be as long as there are layers, and hold something else.
+# Arrays that can be as long as the number of layers but do not count by layer.
 NOT_BY_LAYER: Final = ("rope.dimension_sections", "ple.", "adapter.", "target_layers")
 
 
@@ -55,7 +55,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
 
 
 def layer_of(name: str) -> int | None:
-    """Return the layer that a tensor of this name belongs to, None for one of no layer."""
+    """Return the layer of a tensor, None if its name has none."""
     found = LAYER_NAME.fullmatch(name)
     return int(found["number"]) if found else None
 
@@ -63,9 +63,9 @@ def layer_of(name: str) -> int | None:
 def prune_layers(model: Model, layers: Iterable[int]) -> Model:
     """Return `model` without these layers (from 0); no tensor data is read.
 
-    Those that stay are renumbered in order. Keys that count layers, and arrays with an item for
-    each layer, follow. Raises MissingKeyError for a model without a block count, ShapeError for a
-    layer that does not exist, or if none would be left.
+    The remaining layers are renumbered in order. Keys that count layers and arrays with an item
+    per layer are corrected. Raises MissingKeyError for a model without a block count, ShapeError
+    for a layer that does not exist, or if none would be left.
     """
     gone = frozenset(layers)
     key, count = block_count(model.metadata)
@@ -106,7 +106,7 @@ def _require_layers(gone: frozenset[int], count: int) -> None:
 
 
 def _renumbered(tensor: Tensor, numbers: Mapping[int, int]) -> Tensor | None:
-    """Return a tensor under its new name, None where its layer is gone."""
+    """Return a tensor under its new name, None if its layer was removed."""
     found = LAYER_NAME.fullmatch(tensor.name)
     if found is None:
         return tensor
@@ -144,7 +144,7 @@ def keys_by_layer(metadata: Metadata) -> dict[str, Value]:
 
 
 def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
-    """Return the number of layers without those that predict further tokens."""
+    """Return the number of layers, prediction heads (nextn) excluded."""
     ahead = metadata.get(prefix + LAST_LAYERS)
     return count - int(ahead) if isinstance(ahead, np.integer) else count
 
@@ -172,7 +172,7 @@ def _uncounted(name: str, number: int, gone: frozenset[int], counts: tuple[int, 
 
 
 def _shortened(array: Array, gone: frozenset[int]) -> Value:
-    """Return an array that has an item for each layer, without the items of those gone."""
+    """Return an array with an item per layer without the items of removed layers."""
     left = [i for i in range(len(array)) if i not in gone]
     if isinstance(array, np.ndarray):
         return array[left]

@@ -1,4 +1,4 @@
-"""The lazy model: metadata and ordered tensors, whose data nobody has read yet."""
+"""The lazy model: metadata and ordered tensors; tensor data is read when asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tensor:
     """A named tensor: `shape` in NumPy order (the last axis is packed), `type`, and a source.
 
     Nothing is read before `raw` or `numpy` is called; `tensor[a:b]` is the tensor of those rows
-    of the first axis, just as lazy. An opaque type has no known layout: only `raw` works.
+    of the first axis, also lazy. An opaque type has no known layout: only `raw` works.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Tensor:
 
     @classmethod
     def over(cls, name: str, type: TensorType, shape: tuple[int, ...], source: Source) -> Tensor:
-        """Make a tensor of known type, its size following from type and shape.
+        """Make a tensor; its size follows from its type and shape.
 
         Raises ShapeError where the last axis does not divide into blocks.
         """
@@ -69,13 +69,13 @@ class Tensor:
 
     @property
     def offset(self) -> int | None:
-        """Byte position in its file, None for a tensor that lies in no file."""
+        """Byte position in its file, None for a tensor that is not in a file."""
         span = self.source.span
         return span.offset if span else None
 
     @property
     def path(self) -> Path | None:
-        """The file it lies in, None for a tensor that lies in no file."""
+        """Its file, None for a tensor that is not in a file."""
         span = self.source.span
         return span.file.path if span else None
 
@@ -108,7 +108,7 @@ class Tensor:
         return array.astype(self.type.dtype, copy=False)
 
     def _bytes(self) -> Bytes:
-        """Return all bytes, flat: a view where they lie in a file, made where they do not."""
+        """Return all bytes, flat: a view if they are in a file, else computed."""
         span = self.source.span
         if span:
             return span.file.view(span.offset, span.nbytes)
@@ -150,14 +150,14 @@ class Tensor:
 class Tensors(Mapping[str, Tensor]):
     """The tensors of a model by name, in file order.
 
-    Those of an opened file are made when they are asked for.
+    Tensors of an opened file are created on access.
     """
 
     __slots__ = ("_by_name", "_make")
-    _make: Callable[[int], Tensor]  # from the numbers that `lying` has in the place of tensors
+    _make: Callable[[int], Tensor]  # from the numbers that `lying` stores instead of tensors
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
-        """Take tensors in order; a name that stands twice raises ShapeError."""
+        """Take tensors in order; a repeated name raises ShapeError."""
         self._by_name: dict[str, Tensor | int] = {}
         for tensor in tensors:
             if tensor.name in self._by_name:
@@ -166,7 +166,7 @@ class Tensors(Mapping[str, Tensor]):
 
     @classmethod
     def lying(cls, names: Iterable[str], make: Callable[[int], Tensor]) -> Tensors:
-        """Return tensors of different `names`, of which `make` makes one from its number."""
+        """Return tensors with distinct `names`; `make` creates one from its number."""
         tensors = cls()
         tensors._by_name = {name: number for number, name in enumerate(names)}
         tensors._make = make
@@ -204,7 +204,7 @@ class Tensors(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class ModelFile:
-    """How one file of a model lies: sizes and offsets in bytes."""
+    """The layout of one file of a model: sizes and offsets in bytes."""
 
     path: Path
     nbytes: int
@@ -213,11 +213,11 @@ class ModelFile:
 
 
 class Model:
-    """A model: metadata, tensors, and how it lies (or shall lie) in files.
+    """A model: metadata, tensors, and its layout in files.
 
-    Models are values: `replace` makes a changed one and no operation reads tensor data. `files`
-    is empty for a model that was made and not opened. It is a context manager and works without
-    being one; after `close` its data can no longer be read.
+    Models are values: `replace` returns a changed one, and no operation reads tensor data. `files`
+    is empty for a model that was not opened from files. A model can be used as a context manager;
+    after `close` its data can no longer be read.
     """
 
     def __init__(  # noqa: PLR0913 (what a file says of itself)
@@ -230,23 +230,23 @@ class Model:
         files: tuple[ModelFile, ...] = (),
         end_padded: bool = True,
     ) -> None:
-        """Take the parts as they are; `open` and `save` make models."""
+        """Store the parts unchecked; `open` and `save` make models."""
         self.metadata = metadata
         self.tensors = tensors
         self.version = version
         self.byte_order: ByteOrder = byte_order
         self.files = files
-        self.end_padded = end_padded  # ggml pads the end of a file, some writers do not
+        self.end_padded = end_padded  # ggml pads the end of a file; some writers do not
         self.inputs: tuple[OpenedFile, ...] = ()
 
     @property
     def alignment(self) -> int:
-        """Bytes to whose multiples tensors are aligned: general.alignment, 32 where absent."""
+        """Tensor alignment in bytes: general.alignment, 32 if absent."""
         return alignment_of(self.metadata)
 
     @property
     def data_offset(self) -> int:
-        """Where tensor data begins in the (first) file, 0 for a model in no file."""
+        """Where tensor data begins in the (first) file, 0 for a model without files."""
         return self.files[0].data_offset if self.files else 0
 
     @property
@@ -257,7 +257,7 @@ class Model:
     def replace(
         self, *, metadata: Metadata | None = None, tensors: Iterable[Tensor] | None = None
     ) -> Model:
-        """Return the same model with other metadata or tensors, in no file yet."""
+        """Return the same model with other metadata or tensors, without files."""
         changed = Model(
             self.metadata if metadata is None else metadata,
             self.tensors if tensors is None else Tensors(tensors),
@@ -273,7 +273,7 @@ class Model:
             file.close()
 
     def reading(self, files: Iterable[OpenedFile]) -> Model:
-        """Tie the open files to the model: `close` closes them, and no output may be one."""
+        """Attach the open files: `close` closes them, and none of them may be an output."""
         self.inputs = tuple(files)
         return self
 
@@ -292,7 +292,7 @@ class Model:
 
 
 def bits_per_weight(tensors: Iterable[Tensor]) -> float | None:
-    """Return the bits that an element takes on average, None where there are no elements."""
+    """Return the average number of bits per element, None if there are no elements."""
     held = list(tensors)
     elements = sum(tensor.elements for tensor in held)
     return 8 * sum(tensor.nbytes for tensor in held) / elements if elements else None

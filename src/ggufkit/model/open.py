@@ -41,7 +41,7 @@ def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
     `path` names a file, any shard of a set, a folder that holds exactly one file or set, or a
     model in a cache as `ggufkit.list` calls it.
     With `shards=False` a shard is opened alone. Raises a FormatError (a ValueError) for the
-    first thing that is wrong in a file, its subclass ShardError for a missing or foreign shard,
+    first error in a file, its subclass ShardError for a missing or foreign shard,
     OSError as the builtin `open` does.
     """
     first = locate(as_path(path))
@@ -58,7 +58,7 @@ def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
 
 
 def locate(path: Path) -> Path:
-    """Return the file that `path` means: itself, a cached model, or the first of a folder's set."""
+    """Return the file that `path` names: itself, a cached model, or the first of a folder's set."""
     path = resolve(path)
     if not path.is_dir():
         return path
@@ -74,13 +74,13 @@ def locate(path: Path) -> Path:
 
 
 def _set_name(name: str) -> str:
-    """Return what all shards of a set have in common, a file that is no shard its own name."""
+    """Return the name that all shards of a set share; any other file has its own."""
     prefix, _, count = parse_shard_name(name) or (name, 0, 0)
     return f"{prefix} in {count} shards" if count else prefix
 
 
 def map_part(path: Path) -> ParsedFile:
-    """Map and parse one file; the caller closes it. Raises only what opening a file can.
+    """Map and parse one file; the caller closes it. Raises only what the builtin `open` raises.
 
     A file whose edit was interrupted is brought to the state before or after it first.
     """
@@ -112,14 +112,14 @@ def shard_count(header: Header) -> int:
 
 
 def _split(header: Header, key: str, absent: int) -> int:
-    """Return the number of a key; one that holds none is a finding of the parser already."""
+    """Return the number of a key; the parser already reports other values."""
     entry = header.entries.get(key)
     value = entry.decode() if entry else None
     return int(value) if isinstance(value, np.integer) else absent
 
 
 def siblings(part: ParsedFile) -> list[Path]:
-    """Return where all shards of the set of `part` should lie; none if its name tells nothing."""
+    """Return the expected paths of all shards of `part`'s set; none if its name has no number."""
     path, count = part.file.path, shard_count(part.header)
     named = parse_shard_name(path.name)
     if named is None or named[2] != count:
@@ -129,7 +129,7 @@ def siblings(part: ParsedFile) -> list[Path]:
 
 
 def about_siblings(part: ParsedFile) -> Iterator[Finding]:
-    """Check that a shard's name leads to the others, and that they are there."""
+    """Check that a shard's name gives the names of the others, and that these exist."""
     count = shard_count(part.header)
     paths = siblings(part)
     missing = [path.name for path in paths if not path.exists()]
@@ -177,7 +177,7 @@ def _about(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:
 
 
 def model_of(parts: list[ParsedFile]) -> Model:
-    """Return the model of the files that hold it, of one shard alone or of a whole set."""
+    """Return the model in these files: one shard alone or a whole set."""
     head = parts[0].header
     metadata = head.metadata.without(*SPLIT_KEYS) if len(parts) > 1 else head.metadata
     files = tuple(
@@ -195,7 +195,7 @@ def model_of(parts: list[ParsedFile]) -> Model:
 
 
 def _tensors(parts: list[ParsedFile]) -> Tensors:
-    """Return the tensors of all parts, none of which is made before it is asked for."""
+    """Return the tensors of all parts; each is created on access."""
     infos = [part.header.places.infos for part in parts]
     ends = list(accumulate(len(each.names) for each in infos))
 

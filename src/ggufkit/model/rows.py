@@ -1,6 +1,6 @@
-"""Rows of packed blocks: what a source of them is, parts of one, and several as one.
+"""Sources of rows of packed blocks: the protocol, slices of a source, and several joined.
 
-The bytes of every tensor come from a source, and whatever changes tensors is a source over others.
+The bytes of every tensor come from a source; each operation on tensors is a source over others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ggufkit.system.mapped_file import Bytes
 
 
 class OpenedFile(Protocol):
-    """A file that tensors lie in, as it was when it was opened."""
+    """A file with tensors, in the state in which it was opened."""
 
     path: Path
 
@@ -31,20 +31,20 @@ class OpenedFile(Protocol):
         """Return bytes without copying them."""
 
     def read(self, offset: int, nbytes: int) -> Bytes:
-        """Return a copy of bytes; FormatError if the file changed since it was opened."""
+        """Return a copy of bytes; FormatError if the file has changed since it was opened."""
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`, in the kernel if possible; errors as `read`."""
 
     def same_file(self, path: Path) -> bool:
-        """Whether `path` is this very file."""
+        """Whether `path` is this file."""
 
     def close(self) -> None:
         """Release the file."""
 
 
 class Span(NamedTuple):
-    """A run of bytes that lies untouched in a file, for the engine to copy in the kernel."""
+    """A range of bytes in a file that the engine can copy in the kernel."""
 
     file: OpenedFile
     offset: int
@@ -55,23 +55,23 @@ class Source(Protocol):
     """Where a tensor's bytes come from: rows of packed blocks, read when asked for.
 
     `read(start, stop)` gives rows `start` to `stop` as uint8 of shape (rows, bytes per row), in
-    `byte_order`. `span` tells where the bytes lie in a file, None if they are made.
+    `byte_order`. `span` is their range in a file, None if they are computed.
     """
 
     @property
     def byte_order(self) -> ByteOrder:
-        """Byte order of what `read` gives."""
+        """Byte order of the rows that `read` returns."""
 
     @property
     def span(self) -> Span | None:
-        """The bytes in a file, None where they are computed or in memory."""
+        """The range of bytes in a file, None if they are computed or in memory."""
 
     def read(self, start: int, stop: int) -> Bytes:
         """Return rows `start` to `stop`."""
 
 
 class Made:
-    """What most sources of computed rows have in common: they are little-endian, in no file."""
+    """Base of sources that compute rows: little-endian, and not in a file."""
 
     __slots__ = ()
 
@@ -82,13 +82,13 @@ class Made:
 
     @property
     def span(self) -> Span | None:
-        """In no file."""
+        """None: computed."""
         return None
 
 
 @dataclass(frozen=True)
 class _SourceSlice:
-    """From `start` to `stop` of another source, in its byte order."""
+    """A slice of another source, in its byte order."""
 
     inner: Source
     start: int
@@ -96,7 +96,7 @@ class _SourceSlice:
 
     @property
     def byte_order(self) -> ByteOrder:
-        """The byte order of the whole."""
+        """The byte order of the inner source."""
         return self.inner.byte_order
 
 
@@ -108,13 +108,13 @@ class Rows(_SourceSlice):
 
     @property
     def span(self) -> Span | None:
-        """Where they lie in the file of the whole."""
+        """Their range in the file of the inner source."""
         span = self.inner.span
         nbytes = (self.stop - self.start) * self.row_bytes
         return span and Span(span.file, span.offset + self.start * self.row_bytes, nbytes)
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Read rows of the whole."""
+        """Read rows of the inner source."""
         return self.inner.read(self.start + start, self.start + stop)
 
 
@@ -123,7 +123,7 @@ class Columns(_SourceSlice):
 
     @property
     def span(self) -> Span | None:
-        """Where they lie in the file of the whole."""
+        """Their range in the file of the inner source."""
         span = self.inner.span
         return span and Span(span.file, span.offset + self.start, self.stop - self.start)
 
@@ -134,13 +134,13 @@ class Columns(_SourceSlice):
 
 @dataclass(frozen=True, eq=False)
 class Joined(Made):
-    """Sources one after the other; `ends` counts their rows up to the end of each."""
+    """Several sources in a row; `ends` holds the row number at the end of each."""
 
     parts: tuple[Source, ...]
     ends: npt.NDArray[np.int64]
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Read from each part that has some of the rows."""
+        """Read from each part that holds some of the rows."""
         first = int(np.searchsorted(self.ends, start, "right"))
         pieces: list[Bytes] = []
         at = start
@@ -153,5 +153,5 @@ class Joined(Made):
 
 
 def rows_and_width(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the number of rows of the last axis, and its width; no axes at all are one element."""
+    """Return the number of rows along the last axis, and its width; (1, 1) for a scalar."""
     return (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)

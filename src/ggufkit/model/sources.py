@@ -23,9 +23,9 @@ _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if 
 
 
 class FileSource(NamedTuple):
-    """Rows that lie in a mapped file from byte `offset` on.
+    """Rows in a mapped file from byte `offset` on.
 
-    A tuple, for one is made for each tensor of a file that is opened.
+    A tuple, because opening a file makes one for each tensor.
     """
 
     file: MappedFile
@@ -40,7 +40,7 @@ class FileSource(NamedTuple):
         return Span(self.file, self.offset, self.nbytes)
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Return rows read from the file; FormatError if it changed since it was opened."""
+        """Return rows read from the file; FormatError if it has changed since it was opened."""
         rows = stop - start
         data = self.file.read(self.offset + start * self.row_bytes, rows * self.row_bytes)
         return data.reshape(rows, self.row_bytes)
@@ -78,8 +78,8 @@ class PackedNumbers(Made):
 class Retyped(Made):
     """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
 
-    `weights` says how important each column is: of shape (width,), or (matrices, width) for a
-    stack of matrices.
+    `weights` is the importance of each column: shape (width,), or (matrices, width) for a stack of
+    matrices.
     """
 
     tensor: Tensor
@@ -95,18 +95,18 @@ class Retyped(Made):
 
     @property
     def origin(self) -> Source:
-        """The rows that are decoded, in the order of bytes that decoders take."""
+        """The rows to decode, in little-endian order as decoders require."""
         return in_order(self.tensor, "little")
 
     @property
     def passes_floats(self) -> bool:
-        """Whether rows become float32 on the way: all do but whole numbers that stay so."""
+        """Whether rows pass through float32: all do except integers that stay integers."""
         return not (self.type.dtype or "").startswith("i")
 
     def packed(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
-        """Pack decoded rows, of which the first is row `start`, into `out` if it is given.
+        """Pack decoded rows into `out` if given; `start` is the number of the first row.
 
-        Raises ValueTypeError for infinities and what is no number, which blocks cannot hold.
+        Raises ValueTypeError for infinities and NaN, which blocks cannot hold.
         """
         if self.type.is_quantized and not np.isfinite(rows).all():
             self._refuse(rows, start)
@@ -148,7 +148,7 @@ class Swapped:
 
     @property
     def span(self) -> None:
-        """In no file."""
+        """None: computed."""
         return
 
     def read(self, start: int, stop: int) -> Bytes:
@@ -158,7 +158,7 @@ class Swapped:
 
 
 def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
-    """Return the tensor's source in `byte_order`: itself where no byte would move."""
+    """Return the tensor's source in `byte_order`; unchanged if swapping would move no byte."""
     if tensor.source.byte_order == byte_order or is_bytewise(tensor.type):
         return tensor.source
     return Swapped(tensor.source, tensor.type, byte_order)
@@ -167,7 +167,7 @@ def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
 def retyped(tensor: Tensor, type: str | int | TensorType, weights: Floats | None = None) -> Tensor:
     """Return `tensor` as another type: decoded to float32 and quantized when written.
 
-    `weights` says how important its columns are (see `Retyped`). Raises ShapeError where rows do
+    `weights` is the importance of its columns (see `Retyped`). Raises ShapeError where rows do
     not divide into blocks, TensorTypeError for opaque types.
     """
     target = tensor_type(type)
@@ -199,7 +199,7 @@ def from_array(
     packing = PackedNumbers(name, native.reshape(count, width), target)
     tensor = Tensor.over(name, target, array.shape, packing)
     if target != own:
-        packing.read(0, 0)  # an unfit dtype shows at once
+        packing.read(0, 0)  # raises now for a dtype that cannot be packed
         return tensor
     return replace(tensor, source=ArraySource(packing.read(0, count)))
 

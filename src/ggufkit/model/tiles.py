@@ -1,7 +1,7 @@
-"""A tensor's packed bytes in their order, tile by tile: little endian, in bounded memory.
+"""A tensor's packed bytes in order, tile by tile: little endian, in bounded memory.
 
-Rows lie one behind the other and each is whole blocks, so a tensor can be cut between any two
-blocks, however long its rows are.
+Rows follow each other and consist of whole blocks, so a tensor can be cut between any two blocks,
+however long its rows are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ggufkit.system.threads import Progress
 
 
 def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of tiles of about `nbytes` bytes, in order; each is whole blocks."""
+    """Yield begin and end of tiles of about `nbytes` bytes, in order, each of whole blocks."""
     block = max(tensor.type.block_bytes, 1)
     step = max(nbytes // block, 1) * block
     for start in range(0, tensor.nbytes, step):
@@ -26,7 +26,7 @@ def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
 def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
     """Return the packed bytes from `start` to `stop`, between blocks, as little endian has them.
 
-    Of an opaque type, whose fields are not known, they come as they lie.
+    Bytes of an opaque type, whose fields are unknown, are not swapped.
     """
     span = tensor.source.span
     if span:
@@ -40,7 +40,7 @@ def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
 
 
 class Tally:
-    """Bytes done of those expected, told to whoever asked."""
+    """Counts bytes done and expected, and reports them to a callback."""
 
     def __init__(self, progress: Progress | None) -> None:
         """Begin with nothing done and nothing expected."""

@@ -16,12 +16,12 @@ from ggufkit.quants.packing import codecs, requiring_weights
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 
-WIDTH: Final = 4096  # columns: those of a usual matrix, in whole blocks of every type
-ELEMENTS: Final = 1 << 25  # 128 MiB of floats, beyond the caches of most machines
-SAMPLE: Final = parallel.TASK // WIDTH  # rows that make a piece for one thread
-TASKS: Final = 2  # pieces for each thread, so that all have work to the end
+WIDTH: Final = 4096  # columns: a usual matrix width, and whole blocks of every type
+ELEMENTS: Final = 1 << 25  # 128 MiB of floats: more than most caches hold
+SAMPLE: Final = parallel.TASK // WIDTH  # rows of one thread's piece
+TASKS: Final = 2  # pieces per thread, so that every thread works until the end
 PATIENCE: Final = 0.1  # seconds for one repeat: slow types get fewer rows
-REPEATS: Final = 5  # of which the median counts
+REPEATS: Final = 5  # the median is reported
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ def bench(
 ) -> Iterator[Rate]:
     """Yield the rates of `types`, by default all that are quantized, and F16 and BF16.
 
-    `threads` is how many work together, by default one for each usable core. With `weighted`,
+    `threads` is the number of threads, by default one for each usable core. With `weighted`,
     importance weights steer the encoding; types that require them always have them. A rate is the
-    median of five repeats, each of about `patience` seconds, on rows beyond the caches.
+    median of five repeats of about `patience` seconds each, on more rows than caches hold.
 
-    Raises TensorTypeError for a type that has no codec, ValueTypeError for less than one thread.
+    Raises TensorTypeError for a type that has no codec, ValueTypeError for fewer than one thread.
     """
     many = worker_count(threads)
     chosen = [codec.encodable(key) for key in types] if types is not None else _all()
@@ -72,7 +72,7 @@ def _measure(
     sample = codec.quantize(floats[:SAMPLE], type, imatrix=weights)
     packed[:] = np.resize(sample, packed.shape)
     decoded = np.zeros_like(floats)
-    decoded[:] = 1.0  # so that its pages are there before the clock runs
+    decoded[:] = 1.0  # touch the pages before the clock starts
 
     def encode(rows: int, threads: int) -> object:
         part, out = floats[:rows], packed[:rows]
@@ -96,7 +96,7 @@ def _weights(type: TensorType, *, weighted: bool) -> Floats | None:
 
 
 def _rate(work: Callable[[int, int], object], rows: int, threads: int, patience: float) -> float:
-    """Return the elements per second of `work`, done on as many rows as patience allows."""
+    """Return the elements per second of `work`, measured on as many rows as `patience` allows."""
     least = min(rows, SAMPLE * threads)
     once = _seconds(work, least, threads)
     fitting = min(rows // least, max(1, int(patience / once))) * least

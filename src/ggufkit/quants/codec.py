@@ -52,15 +52,15 @@ def quantize(
     """Return `array` packed as `type`: shape (..., width) becomes (..., bytes of a row).
 
     Takes float16, bfloat16 (of ml_dtypes, or its bits as uint16), float32 and float64 in any
-    strides and converts to float32 as it goes, never the whole; integer types take integers too.
-    An array of the type's own dtype keeps its exact bytes, as a view where it is contiguous.
+    strides, and converts piece by piece to float32; integer types take integers too.
+    An array of the type's own dtype keeps its bytes; the result is a view if it is contiguous.
     `imatrix` holds a weight per column, of shape (width,), or (experts, width) for an array of
-    three axes; types that ggml weighs nothing for ignore it. `out`, if given, is filled and
-    returned: contiguous uint8 of the resulting shape, apart from `array`.
+    three axes; types without weighted encoding ignore it. `out`, if given, is filled and
+    returned: contiguous uint8 of the resulting shape, not overlapping `array`.
 
-    Raises TensorTypeError for a type that has no encoder or cannot do without weights, ShapeError
-    where rows do not divide into blocks, or weights or `out` do not fit, ValueTypeError for other
-    dtypes, for weights that are not finite, and for values that the type does not hold.
+    Raises TensorTypeError for a type that has no encoder or requires weights, ShapeError where
+    rows do not divide into blocks or weights or `out` do not fit, ValueTypeError for other dtypes,
+    for weights that are not finite, and for values that the type cannot hold.
     """
     target = encodable(type)
     source = np.asarray(array)
@@ -100,8 +100,9 @@ def dequantize(
 
     `data` is uint8 of shape (..., bytes of a row), in any strides. `dtype` is float32, float16 or
     ml_dtypes.bfloat16, or the string "bfloat16", which gives the bits of bfloat16 as uint16; they
-    are rounded as ggml rounds. A tensor type of that dtype gives a view where it can. `out`, if
-    given, is filled and returned: contiguous, of the resulting shape and dtype, apart from `data`.
+    are rounded as ggml rounds. A plain type of that dtype gives a view where possible. `out`, if
+    given, is filled and returned: contiguous, of the resulting shape and dtype, not overlapping
+    `data`.
 
     Raises TensorTypeError for a type that has no decoder, ShapeError where rows do not divide into
     blocks or `out` does not fit, ValueTypeError for another dtype.
@@ -130,8 +131,8 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
 ) -> Bytes:
     """Return packed `data` of one type as another: tile by tile, through float32, as llama.cpp.
 
-    Integers become integers exactly. Of the same type, `data` is returned as it is. `imatrix`,
-    `threads` and `out` are those of `quantize`, and it raises as `dequantize` and `quantize` do.
+    Integers become integers exactly. If the types are equal, `data` is returned unchanged.
+    `imatrix`, `threads` and `out` are those of `quantize`, and it raises as `dequantize` and `quantize` do.
     """
     source, target = decodable(from_type), encodable(to_type)
     packed = _packed_bytes(data, source)
@@ -165,8 +166,7 @@ def encode_rows(
 ) -> Bytes:
     """Pack contiguous float32 `rows` (n, width) into `out` (n, bytes of a row), in this thread.
 
-    The interpreter lock is released meanwhile. `imatrix` has shape (width,). Raises as `quantize`
-    does.
+    Releases the interpreter lock. `imatrix` has shape (width,). Raises as `quantize` does.
     """
     target = encodable(type)
     rows = np.asarray(rows)
@@ -181,7 +181,7 @@ def encode_rows(
 def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats:
     """Unpack contiguous uint8 rows (n, bytes of a row) into `out` (n, width), in this thread.
 
-    The interpreter lock is released meanwhile. Raises as `dequantize` does.
+    Releases the interpreter lock. Raises as `dequantize` does.
     """
     source = decodable(type)
     packed = _packed_bytes(data, source)
@@ -193,7 +193,7 @@ def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats
 def validate(data: Bytes, type: AnyType) -> int | None:
     """Return the first block that ggml's row validation refuses (NaN or infinite scales), or None.
 
-    Blocks count from 0 through all rows. Raises as `dequantize` does.
+    Blocks are numbered from 0 across all rows. Raises as `dequantize` does.
     """
     source = decodable(type)
     flat = np.ascontiguousarray(_packed_bytes(data, source)).reshape(-1)
@@ -242,7 +242,7 @@ def _decode_all(packed: Bytes, source: TensorType, elements: Floats, threads: in
 
 
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
-    """Return the dtype that `dequantize` is asked for, and the tensor type that has it."""
+    """Return the dtype that `dequantize` shall give, and the tensor type of that dtype."""
     try:
         wanted = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
     except TypeError:
@@ -257,7 +257,7 @@ def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
 
 
 def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int) -> ValueTypeError:
-    """Return the error for a block of a piece that begins at that row and column."""
+    """Return the error for element `bad` of a piece that begins at `row` and `column`."""
     down, right = divmod(bad, view.shape[-1])
     right -= right % target.block_size
     block = view.reshape(-1, view.shape[-1])[down, right : right + target.block_size]
@@ -279,7 +279,7 @@ def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int)
 
 
 def _packed_bytes(data: Bytes, source: TensorType) -> Bytes:
-    """Return `data`, rows of whole blocks."""
+    """Return `data`, checked to be rows of whole blocks."""
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
         given = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
         raise ValueTypeError(

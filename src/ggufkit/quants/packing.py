@@ -18,19 +18,19 @@ from ggufkit.system.mapped_file import Bytes
 
 Packer = Callable[[Numbers, Floats | None, TensorType, Bytes], int]
 
-REQUIRED: Final = 2  # how the native core says that a type cannot do without weights
+REQUIRED: Final = 2  # the native core's mark for a type that requires weights
 EXPERT_AXES: Final = 3  # of an array that stacks experts
 
 
 @functools.cache
 def codecs() -> dict[int, bool]:
-    """Return the ids of all codecs and whether each encodes."""
+    """Return the ids of all codecs, and whether each can encode."""
     return {row[0]: row[4] for row in _native.codecs(instruction_sets()[-1])}
 
 
 @functools.cache
 def _weights_use() -> dict[int, int]:
-    """Return the ids of all codecs and whether weights are unused (0), taken or required (2)."""
+    """Return for each codec id whether weights are unused (0), optional (1) or required (2)."""
     return {row[0]: row[5] for row in _native.codecs(instruction_sets()[-1])}
 
 
@@ -43,7 +43,7 @@ def requiring_weights() -> frozenset[int]:
 def column_weights(
     imatrix: npt.ArrayLike | None, shape: tuple[int, ...], target: TensorType
 ) -> Floats | None:
-    """Return checked weights for an array of that shape, None where `target` uses none."""
+    """Return checked weights for an array of shape `shape`; None if `target` uses none."""
     use = _weights_use()[target.id]
     if imatrix is None:
         if use == REQUIRED:
@@ -77,7 +77,7 @@ def column_weights(
 
 
 def packer(dtype: np.dtype[Any], target: TensorType) -> Packer:
-    """Return what packs elements of `dtype` and tells the first that `target` does not hold."""
+    """Return the function that packs elements of `dtype`; it returns the first misfit, or -1."""
     whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
     exact_in_float32 = dtype.kind == "f" and np.can_cast(dtype, np.float32)
     if whole and dtype.kind in "iuf" and not exact_in_float32:
@@ -91,7 +91,7 @@ def packer(dtype: np.dtype[Any], target: TensorType) -> Packer:
 
 
 def encode(view: Numbers, weights: Floats | None, target: TensorType, out: Bytes) -> int:
-    """Pack floats and return the first that does not fit, or -1."""
+    """Pack floats; return the index of the first that does not fit, or -1."""
     floats = _as_float32(view).reshape(-1)
     if floats.size == 0:
         return -1
@@ -100,26 +100,26 @@ def encode(view: Numbers, weights: Floats | None, target: TensorType, out: Bytes
 
 
 def decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> None:
-    """Unpack blocks, past the caches where `streaming`."""
+    """Unpack blocks; `streaming` writes past the caches."""
     data = np.ascontiguousarray(view).reshape(-1)
     _native.decode(source.id, data, out, streaming, instruction_set())
 
 
 def unpacker(source: TensorType, target: TensorType) -> Callable[[Bytes, TensorType], Numbers]:
-    """Return what unpacks a piece that is to become `target`: to float32, integers exactly."""
+    """Return the function that unpacks a piece for `target`: to float32, or exact integers."""
     whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
     return _read_plain if whole and source.dtype is not None else _decoded
 
 
 def is_own_dtype(dtype: np.dtype[Any], type: TensorType) -> bool:
-    """Whether arrays of `dtype` are `type` already."""
+    """Whether an array of `dtype` already has the bytes of `type`."""
     if is_bfloat16(dtype):
         return type.name == "BF16"
     return type.dtype is not None and bool(dtype == np.dtype(type.dtype))
 
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    """Whether numbers are bfloat16: ml_dtypes' own, or 16 bits as uint16 has them."""
+    """Whether `dtype` is bfloat16: that of ml_dtypes, or its bits as uint16."""
     return dtype.name in {"bfloat16", "uint16"}
 
 
@@ -137,7 +137,7 @@ def _decoded(view: Bytes, source: TensorType) -> Floats:
 def _as_float32(view: Numbers) -> Floats:
     """Return contiguous, aligned float32 values, a copy only where needed."""
     if view.dtype == np.float32 and view.flags.c_contiguous and view.flags.aligned:
-        return view  # a short cut, for tiles are many
+        return view  # the usual case: spare a copy for each tile
     if view.dtype == np.float16 or is_bfloat16(view.dtype):
         own = tensor_type("F16" if view.dtype == np.float16 else "BF16")
         words = np.ascontiguousarray(view, view.dtype.newbyteorder("="))
@@ -147,7 +147,7 @@ def _as_float32(view: Numbers) -> Floats:
 
 
 def _store_whole(view: Numbers, _: Floats | None, target: TensorType, out: Bytes) -> int:
-    """Pack doubles or integers as the integers of `target`; return the first not held, or -1."""
+    """Pack doubles or integers as integers of `target`; return the first misfit, or -1."""
     dtype = np.dtype(target.dtype)
     limits = np.iinfo(dtype)
     if view.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""Arrays cut into pieces that a processor's cache holds, and worked on in several threads."""
+"""Cut arrays into pieces that fit a processor's cache, and work on them in several threads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ggufkit.system.cpu import worker_count
 Numbers = np.ndarray[Any, np.dtype[Any]]  # of any type
 Floats = npt.NDArray[np.float32]
 
-TASK: Final = 1 << 18  # elements per task: long beside its start, its floats short beside a cache
-TASKS_PER_THREAD: Final = 4  # fewer are not worth starting a thread for
-ALIGNMENT: Final = 64  # bytes: streaming stores want whole cache lines
+TASK: Final = 1 << 18  # elements per task: worth a thread's start, and its floats fit a cache
+TASKS_PER_THREAD: Final = 4  # fewer are not worth a thread
+ALIGNMENT: Final = 64  # bytes: streaming stores need whole cache lines
 
 
 @dataclass(frozen=True)
 class ArrayPiece:
-    """Rows of a matrix, or a part of one row, where they begin, and the weights of columns."""
+    """Rows of a matrix or a part of one row: where they begin, and the weights of their columns."""
 
     row: int
     column: int
@@ -35,10 +35,10 @@ class ArrayPiece:
 def cut(
     array: Numbers, unit: int, step: int, weights: Floats | None = None
 ) -> Iterator[ArrayPiece]:
-    """Yield all of `array` in order, as views of about `step` numbers along the last axis.
+    """Yield `array` in order, as views of about `step` numbers along the last axis.
 
     No piece divides a `unit` of numbers. `weights` has shape (columns,), or (experts, columns) of
-    an array of three axes; with them pieces are whole rows, as some types ask for.
+    an array of three axes; with weights, pieces are whole rows, as some types require.
     """
     if weights is None:
         yield from _pieces(array, unit, step)
@@ -54,7 +54,7 @@ def cut(
 def run_all(
     work: Callable[[ArrayPiece], None], pieces: list[ArrayPiece], threads: int | None
 ) -> None:
-    """Call `work` on every piece, in several threads where there are enough of them."""
+    """Call `work` on every piece, in several threads if there are enough pieces."""
     wanted = worker_count(threads)
     if threads is None:
         wanted = min(wanted, len(pieces) // TASKS_PER_THREAD)
@@ -68,7 +68,7 @@ def run_all(
         while todo:
             try:
                 piece = todo.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took the last piece
                 return
             work(piece)
 
@@ -77,7 +77,7 @@ def run_all(
             for done in [pool.submit(drain) for _ in range(min(wanted, len(pieces)))]:
                 done.result()
         finally:
-            todo.clear()  # after an error or Ctrl-C no thread goes on
+            todo.clear()  # after an error or Ctrl-C, stop all threads
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
@@ -89,7 +89,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
 
 
 def as_rows(array: Numbers) -> Numbers:
-    """Return a contiguous array as a matrix, however empty it is."""
+    """Return a contiguous array as a matrix, even an empty one."""
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
