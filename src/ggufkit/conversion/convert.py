@@ -82,7 +82,7 @@ def _misformed(folder: Path) -> Iterator[None]:
     except MISFORMED as error:
         what = f"{error.__class__.__name__}: {error}"
         raise CheckpointError(
-            f"config.json in {folder} contradicts its format ({what})", remedy="Fetch it again"
+            f"config.json in {folder} contradicts its format ({what})", remedy="Download it again"
         ) from error
 
 
@@ -146,7 +146,7 @@ def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
     if outtype in OUTTYPES:
         return OUTTYPES[outtype]
     known = ", ".join((AUTO, *OUTTYPES))
-    raise TensorTypeError(f"there is no outtype {outtype!r}", remedy=f"Use one of {known}")
+    raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
@@ -190,7 +190,7 @@ def typed_parameter(value: Any) -> Value:  # noqa: ANN401 (as JSON is)
         return typed("uint32", value)
     if isinstance(value, list) and value:
         return typed(f"array[{_element(value)}]", value)
-    raise CheckpointError(f"{brief(value)} is no value for metadata")
+    raise CheckpointError(f"{brief(value)} is not a valid metadata value")
 
 
 def _element(items: list[Any]) -> str:
@@ -222,7 +222,7 @@ def _about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str
     shapes = facts.architecture.shapes
     for tensor in tensors:
         if len(tensor.shape) > MAX_DIMS:
-            yield f"{tensor.name} has {len(tensor.shape)} axes, and GGUF has {MAX_DIMS}"
+            yield f"{tensor.name} has {len(tensor.shape)} axes, but GGUF allows {MAX_DIMS}"
         text = shapes.get(_without_layer(tensor.name))
         wanted = facts.value(text) if text else None
         if wanted is not None and list(tensor.shape) != wanted:
@@ -249,7 +249,7 @@ def _about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     absent = _lacking(model.tensors, facts.architecture.uneven)
     told = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
     if _has_own_head(facts) and "output.weight" not in model.tensors:
-        told.append("output.weight is missing, and config.json says tie_word_embeddings: false")
+        told.append("output.weight is missing, but config.json says tie_word_embeddings: false")
     named = " ".join(told)
     refused = [
         each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))

@@ -96,8 +96,8 @@ def plan_export(
         return _planned(model, dtype, shard_size, arch_path, say or (lambda _: None))
     except UnicodeEncodeError:
         raise CheckpointError(
-            "a text of the model is not UTF-8, as those of a checkpoint must be",
-            remedy="`ggufkit check` tells which key holds it, `ggufkit edit` changes it",
+            "the model contains text that is not UTF-8, which a checkpoint requires",
+            remedy="`ggufkit check` shows which key it is, and `ggufkit edit` changes it",
         ) from None
 
 
@@ -139,7 +139,7 @@ def _kept(  # noqa: PLR0913 (handed on as they came)
 def _tokenizer(model: Model, say: Say) -> dict[str, bytes]:
     if str(model.metadata.get("tokenizer.ggml.model", "none")) != "none":
         return tokenizer_files(model.metadata, say)
-    say("the file holds no vocabulary, so that there are no files of a tokenizer")
+    say("the file has no vocabulary, so no tokenizer files are written")
     return {}
 
 
@@ -168,7 +168,7 @@ def _kind(model: Model, dtype: str) -> str:
         return DTYPES[dtype]
     if dtype != AUTO:
         known = ", ".join((AUTO, *DTYPES))
-        raise TensorTypeError(f"there is no dtype {dtype!r}", remedy=f"Use one of {known}")
+        raise TensorTypeError(f"unknown dtype {dtype!r}", remedy=f"Use one of {known}")
     matrices = [t for t in model.tensors.values() if len(t.shape) > 1]
     if any(tensor.type.is_quantized for tensor in matrices):
         return DTYPES["bf16"]
@@ -235,4 +235,4 @@ def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
 def _tell(made: _Attempt, say: Say) -> None:
     if made.lost:
         shown = ", ".join(made.lost[:SHOWN]) + (", ..." if len(made.lost) > SHOWN else "")
-        say(f"config.json cannot say these keys as they are, only {KEPT} can: {shown}")
+        say(f"config.json cannot store these keys exactly, only {KEPT} can: {shown}")

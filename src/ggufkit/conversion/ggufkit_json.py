@@ -22,7 +22,9 @@ Say = Callable[[str], None]
 # Nothing that a checkpoint may say apart from its configuration and its files.
 _FOREIGN: Final = ("general.architecture", "split.")
 FORMAT: Final = 1
-_ABOUT: Final = "What the GGUF file said beyond this checkpoint, for `ggufkit convert` alone"
+_ABOUT: Final = (
+    "What the GGUF file contained beyond this checkpoint; only `ggufkit convert` reads it"
+)
 _SHOWN: Final = 3  # keys in a note
 
 
@@ -116,17 +118,17 @@ def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say
 def _tell(keys: list[str], say: Say) -> None:
     if keys:
         shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-        say(f"the checkpoint has changed since it was exported: {KEPT} does not count for {shown}")
+        say(f"the checkpoint has changed since it was exported: {KEPT} is ignored for {shown}")
 
 
 def _entries(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     entries = content.get("metadata", [])
     if content.get("format") != FORMAT or not isinstance(entries, list):
-        raise _misformed("it is of another format")
+        raise _misformed("it has an unknown format")
     for entry in entries:
         key = entry.get("key") if isinstance(entry, dict) else None
         if not isinstance(key, str) or key.startswith(_FOREIGN):
-            raise _misformed(f"{brief(key)} is no key that it may set")
+            raise _misformed(f"{brief(key)} is not a key that it may set")
         try:
             Metadata({key: False})
         except ValueTypeError as error:
@@ -137,14 +139,14 @@ def _entries(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _order(content: Mapping[str, Any], name: str) -> list[str]:
     order = content.get(name, [])
     if not isinstance(order, list) or not all(isinstance(each, str) for each in order):
-        raise _misformed(f"{name} is no list of names")
+        raise _misformed(f"{name} is not a list of names")
     return order
 
 
 def _misformed(what: str) -> CheckpointError:
     return CheckpointError(
         f"{KEPT} cannot be used: {what}",
-        remedy="Export again, or delete that file: the checkpoint is whole without it",
+        remedy="Export again, or delete that file: the checkpoint is complete without it",
     )
 
 

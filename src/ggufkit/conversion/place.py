@@ -127,7 +127,7 @@ def _finish(heap: Heap, facts: ConfigFacts, done: Placement) -> None:
     if len(places) != needed or places != list(range(needed)):
         held = ", ".join(repr(arrival.tensor.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
-        done.problems.append(f"{heap.name} needs {needed} {what}, once each, and gets only {held}")
+        done.problems.append(f"{heap.name} needs {needed} {what}, once each, but gets only {held}")
         return
     try:
         made = [_stepped(arrival, facts) for arrival in arrivals]

@@ -151,7 +151,7 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
         return
     shape = tensors[0].shape
     if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and what each has)
-        raise ShapeError(f"a tensor of shape {shape} is no stack of experts")
+        raise ShapeError(f"a tensor of shape {shape} is not a stack of experts")
     for number in range(shape[0]):
         pieces = [
             MadeTensor(_expert(t, number), done) for t, done in zip(tensors, steps, strict=True)

@@ -107,17 +107,17 @@ def test_fresh_tables_are_not_inherited(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("classes = [", "no TOML"),
+        ("classes = [", "not valid TOML"),
         ('clases = ["X"]', "unknown word 'clases'.*classes"),
         ('classes = "X"', "classes must be a list"),
         ('like = "nothing"', "leads to no file"),
         ('like = "wrong"', "leads to no file"),
-        ('[tensors]\na = "b | twist(3)"', "twist.*no operation"),
-        ('[tensors]\na = "b | permute(3 3)"', "no expression"),
-        ("[tensors]\na = 3", "must be text"),
-        ('[metadata]\na = "x if y else z"', "no place in an expression"),
-        ('[defaults]\na = "x["', "no expression"),
-        ('required = ["x y"]', "no expression"),
+        ('[tensors]\na = "b | twist(3)"', "twist.*not an operation"),
+        ('[tensors]\na = "b | permute(3 3)"', "not an expression"),
+        ("[tensors]\na = 3", "must be a string"),
+        ('[metadata]\na = "x if y else z"', "not allowed in an expression"),
+        ('[defaults]\na = "x["', "not an expression"),
+        ('required = ["x y"]', "not an expression"),
     ],
 )
 def test_wrong_file_is_told_with_its_place(tmp_path, text, told):

@@ -58,7 +58,7 @@ def test_huge_powers_are_refused_before_they_are_computed():
 
 
 def test_unknown_function_is_named_with_those_that_are():
-    with pytest.raises(CheckpointError, match=r"no function 'quadruple'.*double"):
+    with pytest.raises(CheckpointError, match=r"unknown function 'quadruple'.*double"):
         value("quadruple(a)")
 
 

@@ -99,11 +99,11 @@ def test_weights_are_decoded_in_their_places(tmp_path):
         ({"x.weight.nested_absmax": np.ones(9, np.float32)}, "nested_absmax has the shape"),
         ({"x.weight.quant_map": np.ones(15, np.float32)}, "quant_map has the shape"),
         ({"x.weight.nested_quant_map": np.ones(16, np.float32)}, "nested_quant_map has the shape"),
-        ({STATE: np.frombuffer(b"[]", np.uint8)}, "no JSON object"),
-        ({STATE: np.frombuffer(b"{", np.uint8)}, "no JSON"),
-        ({STATE: np.frombuffer(b"[" * 60_000, np.uint8)}, "no JSON"),
-        ({STATE: np.zeros(1 << 17, np.uint8)}, "no description"),
-        ({STATE: np.zeros(4, np.float32)}, "no description"),
+        ({STATE: np.frombuffer(b"[]", np.uint8)}, "not contain a JSON object"),
+        ({STATE: np.frombuffer(b"{", np.uint8)}, "not JSON"),
+        ({STATE: np.frombuffer(b"[" * 60_000, np.uint8)}, "not JSON"),
+        ({STATE: np.zeros(1 << 17, np.uint8)}, "does not describe"),
+        ({STATE: np.zeros(4, np.float32)}, "does not describe"),
     ],
 )
 def test_parts_that_do_not_fit_are_told(tmp_path, change, told):
@@ -135,7 +135,7 @@ def test_descriptions_that_make_no_sense_are_told(tmp_path, key, value):
     ("change", "told"),
     [
         ({"x.weight": np.ones((6, 10), np.float16)}, "of type F16"),
-        ({"x.weight": np.ones(6, np.int8)}, "no matrix"),
+        ({"x.weight": np.ones(6, np.int8)}, "not a matrix"),
         ({"x.SCB": np.ones(5, np.float32)}, "x.SCB has the shape"),
         ({"x.weight_format": np.array(2, np.uint8)}, "x.weight_format is not 0"),
     ],

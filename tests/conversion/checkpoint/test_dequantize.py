@@ -105,13 +105,13 @@ def test_scales_of_activations_are_left_out_and_named(tmp_path):
     ("held", "said", "told"),
     [
         ({}, {"quant_method": "hqq"}, "hqq"),
-        ({}, {"quant_method": ["fp8"]}, "cannot be decoded"),
+        ({}, {"quant_method": ["fp8"]}, "cannot decode"),
         ({}, {"quant_method": "compressed-tensors", "format": "int-quantized"}, "int-quantized"),
         ({"w_scale_inv": np.ones(1, np.float32)}, {"quant_method": "fp8"}, "not there"),
         (
             {"w": np.ones((4, 4), np.float32), "w_scale_inv": np.ones(1, np.float32)},
             {"quant_method": "fp8"},
-            "no matrix of FP8",
+            "scales for an FP8 matrix",
         ),
         ({"e_blocks": np.ones((2, 3, 16), np.uint8)}, {"quant_method": "mxfp4"}, "lacks scales"),
         (

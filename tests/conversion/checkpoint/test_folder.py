@@ -113,7 +113,7 @@ def test_folder_without_tensors_or_config_is_refused(tmp_path):
     assert "config.json" in refusal(tmp_path)
     write_checkpoint(tmp_path, {})
     assert "safetensors" in refusal(tmp_path)
-    assert "no folder" in refusal(tmp_path / "config.json")
+    assert "not a folder" in refusal(tmp_path / "config.json")
 
 
 def test_files_are_read_from_the_folder_alone(tmp_path):

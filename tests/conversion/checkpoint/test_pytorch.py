@@ -117,13 +117,13 @@ def test_other_names_are_refused(tmp_path, module, name):
 @pytest.mark.parametrize(
     ("held", "told"),
     [
-        ([1, 2], "no dictionary"),
-        ({"epoch": 3}, "'epoch' in it is no tensor but int"),
-        ({"state_dict": {"a": 1}}, "'state_dict' in it is no tensor but dict"),
-        ({5: None}, "no tensor"),
+        ([1, 2], "dictionary"),
+        ({"epoch": 3}, "'epoch' in it is not a tensor but int"),
+        ({"state_dict": {"a": 1}}, "'state_dict' in it is not a tensor but dict"),
+        ({5: None}, "not a tensor"),
         ({(1, 2): None}, "a key that is neither"),
-        ({"a": Called("torch", "FloatStorage", 1)}, "no function"),
-        ({"a": Called("torch._utils", "_rebuild_tensor_v2", 1)}, "too little"),
+        ({"a": Called("torch", "FloatStorage", 1)}, "not a function"),
+        ({"a": Called("torch._utils", "_rebuild_tensor_v2", 1)}, "too few arguments"),
         ({"a": Called("torch._utils", "_rebuild_tensor", 1, 2, 3, 4)}, "without storage"),
         ({"a": tensor(ONE, "7")}, "storage '7' of 'a' is missing"),
         ({"a": tensor(ONE, "0", shape=(3, 5), strides=(5, 1))}, "60 bytes of a storage"),
@@ -136,7 +136,7 @@ def test_other_names_are_refused(tmp_path, module, name):
         ({"a": tensor(ONE, "0", shape=(1 << 62, 4))}, "bytes of a storage"),
         ({"a": tensor(ONE, "0", shape=(3, 2), strides=(4, 2))}, "skips elements"),
         ({"a": tensor(ONE, "0", storage="0")}, "without storage"),
-        ({"a": tensor(ONE, "0", storage=Storage("float8_e5m2", "0", "1"))}, "no storage"),
+        ({"a": tensor(ONE, "0", storage=Storage("float8_e5m2", "0", "1"))}, "not a storage"),
     ],
 )
 def test_what_is_no_weight_is_told(tmp_path, held, told):
@@ -146,29 +146,29 @@ def test_what_is_no_weight_is_told(tmp_path, held, told):
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "no PyTorch file"),
-        (b"<html>" + bytes(400), "no PyTorch file"),
+        (b"", "not a PyTorch file"),
+        (b"<html>" + bytes(400), "not a PyTorch file"),
         (pickle.dumps(0x1950A86A20F9469CFC6C, 2), "before 1.6"),
         (bytes(257) + b"ustar" + bytes(250), "before 1.6"),
-        (b"PK\x03\x04" + bytes(100), "no sound zip"),
+        (b"PK\x03\x04" + bytes(100), "broken zip"),
         (archive(pickled({}), {"Byteorder": b""}).replace(b"Byte", b"byte"), "twice"),
         (archive(pickled({}), {}).replace(b"little", b"biglyy"), "big-endian"),
         (archive(pickled({}), {}, zipfile.ZIP_DEFLATED), "compressed"),
         (archive(pickled({}), {}).replace(b"data.pkl", b"date.pkl"), "without PyTorch's data.pkl"),
-        (archive(b"", {}), "ends at byte 0"),
-        (archive(b"\x80\x02", {}), "in the middle"),
+        (archive(b"", {}), "ends early, at byte 0"),
+        (archive(b"\x80\x02", {}), "ends early"),
         (archive(b"\x80\x09.", {}), "protocol 9"),
         (archive(b"\x80\x02h\x07.", {}), "broken"),
         (archive(b"\x80\x02.", {}), "broken"),
         (archive(b"\x80\x02t.", {}), "broken"),
-        (archive(b"\x80\x02X\xff\xff\xff\xffa.", {}), "in the middle"),
+        (archive(b"\x80\x02X\xff\xff\xff\xffa.", {}), "ends early"),
         (archive(b"\x80\x02X\x01\0\0\0\xff.", {}), "broken"),
         (archive(b"\x80\x02cos\nsystem\n.", {}), "'os.system'"),
-        (archive(b"\x80\x02cos", {}), "in the middle"),
+        (archive(b"\x80\x02cos", {}), "ends early"),
         (archive(b"\x80\x02L1\n.", {}), "opcode b'L'"),
         (archive(b"\x80\x02}q\0X\x01\0\0\0aNX\x01\0\0\0aNu.", {}), "broken"),
         (archive(b"\x80\x02}(X\x01\0\0\0aNX\x01\0\0\0aNu.", {}), "'a' twice"),
-        (archive(b"\x80\x02N" + b"\x85" * 300_000 + b".", {}), "no dictionary"),
+        (archive(b"\x80\x02N" + b"\x85" * 300_000 + b".", {}), "dictionary"),
         (archive(b"\x80\x02}N" + b"\x85" * 300_000 + b"Ns.", {}), "a key that is neither"),
     ],
 )  # fmt: skip
@@ -200,7 +200,7 @@ def begin_beyond(_, second):
 
 @pytest.mark.parametrize(
     ("tell", "told"),
-    [(overlap, "overlap"), (declare_a_tebibyte, "is not whole"), (begin_beyond, "truncated")],
+    [(overlap, "overlap"), (declare_a_tebibyte, "is incomplete"), (begin_beyond, "truncated")],
 )
 def test_archive_that_lies_about_its_files_is_not_believed(tmp_path, tell, told):
     assert told in problem(tmp_path, lying(tell))
@@ -222,12 +222,12 @@ def test_everything_wrong_is_listed_at_once(tmp_path):
 
 def test_pickle_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(pytorch, "MAX_PICKLE_BYTES", 10)
-    assert "too many" in problem(tmp_path, pytorch_bytes({"a": ONE}))
+    assert "too large" in problem(tmp_path, pytorch_bytes({"a": ONE}))
 
 
 def test_directory_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(pytorch, "MAX_DIRECTORY_BYTES", 30)
-    assert "too many" in problem(tmp_path, pytorch_bytes({"a": ONE}))
+    assert "too large" in problem(tmp_path, pytorch_bytes({"a": ONE}))
 
 
 @settings(deadline=None, max_examples=150)

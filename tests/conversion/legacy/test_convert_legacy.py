@@ -112,7 +112,7 @@ def test_vocabulary_of_another_size_is_refused(tmp_path, smollm2):
     legacy_files.write(tmp_path / "old.bin", "GGML", 0)
     with (
         ggufkit.open(smollm2) as donor,
-        pytest.raises(ValueTypeError, match="49152 tokens, the model 300"),
+        pytest.raises(ValueTypeError, match="49152 tokens, but the model has 300"),
     ):
         ggufkit.convert_legacy(tmp_path / "old.bin", vocab_from=donor)
 
@@ -149,7 +149,7 @@ def test_sizes_that_lie_are_an_error(sizes, sound, tmp_path):
 
 def test_file_of_another_kind_is_told_so(tmp_path, smollm2):
     (tmp_path / "x").write_bytes(b"GGLA" * 10)
-    with pytest.raises(NotGGUFError, match="begins no GGML"):
+    with pytest.raises(NotGGUFError, match="not the start of a GGML"):
         ggufkit.convert_legacy(tmp_path / "x")
     with pytest.raises(NotGGUFError, match="needs no conversion"):
         ggufkit.convert_legacy(smollm2)
@@ -157,7 +157,7 @@ def test_file_of_another_kind_is_told_so(tmp_path, smollm2):
 
 def test_version_that_never_was_is_an_error(sound, tmp_path):
     (tmp_path / "x").write_bytes(sound[:4] + struct.pack("<I", 9) + sound[8:])
-    with pytest.raises(FormatError, match="no version 9 of GGJT"):
+    with pytest.raises(FormatError, match="version 9 never existed for GGJT"):
         ggufkit.convert_legacy(tmp_path / "x")
 
 
@@ -202,7 +202,7 @@ def test_any_part_names_them_all(tmp_path):
 def test_missing_part_is_named(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 4)
     (tmp_path / "x.bin.2").unlink()
-    with pytest.raises(FormatError, match=r"came in 4 parts, and of these are missing: x\.bin\.2"):
+    with pytest.raises(FormatError, match=r"came in 4 parts, and these are missing: x\.bin\.2"):
         ggufkit.convert_legacy(tmp_path / "x.bin")
 
 
@@ -210,17 +210,17 @@ def test_part_of_another_model_is_refused(tmp_path):
     legacy_files.write_parts(tmp_path / "a.bin", "GGML", 0, "F16", 2)
     legacy_files.write_parts(tmp_path / "b.bin", "GGML", 0, "F32", 2)
     (tmp_path / "b.bin.1").rename(tmp_path / "a.bin.1")
-    with pytest.raises(FormatError, match=r"a\.bin\.1: the tensor .* as it is in the first part"):
+    with pytest.raises(FormatError, match=r"a\.bin\.1: the tensor .* differs from that in the first part"):
         ggufkit.convert_legacy(tmp_path / "a.bin")
     legacy_files.write_parts(tmp_path / "c.bin", "GGMF", 1, "F16", 2)
     (tmp_path / "c.bin.1").rename(tmp_path / "a.bin.1")
-    with pytest.raises(FormatError, match=r"a\.bin\.1: its sizes are not those of a\.bin"):
+    with pytest.raises(FormatError, match=r"a\.bin\.1: its sizes differ from those of a\.bin"):
         ggufkit.convert_legacy(tmp_path / "a.bin")
 
 
 def test_more_parts_than_there_ever_were_are_beyond_the_limit(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F32", 16)
-    with pytest.raises(LimitError, match="16 parts are beyond the limit of 8"):
+    with pytest.raises(LimitError, match="16 parts, more than the limit of 8"):
         ggufkit.convert_legacy(tmp_path / "x.bin")
 
 
@@ -257,7 +257,7 @@ def test_scales_that_no_weights_have_are_an_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(legacy_files, "rows", noise)
     legacy_files.write(tmp_path / "old.bin", "GGML", 0, "Q4_0")
-    with pytest.raises(FormatError, match=r"scales in tensor 'tok_embeddings\.weight'"):
+    with pytest.raises(FormatError, match=r"scales of tensor 'tok_embeddings\.weight'"):
         ggufkit.convert_legacy(tmp_path / "old.bin")
 
 

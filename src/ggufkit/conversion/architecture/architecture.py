@@ -116,7 +116,7 @@ def _texts(folders: Iterable[Path]) -> dict[str, tuple[str, str]]:
     texts: dict[str, tuple[str, str]] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise FormatError(f"{folder} is no folder", remedy="Name a folder of TOML files")
+            raise FormatError(f"{folder} is not a folder", remedy="Give a folder of TOML files")
         for path in sorted(folder.glob("*.toml")):
             texts.setdefault(path.stem, (str(path), path.read_text(encoding="utf-8")))
     for stem, found in _own_texts().items():
@@ -145,7 +145,7 @@ def _checked(path: str, text: str) -> dict[str, Any]:
     try:
         table: dict[str, Any] = _toml.loads(text)
     except _toml.TOMLDecodeError as error:
-        raise FormatError(f"no TOML: {error}", path=path) from None
+        raise FormatError(f"not valid TOML: {error}", path=path) from None
     kinds = dict.fromkeys(_TABLES, dict) | dict.fromkeys(_LISTS, list) | dict.fromkeys(_WORDS, str)
     for word, value in table.items():
         if word not in kinds:

@@ -92,7 +92,7 @@ class ConfigFacts:
             values = allowed if isinstance(allowed, list) else [self._quietly(allowed)]
             if value is not None and allowed != IGNORED and value not in values:
                 told = " or ".join(repr(each) for each in values if each is not None) or "nothing"
-                yield f"{name} is {brief(value)}, and llama.cpp computes with {told}"
+                yield f"{name} is {brief(value)}, but llama.cpp always computes with {told}"
         for name in self._unread():
             yield (
                 f"{name} is {brief(self.fields[name])}, which the architecture "

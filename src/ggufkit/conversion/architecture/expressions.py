@@ -38,10 +38,10 @@ def parse(text: str) -> ast.expr:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is no expression: {error}") from None
+        raise ValueError(f"{text!r} is not an expression: {error}") from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
-            raise ValueError(f"{text!r}: {type(node).__name__} has no place in an expression")  # noqa: TRY004 (of text)
+            raise ValueError(f"{text!r}: {type(node).__name__} is not allowed in an expression")  # noqa: TRY004 (of text)
     return tree
 
 
@@ -94,7 +94,7 @@ def _called(node: ast.Call, lookup: Lookup, functions: Functions) -> Any:  # noq
     if not isinstance(node.func, ast.Name) or node.func.id not in functions:
         known = ", ".join(sorted(functions))
         raise CheckpointError(
-            f"there is no function {ast.unparse(node.func)!r}", remedy=f"There are {known}"
+            f"unknown function {ast.unparse(node.func)!r}", remedy=f"The functions are {known}"
         )
     arguments = [_value(each, lookup, functions) for each in node.args]
     if any(argument is None for argument in arguments):
@@ -116,7 +116,7 @@ def _computed(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # n
 
 def _number(value: Any) -> int | float:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{brief(value)} is no number")
+        raise TypeError(f"{brief(value)} is not a number")
     if not abs(value) <= MAX_NUMBER:
         raise ArithmeticError(f"{brief(value)} is too large")
     return value

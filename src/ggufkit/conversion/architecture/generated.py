@@ -52,7 +52,8 @@ def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> FactorArray: 
     fits = isinstance(factors, list) and 2 * len(factors) == dimensions
     if not fits or not all(isinstance(n, int | float) for n in factors or ()):
         raise CheckpointError(
-            f"rope_scaling.{field} is no list of numbers for half of {dimensions} dimensions"
+            f"rope_scaling.{field} is not a list with one number for each pair of the "
+            f"{dimensions} dimensions"
         )
     return np.array(factors, np.float32)
 

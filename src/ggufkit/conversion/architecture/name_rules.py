@@ -79,7 +79,7 @@ def compile_rules(table: Mapping[str, Any]) -> list[NameRule]:
 def _rule(pattern: str, value: Any) -> NameRule:  # noqa: ANN401 (as TOML is)
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"the target of {pattern!r} must be text, or a list of texts")
+        raise ValueError(f"the target of {pattern!r} must be a string or a list of strings")
     regex = "".join(_PART.get(part, re.escape(part)) for part in re.split(r"(\{.\})", pattern))
     targets = tuple(_target(text) for text in texts)
     stacks = "{x}" in pattern and not any("{x}" in target.name for target in targets)
@@ -101,7 +101,7 @@ def _step(text: str) -> Step:
     found = _STEP.fullmatch(text)
     if not found or found["name"] not in OPERATIONS:
         known = ", ".join(sorted(OPERATIONS))
-        raise ValueError(f"{text!r} is no operation; there are {known}")
+        raise ValueError(f"{text!r} is not an operation; the operations are {known}")
     arguments = tuple(part.strip() for part in (found["arguments"] or "").split(",") if part)
     for argument in arguments:
         expressions.parse(argument)

@@ -55,7 +55,7 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rope parameters, with what stands outside of them mirrored into them."""
     held = config["rope_parameters"] if "rope_parameters" in config else config.get("rope_scaling")
     if not isinstance(held, Mapping | None):
-        raise CheckpointError("rope_scaling is no object")
+        raise CheckpointError("rope_scaling is not an object")
     found = dict(held or {})
     if "full_attention" in found or "sliding_attention" in found:
         return found
@@ -118,7 +118,7 @@ def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32]
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return None
     if dim > MAX_DIMENSIONS:
-        raise CheckpointError(f"rotary embedding cannot turn {dim:,} dimensions of a head")
+        raise CheckpointError(f"rotary embedding cannot rotate {dim:,} dimensions of a head")
     with np.errstate(all="ignore"):  # the numbers are whatever a file says
         return _llama3_factors(rope, dim)
 
@@ -143,7 +143,7 @@ def long_rope_attention(_factors: Any, kind: str, length: int, original: int) ->
     """Return what Phi-3 scales attention by, where its context is longer than it was trained."""
     scale = length / original
     if kind not in ("su", "longrope", "yarn"):
-        raise CheckpointError(f"long factors go with the rope type longrope, not {kind!r}")
+        raise CheckpointError(f"long factors need the rope type longrope, not {kind!r}")
     if scale <= 1.0:
         return 1.0
     if kind == "yarn":

@@ -146,7 +146,7 @@ def _card(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
     try:
         return front_matter(checkpoint.text("README.md") or "")
     except CheckpointError as error:
-        say(f"{error.message}: the model card is left out")
+        say(f"{error.message}: skipped the model card")
         return {}
 
 
@@ -282,14 +282,14 @@ def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [key for key in overrides if key not in kinds]
     if unknown:
         problems = list(_nearest(unknown, kinds))
-        raise CheckpointError("the overriding metadata cannot be used", problems)
+        raise CheckpointError("the metadata file cannot be used", problems)
     return {kinds[key]: value for key, value in overrides.items()}
 
 
 def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
     for key in unknown:
         near = difflib.get_close_matches(key, known, 1)
-        yield f"there is no key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
+        yield f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
 
 
 # Types.
@@ -300,7 +300,7 @@ def _typed(said: Mapping[str, Any]) -> dict[str, Value]:
     problems: list[str] = []
     tried = [(key, _tried(key, kind, value, problems)) for key, kind, value in _ordered(said)]
     if problems:
-        raise CheckpointError("the description of the model cannot be written", problems)
+        raise CheckpointError("the description of the model cannot be stored", problems)
     return {"general.type": "model", **{key: value for key, value in tried if value is not None}}
 
 

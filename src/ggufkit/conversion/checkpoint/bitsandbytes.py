@@ -115,7 +115,7 @@ def bitsandbytes(held: Parts, _said: Mapping[str, Any]) -> list[Tensor]:
         for part in used:
             kept.pop(part, None)
     if problems:
-        raise CheckpointError("the quantized weights are not whole", problems)
+        raise CheckpointError("the quantized weights are incomplete", problems)
     return list(kept.values())
 
 
@@ -136,9 +136,11 @@ def _eight_bits(held: Parts, name: str, scales_name: str) -> tuple[Tensor, list[
     codes = required(held, "", name, ("I8",))
     layout = name.removesuffix("weight") + _LAYOUT
     if len(codes.shape) != 2 or not codes.elements:  # noqa: PLR2004
-        raise CheckpointError(f"{name} of shape {codes.shape} is no matrix")
+        raise CheckpointError(f"{name} of shape {codes.shape} is not a matrix")
     if layout in held and held[layout].numpy().tolist() != _BY_ROWS:
-        raise CheckpointError(f"{layout} is not {_BY_ROWS}, for rows: other layouts are unknown")
+        raise CheckpointError(
+            f"{layout} is not {_BY_ROWS}, for rows: ggufkit does not know other layouts"
+        )
     scales = required(held, "", scales_name, ("F32",), (codes.shape[0],))
     source = Stepped(codes, reshape(scales, (-1, 1)))
     return Tensor.over(name, _F32, codes.shape, source), [scales_name, layout]
@@ -188,13 +190,13 @@ class _State:
     def of(cls, tensor: Tensor) -> _State:
         """Read the description; CheckpointError if it is none."""
         if tensor.type.name != "U8" or tensor.nbytes > MAX_STATE_BYTES:
-            raise CheckpointError(f"{tensor.name} is no description of a weight")
+            raise CheckpointError(f"{tensor.name} does not describe a weight")
         try:
             found = json.loads(tensor.numpy().tobytes().decode())
         except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{tensor.name} is no JSON: {error}") from None
+            raise CheckpointError(f"{tensor.name} is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise CheckpointError(f"{tensor.name} holds no JSON object")
+            raise CheckpointError(f"{tensor.name} does not contain a JSON object")
         return cls(tensor.name, found)
 
     def size(self, key: str) -> int:

@@ -52,8 +52,8 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
     if method not in _METHODS:
         known = ", ".join(_METHODS)
         raise CheckpointError(
-            f"checkpoints quantized by {brief(method)} cannot be decoded",
-            remedy=f"Use the checkpoint that it was made from; what can be decoded: {known}",
+            f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
+            remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {known}",
         )
     return _METHODS[method](held, said)
 
@@ -104,14 +104,14 @@ class Scaled(Made):
 def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
     """Return an FP8 weight with its scale applied; one scale may be for a block, a row, or all."""
     if weight.type not in (F8_E4M3, F8_E5M2) or len(weight.shape) < 2:  # noqa: PLR2004
-        raise CheckpointError(f"{weight.name} is no matrix of FP8, and has scales for one")
+        raise CheckpointError(f"{weight.name} has scales for an FP8 matrix but is not one")
     *outer, high, wide = weight.shape
     if isinstance(block, list) and len(block) == 2:  # noqa: PLR2004 (rows and columns)
         sizes = (int(block[0]), int(block[1]))
     else:
         sizes = (high if scale.elements == 1 else 1, wide)
     if min(sizes) < 1:
-        raise CheckpointError(f"weight_block_size {brief(block)} is no size")
+        raise CheckpointError(f"weight_block_size {brief(block)} is not a size")
     if scale.type.name not in _SCALES:
         raise CheckpointError(f"{scale.name} is {scale.type.name}: scales are {', '.join(_SCALES)}")
     sizes = (min(sizes[0], max(high, 1)), min(sizes[1], max(wide, 1)))

@@ -56,7 +56,7 @@ class Checkpoint:
         return sorted(path.name for path in (self.folder / folder).glob(f"*{suffix}"))
 
     def text(self, name: str) -> str | None:
-        """Return a file's text, None if there is none; CheckpointError if it is no UTF-8."""
+        """Return a file's text, None if there is none; CheckpointError if it is not UTF-8."""
         return read_text(self.folder, name)
 
     def json(self, name: str) -> dict[str, Any] | None:
@@ -78,16 +78,16 @@ def open_checkpoint(folder: AnyPath) -> Checkpoint:
     """
     place = as_path(folder)
     if not place.is_dir():
-        raise CheckpointError(f"{place} is no folder", remedy="Name the folder of a checkpoint")
+        raise CheckpointError(f"{place} is not a folder", remedy="Give the folder of a checkpoint")
     config = read_json(place, "config.json")
     if config is None:
         raise CheckpointError(
-            f"{place} has no config.json", remedy="A checkpoint holds config.json and weights"
+            f"{place} has no config.json", remedy="Give a folder with config.json and weights"
         )
     with contextlib.ExitStack() as opened:
         tensors, files, problems = _tensors(place, opened)
         if problems:
-            raise CheckpointError(f"the checkpoint {place} is not whole", problems)
+            raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
         opened.pop_all()
     return Checkpoint(place, config, Tensors(tensors), tuple(files))
 
@@ -108,7 +108,7 @@ def locate(folder: Path, name: str) -> Path | None:
         return path
     raise CheckpointError(
         f"{path} is a link that leads out of the folder, to {target}",
-        remedy="Put the file itself there, or a hard link",
+        remedy="Replace the link with the file itself or a hard link",
     )
 
 
@@ -118,11 +118,13 @@ def read_text(folder: Path, name: str) -> str | None:
     if path is None:
         return None
     if path.stat().st_size > MAX_TEXT_BYTES:
-        raise CheckpointError(f"{path} has more than {MAX_TEXT_BYTES:,} bytes, too many for text")
+        raise CheckpointError(
+            f"{path} has more than {MAX_TEXT_BYTES:,} bytes, too large for a text file"
+        )
     try:
         return path.read_bytes().decode()
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path} is no UTF-8: {error}") from None
+        raise CheckpointError(f"{path} is not UTF-8: {error}") from None
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any] | None:
@@ -133,9 +135,9 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{folder / name} is no JSON: {error}") from None
+        raise CheckpointError(f"{folder / name} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{folder / name} holds no JSON object")
+        raise CheckpointError(f"{folder / name} does not contain a JSON object")
     return found
 
 
@@ -152,7 +154,8 @@ def _tensors(
     names = sorted(set(homes.values())) if index is not None else parts
     if not names and not problems:
         problems.append(
-            "there is no model*.safetensors or pytorch_model*.bin file, and no index of such files"
+            "the folder has no model*.safetensors or pytorch_model*.bin files, and no index of "
+            "such files"
         )
     files: list[MappedFile] = []
     tensors: dict[str, Tensor] = {}
@@ -211,8 +214,8 @@ def _part(
 
 def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) -> Iterator[str]:
     for names, what in (
-        (homes.keys() - tensors.keys(), "names tensors that no file holds"),
-        (tensors.keys() - homes.keys(), "does not name tensors that the files hold"),
+        (homes.keys() - tensors.keys(), "lists tensors that no file contains"),
+        (tensors.keys() - homes.keys(), "does not list tensors that the files contain"),
     ):
         if names:
             shown = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

@@ -64,7 +64,9 @@ def lay_file(name: str, tensors: Sequence[Tensor]) -> PlannedFile:
     table: dict[str, object] = {"__metadata__": {"format": "pt"}}
     for tensor, start in zip(tensors, ends, strict=False):
         if tensor.type.name not in DTYPES:
-            raise TensorTypeError(f"{tensor.name!r} of type {tensor.type} fits no safetensors file")
+            raise TensorTypeError(
+                f"{tensor.name!r} of type {tensor.type} cannot be stored in a safetensors file"
+            )
         table[tensor.name] = {
             "dtype": tensor.type.name,
             "shape": list(tensor.shape),
@@ -74,7 +76,7 @@ def lay_file(name: str, tensors: Sequence[Tensor]) -> PlannedFile:
     text += b" " * (padded(len(text), _STEP) - len(text))
     if len(text) > MAX_HEADER_BYTES:
         raise ShapeError(
-            f"{len(tensors)} tensors need a header beyond the format's limit",
+            f"{len(tensors)} tensors need a header larger than the format allows",
             remedy="Write several shards (shard_size=...)",
         )
     head = len(text).to_bytes(8, "little") + text

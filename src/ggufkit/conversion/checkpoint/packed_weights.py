@@ -148,7 +148,7 @@ def assemble(
         except CheckpointError as error:
             problems.append(error.message)
     if problems:
-        raise CheckpointError("the quantized weights are not whole", problems)
+        raise CheckpointError("the quantized weights are incomplete", problems)
     return [*(tensor for name, tensor in held.items() if name not in used), *made]
 
 
@@ -169,7 +169,7 @@ def required(
 def _matrix(found: Parts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
     tensor = required(found, stem, part, kinds)
     if len(tensor.shape) != 2 or not tensor.elements:  # noqa: PLR2004
-        raise CheckpointError(f"{tensor.name} of shape {tensor.shape} is no matrix")
+        raise CheckpointError(f"{tensor.name} of shape {tensor.shape} is not a matrix")
     return tensor
 
 
@@ -187,7 +187,7 @@ def _require_word(said: Mapping[str, Any], key: str, default: str, allowed: Sequ
     if not isinstance(value, str) or value.lower() not in allowed:
         raise CheckpointError(
             f"quantization_config.{key} {brief(value)} cannot be decoded",
-            remedy=f"What can be: {', '.join(allowed)}",
+            remedy=f"ggufkit can decode {', '.join(allowed)}",
         )
     return value.lower()
 
@@ -204,7 +204,7 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
         regular = _regular(width, max(width // scales, 1))
         return regular if np.array_equal(index, regular) else index
     if isinstance(size, bool) or not isinstance(size, int) or size == 0 or size < -1:
-        raise CheckpointError(f"group_size {brief(size)} is no size")
+        raise CheckpointError(f"group_size {brief(size)} is not a size")
     step = width if size == -1 else size
     if -(-width // step) != scales:
         raise CheckpointError(

@@ -61,7 +61,9 @@ def loads(data: bytes, known: frozenset[str]) -> object:
 
 def _ordered_dict(*pairs: object) -> dict[Any, Any]:
     if pairs not in ((), ([],)):
-        raise CheckpointError("the pickle has an OrderedDict made of pairs, which PyTorch does not")
+        raise CheckpointError(
+            "the pickle has an OrderedDict made from pairs, which PyTorch never writes"
+        )
     return {}
 
 
@@ -73,7 +75,7 @@ def _tensor(*arguments: object) -> Rebuilt:
 def _typed_tensor(*arguments: object) -> Rebuilt:
     storage, offset, shape, strides, _, _, dtype, *_ = arguments
     if not isinstance(dtype, Named):
-        raise CheckpointError("the pickle has a tensor whose type is no type")
+        raise CheckpointError("the pickle has a tensor of an invalid type")
     return _rebuilt(storage, offset, shape, strides, dtype.name)
 
 
@@ -139,7 +141,7 @@ class _Machine:
         """Return the next bytes."""
         found = self.data[self.at : self.at + count]
         if len(found) < count:
-            raise CheckpointError(f"the pickle ends at byte {len(self.data):,}, in the middle")
+            raise CheckpointError(f"the pickle ends early, at byte {len(self.data):,}")
         self.at += count
         return found
 
@@ -166,9 +168,9 @@ class _Machine:
         full = f"{module}.{name}"
         if full not in CALLED and full not in self.known:
             raise CheckpointError(
-                f"the pickle asks for {full[:MAX_NAME]!r}, which is no part of weights and could "
-                "run code; nothing was run",
-                remedy="Trust no such file; weights are better kept as safetensors",
+                f"the pickle imports {full[:MAX_NAME]!r}, which weights do not need and which "
+                "could run code; ggufkit ran nothing",
+                remedy="Do not trust this file; get the weights as safetensors",
             )
         self.stack.append(Named(full))
 
@@ -187,7 +189,7 @@ class _Machine:
         """Set keys and values in the dictionary on top."""
         target = self.stack[-1]
         if not isinstance(target, dict) or len(items) % 2:
-            raise CheckpointError("the pickle sets items in what is no dictionary")
+            raise CheckpointError("the pickle sets items of a value that is not a dictionary")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, str | int):
                 raise CheckpointError("the pickle has a key that is neither text nor a number")
@@ -198,37 +200,39 @@ class _Machine:
     def extend(self, items: list[Any]) -> None:
         """Append to the list on top."""
         if not isinstance(self.stack[-1], list):
-            raise CheckpointError("the pickle appends to what is no list")
+            raise CheckpointError("the pickle appends to a value that is not a list")
         self.stack[-1].extend(items)
 
     def call(self) -> None:
         """Do what a named function would, as far as it is known."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, Named) or function.name not in CALLED:
-            raise CheckpointError("the pickle calls what is no function for tensors")
+            raise CheckpointError("the pickle calls a value that is not a function for tensors")
         try:
             self.stack.append(CALLED[function.name](*arguments))
         except CheckpointError:
             raise
         except (ValueError, TypeError, IndexError):
-            raise CheckpointError(f"the pickle calls {function.name} with too little") from None
+            raise CheckpointError(
+                f"the pickle calls {function.name} with too few arguments"
+            ) from None
 
     def find_storage(self) -> None:
         """Push the storage that a tuple on top describes."""
         described = self.stack.pop()
         if not isinstance(described, tuple) or len(described) != 5:  # noqa: PLR2004
-            raise CheckpointError("the pickle refers to what is no storage")
+            raise CheckpointError("the pickle refers to a value that is not a storage")
         word, kind, key, _, elements = described
         is_sound = word == "storage" and isinstance(kind, Named) and isinstance(key, str)
         if not is_sound or not _is_count(elements):
-            raise CheckpointError("the pickle refers to what is no storage")
+            raise CheckpointError("the pickle refers to a value that is not a storage")
         self.stack.append(Storage(kind.name, key, elements))
 
     def build(self) -> None:
         """Drop the attributes of a dictionary: module versions, which say nothing of tensors."""
         self.stack.pop()
         if not isinstance(self.stack[-1], dict):
-            raise CheckpointError("the pickle sets the state of what is no dictionary")
+            raise CheckpointError("the pickle sets the state of a value that is not a dictionary")
 
     def mark(self) -> None:
         """Begin a stack of its own."""

@@ -54,7 +54,7 @@ _TYPES: Final = {
     "torch.uint64": "U64",
 }
 _KNOWN: Final = frozenset(_TYPES)
-_RESAVE: Final = "Load it where it came from and save it as safetensors"
+_RESAVE: Final = "Load it with PyTorch where you trust it, and save it as safetensors"
 
 
 class Member(NamedTuple):
@@ -77,7 +77,7 @@ def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
     for name, rebuilt in held.items():
         if not isinstance(name, str) or not isinstance(rebuilt, Rebuilt):
             problems.append(
-                f"{brief(name)} in it is no tensor but {type(rebuilt).__name__}: only a flat "
+                f"{brief(name)} in it is not a tensor but {type(rebuilt).__name__}: only a flat "
                 "dictionary of tensors can be converted"
             )
             continue
@@ -97,7 +97,7 @@ class _Bounded(io.FileIO):
     def read(self, size: int | None = -1, /) -> bytes:
         """Read, but not more than a directory may have."""
         if size is not None and size > MAX_DIRECTORY_BYTES:
-            raise CheckpointError(f"its directory has {size:,} bytes, too many for weights")
+            raise CheckpointError(f"its directory has {size:,} bytes, too large for weights")
         return super().read(-1 if size is None else size) or b""
 
 
@@ -108,7 +108,7 @@ def _members(file: MappedFile) -> dict[str, Member]:
         with _Bounded(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
             infos = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as e:
-        raise CheckpointError(f"it is no sound zip: {e}") from None
+        raise CheckpointError(f"it is a broken zip file: {e}") from None
     members: dict[str, Member] = {}
     for info in infos:
         if info.filename in members:
@@ -129,22 +129,22 @@ def _require_apart(members: dict[str, Member]) -> None:
 def _require_zip(file: MappedFile) -> None:
     head = file.read(0, min(file.nbytes, _TAR_AT + len(_TAR))).tobytes()
     if head.startswith(_LEGACY) or head[_TAR_AT:] == _TAR:
-        raise CheckpointError("it is in the layout of PyTorch before 1.6", remedy=_RESAVE)
+        raise CheckpointError("it has the layout of PyTorch before 1.6", remedy=_RESAVE)
     if not head.startswith(_MAGIC):
-        raise CheckpointError("it is no PyTorch file, which is a zip")
+        raise CheckpointError("it is not a PyTorch file, because it is not a zip file")
 
 
 def _member(file: MappedFile, info: zipfile.ZipInfo) -> Member:
     name = brief(info.filename)
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _ENCRYPTED:
-        raise CheckpointError(f"{name} in it is compressed or encrypted, and PyTorch does neither")
+        raise CheckpointError(f"{name} in it is compressed or encrypted, which PyTorch never does")
     if not 0 <= info.header_offset <= file.nbytes - _LOCAL_HEADER.size:
-        raise CheckpointError(f"{name} in it begins beyond the end: the file is truncated")
+        raise CheckpointError(f"{name} in it starts beyond the end: the file is truncated")
     header = file.read(info.header_offset, _LOCAL_HEADER.size).tobytes()
     magic, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
     start = info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
     if magic != _MAGIC or start + info.file_size > file.nbytes:
-        raise CheckpointError(f"{name} in it is not whole: the file is truncated or damaged")
+        raise CheckpointError(f"{name} in it is incomplete: the file is truncated or damaged")
     return Member(start, info.file_size)
 
 
@@ -152,20 +152,20 @@ def _pickled(file: MappedFile, members: dict[str, Member]) -> tuple[str, dict[An
     """Return the folder in the zip, with its slash, and what the pickle in it holds."""
     found = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(found) != 1:
-        raise CheckpointError("it is a zip without PyTorch's data.pkl")
+        raise CheckpointError("it is a zip file without PyTorch's data.pkl")
     root = found[0].removesuffix("data.pkl")
     order = members.get(f"{root}byteorder")
     if order is not None and _content(file, order) != b"little":
         raise CheckpointError("its numbers are big-endian", remedy=_RESAVE)
     held = loads(_content(file, members[found[0]]), _KNOWN)
     if not isinstance(held, dict):
-        raise CheckpointError("it holds no dictionary of tensors")
+        raise CheckpointError("it does not contain a dictionary of tensors")
     return root, held
 
 
 def _content(file: MappedFile, member: Member) -> bytes:
     if member.nbytes > MAX_PICKLE_BYTES:
-        raise CheckpointError(f"its pickle has {member.nbytes:,} bytes, too many for weights")
+        raise CheckpointError(f"its pickle has {member.nbytes:,} bytes, too large for weights")
     return file.read(*member).tobytes()
 
 
@@ -205,7 +205,7 @@ class _Storages(NamedTuple):
 def _kind(name: str, held: Rebuilt) -> TensorType:
     said = held.dtype or held.storage.kind
     if said not in _TYPES:
-        raise CheckpointError(f"{name!r} is of the type {said}, which is none")
+        raise CheckpointError(f"{name!r} is of the type {said}, which is not a tensor type")
     return DTYPES[_TYPES[said]]
 
 

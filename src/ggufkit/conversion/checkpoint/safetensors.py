@@ -61,7 +61,7 @@ def open_safetensors(path: AnyPath) -> tuple[MappedFile, list[Tensor]]:
     tensors, problems = read_tensors(file)
     if problems:
         file.close()
-        raise CheckpointError(f"{file.path} is no sound safetensors file", problems)
+        raise CheckpointError(f"{file.path} is not a valid safetensors file", problems)
     return file, tensors
 
 
@@ -79,10 +79,12 @@ def read_tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
 
 def _header_bytes(file: MappedFile) -> tuple[bytes, list[str]]:
     if file.nbytes < _LENGTH_BYTES:
-        return b"", [f"it has {file.nbytes} bytes, and even the length of the header has 8"]
+        return b"", [f"it has {file.nbytes} bytes, but the length of the header alone takes 8"]
     length = int.from_bytes(file.read(0, _LENGTH_BYTES).tobytes(), "little")
     if length > MAX_HEADER_BYTES:
-        return b"", [f"a header of {length:,} bytes is beyond the limit of {MAX_HEADER_BYTES:,}"]
+        return b"", [
+            f"a header of {length:,} bytes is larger than the limit of {MAX_HEADER_BYTES:,}"
+        ]
     if length > file.nbytes - _LENGTH_BYTES:
         return b"", [f"it ends in the header: {length:,} bytes announced, {file.nbytes:,} in all"]
     return file.read(_LENGTH_BYTES, length).tobytes(), []
@@ -101,9 +103,9 @@ def parse_header(header: bytes, data_bytes: int) -> tuple[list[SafetensorsEntry]
     try:
         table = json.loads(header.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        return [], [f"its header is no JSON: {error}"]
+        return [], [f"its header is not JSON: {error}"]
     if not isinstance(table, dict):
-        return [], ["its header is no JSON object"]
+        return [], ["its header is not a JSON object"]
     entries: list[SafetensorsEntry] = []
     problems: list[str] = []
     for name, fields in table.items():
@@ -124,7 +126,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{brief(twice)} stands there twice")
+        raise ValueError(f"{brief(twice)} appears twice")
     return found
 
 
@@ -136,9 +138,9 @@ def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON
         raise ValueError(f"unknown dtype {brief(fields['dtype'])}")
     shape, offsets = _sizes(fields["shape"]), _sizes(fields["data_offsets"])
     if shape is None or len(shape) > MAX_AXES:
-        raise ValueError(f"{brief(fields['shape'])} is no shape")
+        raise ValueError(f"{brief(fields['shape'])} is not a shape")
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004
-        raise ValueError(f"{brief(fields['data_offsets'])} is no begin and end")
+        raise ValueError(f"{brief(fields['data_offsets'])} is not a pair of start and end")
     needed, held = math.prod(shape) * kind.block_bytes, offsets[1] - offsets[0]
     if needed != held:
         raise ValueError(f"{kind} of shape {brief(shape)} needs {needed:,} bytes, not {held:,}")
@@ -167,7 +169,7 @@ def _about_places(
         if after.start < before.stop:
             yield f"tensors {before.name!r} and {after.name!r} overlap"
         elif after.start > before.stop and whole:
-            yield f"there is a hole between tensors {before.name!r} and {after.name!r}"
+            yield f"there is a gap between tensors {before.name!r} and {after.name!r}"
     first, last = (placed[0].start, placed[-1].stop) if placed else (0, 0)
     if whole and (first > 0 or last < data_bytes):
-        yield f"bytes {first:,} to {last:,} belong to tensors, and there are {data_bytes:,}"
+        yield f"bytes {first:,} to {last:,} belong to tensors, but the data has {data_bytes:,}"

@@ -140,7 +140,7 @@ def block_of(type: TensorType, version: int) -> Block | None:
     if name in _PLAIN or (not is_old and name not in _GONE and type.id in TENSOR_TYPES):
         return None
     if name not in known or not is_old:
-        raise TensorTypeError(f"no file of this version holds tensors of type {name}")
+        raise TensorTypeError(f"files of this version cannot contain tensors of type {name}")
     return known[name]
 
 

@@ -123,7 +123,7 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
     first = _LegacyFile.read(first_part(path), opened)
     if first.count > MAX_PARTS:
         raise LimitError(
-            f"{first.file.path}: {first.count} parts are beyond the limit of {MAX_PARTS}",
+            f"{first.file.path}: {first.count} parts, more than the limit of {MAX_PARTS}",
         )
     parts = [
         first,
@@ -132,8 +132,8 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
     for part in parts:
         if part.header != first.header:
             raise FormatError(
-                f"its sizes are not those of {first.file.path.name}",
-                remedy="Join parts of the same conversion only",
+                f"its sizes differ from those of {first.file.path.name}",
+                remedy="Join only parts of the same conversion",
                 path=str(part.file.path),
             )
     return parts
@@ -187,8 +187,8 @@ def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
     count = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
     if count != header.tokens:
         raise ValueTypeError(
-            f"the vocabulary to take has {count} tokens, the model {header.tokens}",
-            remedy="Take that of the very model",
+            f"the vocabulary file has {count} tokens, but the model has {header.tokens}",
+            remedy="Use the vocabulary of the same model",
         )
     return {key: kept[key] for key in kept}
 
@@ -212,7 +212,7 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
     old = reader.take(name_bytes, "the name of a tensor").decode("utf-8", "replace")
     name = _name(old, header.layers)
     if name is None:
-        raise reader.wrong(f"no model of the LLaMA family has a tensor {old!r}")
+        raise reader.wrong(f"models of the LLaMA family do not have a tensor {old!r}")
     kind = tensor_type(number)
     block = block_of(kind, header.blocks)
     if block is None and kind.is_opaque:
@@ -228,7 +228,7 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
         block if header.is_versioned else as_it_lies(block, source.read(0, min(rows, LOOKED_AT)))
     )
     if lying is None:
-        raise reader.wrong(f"the scales in tensor {old!r} are none of weights")
+        raise reader.wrong(f"the scales of tensor {old!r} are not valid")
     decoded = LegacyRows(source, lying)
     return Tensor.over(name, decoded.type, shape, decoded)
 
@@ -272,8 +272,8 @@ def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
     missing = [name for name in (*_NAMES.values(), *layer) if name not in tensors]
     if missing:
         raise FormatError(
-            f"{len(missing)} tensors are missing, {missing[0]!r} among them",
-            remedy="Get the file again",
+            f"{len(missing)} tensors are missing, including {missing[0]!r}",
+            remedy="Download the file again",
             path=path,
         )
     expected = (header.tokens, header.width)
@@ -281,7 +281,7 @@ def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
     if found != expected:
         raise ShapeError(
             f"{path}: the embedding is of shape {found}, not {expected}",
-            remedy="Get the file again",
+            remedy="Download the file again",
         )
 
 

@@ -76,7 +76,8 @@ class LegacyReader:
         """Return the error that something is wrong here."""
         return FormatError(
             what,
-            remedy="The file is damaged or of another family: get it again, or the model as GGUF",
+            remedy="The file is damaged or of another family: download it again, or get the model "
+            "as GGUF",
             offset=self.at,
             path=str(self.file.path),
         )
@@ -88,18 +89,18 @@ def read_header(reader: LegacyReader) -> LegacyHeader:
     kind = MAGICS.get(magic)
     if kind is None:
         raise NotGGUFError(
-            f"{magic!r} begins no GGML, GGMF or GGJT file",
+            f"{magic!r} is not the start of a GGML, GGMF or GGJT file",
             remedy="A GGUF file needs no conversion" if magic == b"GGUF" else "",
             path=str(reader.file.path),
         )
     version = reader.numbers(1, "its version")[0] if kind in VERSIONS else 0
     if version not in VERSIONS.get(kind, (0,)):
-        raise reader.wrong(f"there was no version {version} of {kind}")
+        raise reader.wrong(f"version {version} never existed for {kind}")
     tokens, width, _, heads, layers, rotated, _ = reader.numbers(7, "the model's sizes")
     limits = {"tokens": (tokens, MAX_TOKENS), "layers": (layers, MAX_LAYERS)}
     for what, (number, limit) in limits.items():
         if not 0 < number <= limit:
-            raise reader.wrong(f"{number} {what} are beyond the limit of {limit}")
+            raise reader.wrong(f"{number} {what} exceed the limit of {limit}")
     if not heads or width % heads or width // heads != rotated:
         raise reader.wrong(f"{heads} heads of {rotated} elements do not make a width of {width}")
     return LegacyHeader(kind, version, tokens, width, heads, layers, rotated)
@@ -112,7 +113,7 @@ def read_vocabulary(reader: LegacyReader, header: LegacyHeader) -> tuple[list[by
     for number in range(header.tokens):
         (nbytes,) = reader.numbers(1, f"token {number}")
         if nbytes > MAX_TOKEN_BYTES:
-            raise reader.wrong(f"token {number} of {nbytes} bytes is beyond {MAX_TOKEN_BYTES}")
+            raise reader.wrong(f"token {number} of {nbytes} bytes exceeds {MAX_TOKEN_BYTES}")
         texts.append(reader.take(nbytes, f"token {number}"))
         score = reader.take(4, f"token {number}") if header.is_versioned else bytes(4)
         scores.append(struct.unpack("<f", score)[0])

@@ -37,7 +37,7 @@ def other_parts(first: Path, count: int) -> list[Path]:
     missing = [path.name for path in others if not path.exists()]
     if missing:
         raise FormatError(
-            f"the model came in {count} parts, and of these are missing: {', '.join(missing)}",
+            f"the model came in {count} parts, and these are missing: {', '.join(missing)}",
             remedy="Put all parts into one folder, under their own names",
             path=str(first),
         )
@@ -72,8 +72,8 @@ def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
     ]
     if strange:
         raise FormatError(
-            f"the tensor {strange[0]!r} is not there as it is in the first part",
-            remedy="Join parts of the same conversion only",
+            f"the tensor {strange[0]!r} differs from that in the first part",
+            remedy="Join only parts of the same conversion",
             path=str(path),
         )
 

@@ -38,7 +38,7 @@ def stored(tensor: Tensor, wanted: str) -> Tensor:
         return tensor
     if tensor.type.name not in _FLOATS:
         if tensor.type.dtype is None:
-            raise TensorTypeError(f"{tensor.name!r} is of type {tensor.type}, without its scales")
+            raise TensorTypeError(f"{tensor.name!r} is of type {tensor.type}, but has no scales")
         tensor = compute(tensor, same)
     return retyped(tensor, kind)
 

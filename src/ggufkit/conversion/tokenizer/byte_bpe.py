@@ -39,7 +39,7 @@ def hub_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
     if over:
         raise CheckpointError(
             f"the tokenizer has ids up to {max(over)}, the embeddings {rows} rows",
-            remedy="The checkpoint's vocab_size and its tokenizer must belong together",
+            remedy="Check that vocab_size and the tokenizer belong to the same checkpoint",
         )
     tokens = Tokens(rows)
     for number, text in tokenizer.texts.items():

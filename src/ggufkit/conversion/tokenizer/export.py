@@ -49,8 +49,8 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
     if keys.model not in MODELS:
         known = ", ".join(MODELS)
         raise CheckpointError(
-            f"a tokenizer of the kind {keys.model!r} has no counterpart among Hugging Face's",
-            remedy=f"Those of {known} can be exported",
+            f"a tokenizer of the kind {keys.model!r} cannot be exported for Hugging Face",
+            remedy=f"ggufkit can export {known}",
         )
     rules = MODELS[keys.model](keys, say or (lambda _: None))
     specials = _specials(keys)
@@ -85,8 +85,8 @@ def _encoded(name: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise CheckpointError(
-            f"the vocabulary holds what is not UTF-8, as {name} must be",
-            remedy="`ggufkit check` tells which tokens are broken",
+            f"the vocabulary contains text that is not UTF-8, but {name} must be UTF-8",
+            remedy="`ggufkit check` shows which tokens are broken",
         ) from None
 
 

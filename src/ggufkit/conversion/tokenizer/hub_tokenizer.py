@@ -160,7 +160,7 @@ def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
     if isinstance(held, list):  # Unigram: pairs of text and score
         return {entry[0]: number for number, entry in enumerate(held)}
     if not isinstance(held, dict) or not all(isinstance(n, int) for n in held.values()):
-        raise CheckpointError("tokenizer.json has no vocabulary of texts and ids")
+        raise CheckpointError("tokenizer.json has no vocabulary that maps texts to ids")
     return held
 
 

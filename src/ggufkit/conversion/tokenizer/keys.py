@@ -48,7 +48,7 @@ class VocabularyKeys:
         """The text of every token."""
         texts = self.get("tokens")
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise CheckpointError("the file has no tokens", remedy="It holds no vocabulary")
+            raise CheckpointError("the file has no tokens", remedy="Use a model with a vocabulary")
         return texts
 
     @cached_property
@@ -66,7 +66,7 @@ class VocabularyKeys:
         if values is None:
             return [default] * len(self.texts)
         if not isinstance(values, list) or len(values) != len(self.texts):
-            raise CheckpointError(f"{_PREFIX}{key} has not one value for each token")
+            raise CheckpointError(f"{_PREFIX}{key} does not have one value for each token")
         return values
 
     @cached_property

@@ -43,7 +43,7 @@ def vocabulary(
         what = f"{error.__class__.__name__}: {error}"
         raise CheckpointError(
             f"the tokenizer files in {checkpoint.folder} contradict their format ({what})",
-            remedy="Fetch them again, or name another kind of tokenizer",
+            remedy="Download them again",
         ) from error
     return entries.items
 

@@ -73,7 +73,7 @@ def parse_pieces(data: bytes, name: str) -> PieceModel:
         return _model(data)
     except (ValueError, struct.error) as error:
         raise CheckpointError(
-            f"{name} is no SentencePiece model: {error}", remedy="Fetch the file again"
+            f"{name} is not a SentencePiece model: {error}", remedy="Download the file again"
         ) from None
 
 
@@ -129,7 +129,7 @@ def _model(data: bytes) -> PieceModel:
         if len(pieces) > MAX_PIECES:
             raise ValueError(f"more than {MAX_PIECES:,} pieces")
     if not pieces:
-        raise ValueError("there are no pieces")
+        raise ValueError("it has no pieces")
     charsmap = rules.get((_NORMALIZER, _CHARSMAP), b"")
     return PieceModel(
         tuple(pieces),

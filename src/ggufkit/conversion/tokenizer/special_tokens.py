@@ -46,7 +46,9 @@ class Specials:
         if not isinstance(number, int) or name in self.ids:
             return
         if number < 0 or (self.rows is not None and number >= self.rows):
-            self.files.say(f"the {name} token has the id {number}, which no token has: left out")
+            self.files.say(
+                f"the {name} token has the id {number}, but no token has that id: left out"
+            )
             return
         self.ids[name] = int(number)
 

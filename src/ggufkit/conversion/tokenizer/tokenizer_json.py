@@ -24,7 +24,7 @@ def byte_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     """Return the rules of BPE over bytes."""
     row = rules_of_name(keys.pre)
     if row is None:
-        say(f"the pre-tokenizer {keys.pre!r} is not known: llama.cpp's default stands in for it")
+        say(f"the pre-tokenizer {keys.pre!r} is not known: llama.cpp's default is used")
         row = rules_of_name(DEFAULT)
     patterns = row.patterns if row else ()
     splits = [
@@ -65,7 +65,10 @@ def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     """Return the rules of a SentencePiece model of the BPE kind: merges in the order of scores."""
     normal = [n for n in range(len(keys.texts)) if keys.types[n] == PieceType.NORMAL]
     if len({keys.scores[n] for n in normal}) < len(normal) // 2:
-        say("the tokens have no scores that order their merges: ids may differ from llama.cpp's")
+        say(
+            "the tokens have no scores that give the order of merges: token ids may differ from "
+            "llama.cpp's"
+        )
     unknown = keys.id_of("unk")
     model = {
         "type": "BPE",

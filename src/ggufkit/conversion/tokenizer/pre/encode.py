@@ -136,7 +136,9 @@ def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
                 for number in _filled(tokenizer, part, piece, ids)
             ]
         if len(ids) > most:  # templates that repeat the text, one after the other
-            raise UntranslatableError("a post-processor that makes more than a frame")
+            raise UntranslatableError(
+                "a post-processor that does more than add special tokens around a text"
+            )
     return ids
 
 

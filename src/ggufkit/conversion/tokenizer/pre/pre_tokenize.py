@@ -34,7 +34,7 @@ def words(
     try:
         found = answer_of(__name__, {**job, "added": [*added]})
     except StoppedError as error:
-        raise UntranslatableError(f"rules that cannot be followed ({error})") from None
+        raise UntranslatableError(f"rules that cannot be applied ({error})") from None
     if "unknown" in found:
         raise UntranslatableError(found["unknown"])
     if "misformed" in found:

@@ -202,7 +202,8 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     if files.asked_pre is not None:
         if files.asked_pre not in KNOWN:
             files.say(
-                f"no pre-tokenizer called {files.asked_pre!r} is known: llama.cpp may refuse it"
+                f"ggufkit does not know the pre-tokenizer {files.asked_pre!r}: llama.cpp may "
+                "refuse it"
             )
         return files.asked_pre
     try:
@@ -251,18 +252,18 @@ def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     )
     differing = sorted(cuts ^ row_cuts(best, text))
     if not differing:
-        files.say(f"the pre-tokenizer is {best.name!r} by its rules: no model with it was met")
+        files.say(f"the pre-tokenizer is {best.name!r} by its rules; no known model uses it")
         return best.name
     here, there = (_around(text, where, differing[0]) for where in (cuts, row_cuts(best, text)))
     files.say(
-        f"no known pre-tokenizer splits a text as this one does; the nearest is {best.name!r}, "
+        f"no known pre-tokenizer splits text like this one; the nearest is {best.name!r}, "
         f"which has {there} where the tokenizer has {here} ({len(differing)} such places in a text "
         f"of {len(text)} characters): {_OVERRIDE}"
     )
     return best.name
 
 
-_OVERRIDE: Final = "name one (pre=...) if you know better"
+_OVERRIDE: Final = "give the name (pre=...) if you know it"
 
 
 def is_byte_level(rules: Mapping[str, Any]) -> bool:
