@@ -66,7 +66,7 @@ def bound(
 
 def _as_float(value: Any) -> np.generic:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{brief(value)} is no number")
+        raise TypeError(f"{brief(value)} is not a number")
     with np.errstate(over="ignore"):
         single: np.generic = np.float32(value)
     return single
@@ -74,14 +74,16 @@ def _as_float(value: Any) -> np.generic:  # noqa: ANN401
 
 def _gating(name: Any) -> int:  # noqa: ANN401
     if name not in _GATING:
-        raise CheckpointError(f"experts are chosen by {brief(name)}, which llama.cpp cannot")
+        raise CheckpointError(
+            f"experts are chosen by {brief(name)}, which llama.cpp does not support"
+        )
     return _GATING[name]
 
 
 def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
     """Return a classifier's labels by number, None where they are those of no classifier."""
     if not isinstance(names, Mapping):
-        raise CheckpointError(f"id2label is {brief(names)}, and no object")
+        raise CheckpointError(f"id2label is {brief(names)}, not an object")
     by_number = sorted(names.items(), key=lambda item: int(item[0]))
     labels = [str(label) for _, label in by_number]
     dummies = labels[:1] == ["LABEL_0"] and len(labels) == 2  # noqa: PLR2004 (transformers' own)
@@ -91,7 +93,7 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
 def _by_layer(types: Any, kind: str, there: int, elsewhere: int) -> list[int]:  # noqa: ANN401
     """Return one number for the layers of a kind and another for the rest."""
     if not isinstance(types, list):
-        raise CheckpointError(f"layer_types is {brief(types)}, and no list")
+        raise CheckpointError(f"layer_types is {brief(types)}, not a list")
     return [there if each == kind else elsewhere for each in types]
 
 
@@ -111,7 +113,9 @@ def _trained_positions(positions: int, trained: int) -> int:
 def _layers(count: int) -> range:
     """Return the numbers of layers, as many as llama.cpp can compute."""
     if count > MAX_BLOCKS:
-        raise CheckpointError(f"there are {count:,} layers, and llama.cpp takes {MAX_BLOCKS}")
+        raise CheckpointError(
+            f"there are {count:,} layers, but llama.cpp supports at most {MAX_BLOCKS}"
+        )
     return range(count)
 
 

@@ -196,7 +196,9 @@ def _long_scaling(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
 def _factors(tensor: Tensor) -> npt.NDArray[np.float32]:
     """Return the factors of a few frequencies: nobody has more, and they are read at once."""
     if len(tensor.shape) != 1 or not 0 < tensor.elements <= MAX_FREQUENCIES:
-        raise ShapeError(f"{tensor.name} of shape {tensor.shape} holds no factors of frequencies")
+        raise ShapeError(
+            f"{tensor.name} of shape {tensor.shape} does not contain frequency factors"
+        )
     return np.asarray(tensor.numpy(), np.float32)
 
 
@@ -218,6 +220,7 @@ def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, An
         if made is not None and np.array_equal(made, factors):
             return said
     raise CheckpointError(
-        f"{_LLAMA3} holds factors of no known scaling",
-        remedy="config.json can only say them by their parameters, and none that is in use fits",
+        f"{_LLAMA3} contains factors of an unknown scaling method",
+        remedy="config.json stores only the parameters of a method, and no known method gives "
+        "these factors",
     )
