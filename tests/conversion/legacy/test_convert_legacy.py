@@ -210,7 +210,7 @@ def test_part_of_another_model_is_refused(tmp_path):
     legacy_files.write_parts(tmp_path / "a.bin", "GGML", 0, "F16", 2)
     legacy_files.write_parts(tmp_path / "b.bin", "GGML", 0, "F32", 2)
     (tmp_path / "b.bin.1").rename(tmp_path / "a.bin.1")
-    with pytest.raises(FormatError, match=r"a\.bin\.1: the tensor .* differs from that in the first part"):
+    with pytest.raises(FormatError, match=r"the tensor .* differs from that in the first part"):
         ggufkit.convert_legacy(tmp_path / "a.bin")
     legacy_files.write_parts(tmp_path / "c.bin", "GGMF", 1, "F16", 2)
     (tmp_path / "c.bin.1").rename(tmp_path / "a.bin.1")
