@@ -132,7 +132,8 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
     """Return packed `data` of one type as another: tile by tile, through float32, as llama.cpp.
 
     Integers become integers exactly. If the types are equal, `data` is returned unchanged.
-    `imatrix`, `threads` and `out` are those of `quantize`, and it raises as `dequantize` and `quantize` do.
+    `imatrix`, `threads` and `out` are those of `quantize`. Raises as `dequantize` and `quantize`
+    do.
     """
     source, target = decodable(from_type), encodable(to_type)
     packed = _packed_bytes(data, source)
