@@ -17,6 +17,11 @@ def test_archs_shows_the_one_that_serves_a_class():
     assert "Qwen3ForCausalLM" in document[0]["classes"]
 
 
+def test_archs_shows_the_one_of_a_listed_name():
+    document = json.loads(ggufkit("archs", "gemma3", "--json").out)
+    assert [entry["name"] for entry in document] == ["gemma3"]
+
+
 def test_archs_answers_an_unknown_class_with_the_nearest():
     done = ggufkit("archs", "Lama2ForCausalLM")
     assert done.code == 1

@@ -8,6 +8,7 @@ import ggufkit
 from ggufkit.conversion.architecture.architecture import architectures, find
 from ggufkit.conversion.architecture.name_rules import NameIndex, compile_rules
 from ggufkit.conversion.tokenizer.kinds import KINDS
+from ggufkit.conversion.place import rename
 from ggufkit.errors import CheckpointError, FormatError
 
 ARCH = Path(ggufkit.__file__).parent / "conversion" / "architecture" / "files"
@@ -36,6 +37,12 @@ def test_file_of_ours_serves_classes_and_names_a_known_vocabulary(stem):
 def test_no_class_is_served_by_two_files_of_ours():
     served = [name for each in architectures().values() for name in each.classes]
     assert len(served) == len(set(served))
+
+
+def test_headless_llama_is_converted_as_llama_is():
+    llama = find(["LlamaModel"])
+    assert llama == architectures()["llama"]
+    assert rename("layers.0.mlp.up_proj.weight", llama.rename).startswith("model.layers.")
 
 
 def test_unknown_class_is_answered_with_the_nearest():

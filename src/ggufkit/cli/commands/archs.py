@@ -20,19 +20,21 @@ from ggufkit.errors import printable
         "ggufkit archs --arch-path my-architectures --json",
     ),
 )
-@click.argument("name", metavar="[CLASS]", required=False)
+@click.argument("name", metavar="[NAME]", required=False)
 @arch_path_option
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> None:
     """List the architectures that `convert` supports, with their model classes.
 
-    With CLASS (from the field `architectures` of config.json), show the architecture of that
-    class. If it is unknown, the error names the nearest known class.
+    NAME is one of the listed names, or a class from the field `architectures` of config.json:
+    then only that architecture is shown. If it is unknown, the error names the nearest class.
     """
     from ggufkit.conversion.architecture.architecture import architectures, find  # noqa: PLC0415 (dear)
 
     known = architectures(arch_path)
-    if name:
+    if name in known:
+        known = {name: known[name]}
+    elif name:
         found = find([name], arch_path)
         known = {stem: each for stem, each in known.items() if each == found}
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.architecture import expressions, rope
@@ -38,6 +38,9 @@ TOLD_OTHERWISE: Final = re.compile(
     r"|^(is_gated_act|num_ln_in_parallel_attn|parallel_attn|qk_head_dim|qk_layernorm|rms_norm)$"
     r"|^(rope_interleave|scale_attn_weights|sliding_window_size|time_step_rank|topk_method)$"
 )
+# What expressions fall back to although it means something else: the width of dense layers, and
+# limits of generation, of tokenizers and of training.
+OTHER_MEANINGS: Final = ("intermediate_size", "max_length", "model_max_length", "seq_length")
 IGNORED: Final = "ignored"  # how `expects` says that llama.cpp computes without a field
 
 
@@ -60,11 +63,21 @@ class ConfigFacts:
             **self.architecture.defaults,
             **self.architecture.defaults_of.get(model_type, {}),
         }
+        self._take_other_names(table)
         for name, value in table.items():
             if not isinstance(value, str):
                 self.fields.setdefault(name, value)
             elif self.fields.get(name) is None:
                 self.fields[name] = self.value(value)
+
+    def _take_other_names(self, defaults: Iterable[str]) -> None:
+        """Read a field under its other names too, so that no default hides what they say."""
+        said = {name for name, value in self.fields.items() if value is not None}
+        names = alternatives(self.architecture)
+        for name in set(defaults) - said:
+            other = next((each for each in names.get(name, ()) if each in said), None)
+            if other is not None:
+                self.fields[name] = self.lookup(other)
 
     def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
         """Return a field of the configuration, None where it is absent or null."""
@@ -122,6 +135,18 @@ class ConfigFacts:
     def _unread(self) -> list[str]:
         told = self.read | self.architecture.expects.keys()
         return [n for n in CHANGING if n not in told and self.fields.get(n) not in (None, False)]
+
+
+def alternatives(architecture: Architecture) -> dict[str, list[str]]:
+    """Return the other names of each field: those that expressions join to it with `or`."""
+    entries = (*architecture.early, *architecture.metadata)
+    texts = [text for _, text in entries if isinstance(text, str)]
+    found: dict[str, list[str]] = {}
+    for group in (group for text in texts for group in expressions.alternatives(text)):
+        names = [name for name in group if name not in OTHER_MEANINGS]
+        for name in names:
+            found.setdefault(name, []).extend(names)
+    return found
 
 
 def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:

@@ -65,6 +65,13 @@ def names(text: str) -> set[str]:
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called}
 
 
+def alternatives(text: str) -> list[list[str]]:
+    """Return the names of each `a or b or c` in an expression that joins nothing but names."""
+    groups = [node.values for node in ast.walk(parse(text)) if isinstance(node, ast.BoolOp)]
+    named = ([each.id for each in group if isinstance(each, ast.Name)] for group in groups)
+    return [names for names, group in zip(named, groups, strict=True) if len(names) == len(group)]
+
+
 _ALLOWED: Final = (
     ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.BinOp, ast.BoolOp, ast.Or, ast.UnaryOp,
     ast.USub, ast.Load, ast.List, *_OPERATORS,

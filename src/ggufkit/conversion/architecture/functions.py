@@ -139,6 +139,12 @@ def _length(model: Model, name: str, axis: int) -> int | None:
     return model.tensors[name].shape[axis] if name in model.tensors else None
 
 
+def _named(model: Model, word: str) -> bool:
+    """Whether the names of the model, or of one that it is based on, hold a word."""
+    keys = ("general.name", "general.basename", "general.base_model.0.name")
+    return any(word in str(model.metadata.get(key, "")).lower() for key in keys)
+
+
 # What undoes it.
 
 
@@ -196,6 +202,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),
     "min": Function(min),
+    "named": Function(_named, asks=MODEL),
     "nonzero": Function(lambda number: number or None, _last),
     "only_false": Function(lambda value: None if value else False, _last),
     "only_true": Function(lambda value: value or None, _last),
