@@ -24,17 +24,24 @@ struct Guard::Range {
 namespace {
 
 using Range = Guard::Range;
+using Action = struct sigaction;
+
+// Calls within so many bytes of stack below a handler that we called came from it.
+constexpr uintptr_t NESTED_BYTES = 1 << 16;
 
 std::atomic<Range *> ranges{nullptr};
 std::mutex changing;
-struct sigaction previous;
+Action first;                               // what was installed before us
+std::atomic<const Action *> above{&first};  // what was installed when we last came on top
+std::atomic<uintptr_t> forwarding{0};       // the stack where we called `above`, until it returns
 uintptr_t page_bytes;
 
 #ifndef MAP_ANONYMOUS
 constexpr int MAP_ANONYMOUS = MAP_ANON;
 #endif
 
-// Puts zeros in the place of what is gone: all that follows the fault, for a cut takes all.
+// Puts zeros in the place of what is gone: all that follows the fault, for a cut takes all. The
+// range is still mapped: whoever reads it holds a buffer, and nobody unmaps it before it is released.
 bool replaced(Range &range, uintptr_t at) {
     const uintptr_t page = at / page_bytes * page_bytes;
     const uintptr_t end = range.end.load();
@@ -53,15 +60,11 @@ bool is_handled(const siginfo_t *info) {
     return false;
 }
 
-void on_fault(int number, siginfo_t *info, void *context) {
-    const int error = errno;
-    const bool is_ours = is_handled(info);
-    errno = error;
-    if (is_ours) return;
-    if (previous.sa_flags & SA_SIGINFO) {
-        previous.sa_sigaction(number, info, context);
-    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-        previous.sa_handler(number);
+void call(const Action &action, int number, siginfo_t *info, void *context) {
+    if (action.sa_flags & SA_SIGINFO) {
+        action.sa_sigaction(number, info, context);
+    } else if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) {
+        action.sa_handler(number);
     } else {
         // The faulting read is met again on return, and a signal that was sent is sent again.
         signal(number, SIG_DFL);
@@ -69,13 +72,39 @@ void on_fault(int number, siginfo_t *info, void *context) {
     }
 }
 
-void install() {
-    page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    struct sigaction action = {};
+void on_fault(int number, siginfo_t *info, void *context) {
+    const int error = errno;
+    const bool is_ours = is_handled(info);
+    errno = error;
+    if (is_ours) return;
+    // A handler that was installed after us calls us, or raises the signal again, when it is done;
+    // to call it again then would never end. Stacks grow downwards.
+    const uintptr_t here = reinterpret_cast<uintptr_t>(&error), outer = forwarding.load();
+    if (here < outer && outer - here < NESTED_BYTES) return call(first, number, info, context);
+    forwarding.store(here);
+    call(*above.load(), number, info, context);
+    forwarding.store(outer);
+}
+
+bool is_on_top(const Action &action) {
+    return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_fault;
+}
+
+// Installs the handler, above whatever was installed since: that gets what is not ours.
+void come_on_top() {
+    Action now = {};
+    sigaction(SIGBUS, nullptr, &now);
+    if (is_on_top(now)) return;
+    if (page_bytes == 0) {
+        page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+        first = now;
+    } else {
+        above.store(new Action(now));  // never freed, for a handler may look at it
+    }
+    Action action = {};
     action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // what a handler raises comes at once
     sigemptyset(&action.sa_mask);
-    sigaction(SIGBUS, nullptr, &previous);
     sigaction(SIGBUS, &action, nullptr);
 }
 
@@ -92,21 +121,33 @@ Range *unused() {
 
 Guard::Guard(const void *begin, size_t size) {
     const std::lock_guard<std::mutex> lock(changing);
-    static const bool installed = (install(), true);
-    (void)installed;
+    come_on_top();
     range_ = unused();
     range_->lost.store(false);
     range_->begin.store(reinterpret_cast<uintptr_t>(begin));
     range_->end.store(reinterpret_cast<uintptr_t>(begin) + size);
 }
 
-Guard::~Guard() {
+Guard::~Guard() { release(); }
+
+void Guard::release() {
     const std::lock_guard<std::mutex> lock(changing);
+    if (!range_) return;
+    lost_ = range_->lost.load();
     range_->end.store(0);
     range_->begin.store(0);
+    range_ = nullptr;
 }
 
-bool Guard::lost() const { return range_->lost.load(); }
+void Guard::renew() const {
+    const std::lock_guard<std::mutex> lock(changing);
+    if (range_) come_on_top();
+}
+
+bool Guard::lost() const {
+    const std::lock_guard<std::mutex> lock(changing);
+    return range_ ? range_->lost.load() : lost_;
+}
 
 }  // namespace ggufkit
 

@@ -7,8 +7,9 @@
 namespace ggufkit {
 
 // A file that is cut while it is mapped answers reading beyond its new end with SIGBUS. Between
-// construction and destruction, a read of [begin, begin + size) finds zeros there instead, and
-// `lost` says that it did. Other faults go where they would have gone.
+// construction and `release`, a read of [begin, begin + size) finds zeros there instead, and `lost`
+// says that it did. Release the guard before the range is unmapped: what is mapped there next is
+// not ours. Other faults go to the handler that would have had them.
 class Guard {
   public:
     Guard(const void *begin, size_t size);
@@ -17,11 +18,14 @@ class Guard {
     Guard &operator=(const Guard &) = delete;
 
     bool lost() const;
+    void release();
+    void renew() const;  // takes faults again where another handler was installed since
 
     struct Range;
 
   private:
     Range *range_;
+    bool lost_ = false;
 };
 
 }  // namespace ggufkit

@@ -364,7 +364,7 @@ try:
 except ggufkit.FormatError as error:
     assert "changed while in use" in str(error), error
 """
-guarded = pytest.mark.skipif(not hasattr(_native, "Guard"), reason="maps are not guarded here")
+guarded = pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are not guarded here")
 
 
 @guarded

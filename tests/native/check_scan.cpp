@@ -61,11 +61,15 @@ void cut_under_guard() {
         require(ftruncate(file, PAGES) == 0, "no room for a file");
         void *map = mmap(nullptr, PAGES, PROT_READ, MAP_SHARED, file, 0);
         {
-            const ggufkit::Guard guard(map, PAGES);
+            ggufkit::Guard guard(map, PAGES);
             require(!guard.lost(), "lost before the cut");
             require(ftruncate(file, KEPT) == 0, "cannot cut");
             const volatile uint8_t *bytes = static_cast<uint8_t *>(map);
             require(bytes[PAGES - 1] == 0 && guard.lost(), "the cut was not noticed");
+            guard.renew();
+            guard.release();
+            guard.renew();  // does nothing any more
+            require(guard.lost(), "the cut was forgotten");
         }
         munmap(map, PAGES);
         close(file);

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ggufkit._native as _native
 from ggufkit.errors import ClosedError, FormatError
 from ggufkit.system import descriptors
 from ggufkit.system.mapped_file import MappedFile
@@ -178,3 +182,121 @@ def test_same_file_is_known_by_any_name(path, tmp_path):
     file = MappedFile(path)
     assert [file.same_file(tmp_path / name) for name in ("input", "soft", "hard")] == [True] * 3
     assert [file.same_file(tmp_path / name) for name in ("twin", "none")] == [False] * 2
+
+
+# Maps that are cut. A signal would end the process, so each case has its own.
+
+PRELUDE = """
+import ctypes, faulthandler, mmap, os, signal, sys
+from pathlib import Path
+import numpy as np
+from ggufkit.system.mapped_file import MappedFile
+
+def cut(path):
+    os.truncate(path, 0)
+
+def address_of(file):
+    return np.frombuffer(file.data, np.uint8).ctypes.data
+
+def last_byte(file):
+    try:
+        with file.unchanged():
+            return file.data[-1]
+    except Exception as error:
+        return type(error).__name__
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_size_t]
+
+def another_library_maps(address, nbytes, path):
+    open(path, "wb").write(bytes(nbytes))
+    descriptor = os.open(path, os.O_RDONLY)
+    fixed = 0x10  # MAP_FIXED on Linux and macOS
+    made = libc.mmap(address, nbytes, mmap.PROT_READ, mmap.MAP_SHARED | fixed, descriptor, 0)
+    assert made == address
+    cut(path)
+
+path, other = map(Path, sys.argv[1:])
+"""
+CASES = {
+    # The code, how the process ends, what it prints, and what it says on the way.
+    "another handler comes after the map": (
+        "file = MappedFile(path); faulthandler.enable(); cut(path); print(last_byte(file))",
+        (0, "FormatError", ""),
+    ),
+    "another handler was there before": (
+        "faulthandler.enable(); file = MappedFile(path); cut(path); print(last_byte(file))",
+        (0, "FormatError", ""),
+    ),
+    "a handler goes and takes ours with it": (
+        (
+            "faulthandler.enable(); file = MappedFile(path); faulthandler.disable(); cut(path);"
+            "print(last_byte(file))"
+        ),
+        (0, "FormatError", ""),
+    ),
+    "handlers take turns": (
+        (
+            "files = [MappedFile(path)]\n"
+            "for _ in range(5):\n"
+            "    faulthandler.enable(); files.append(MappedFile(path)); faulthandler.disable()\n"
+            "    faulthandler.enable(); files[0].view(0, 1)\n"
+            "cut(path); print(*{last_byte(file) for file in files})"
+        ),
+        (0, "FormatError", ""),
+    ),
+    "a closed map is not ours any more": (
+        (
+            "file = MappedFile(path); at = address_of(file); file.close();"
+            "another_library_maps(at, file.nbytes, other); print(ctypes.string_at(at, 1))"
+        ),
+        (-signal.SIGBUS, "", ""),
+    ),
+    "a forgotten map is not ours any more": (
+        (
+            "file = MappedFile(path); at, size = address_of(file), file.nbytes; del file;"
+            "another_library_maps(at, size, other); print(ctypes.string_at(at, 1))"
+        ),
+        (-signal.SIGBUS, "", ""),
+    ),
+    "a map that arrays look into stays guarded when it is closed": (
+        (
+            "file = MappedFile(path); view = file.view(0, file.nbytes); file.close(); cut(path);"
+            "print(view[-1])"
+        ),
+        (0, "0", ""),
+    ),
+    "a fault elsewhere goes to the handler from before": (
+        (
+            "faulthandler.enable(); file = MappedFile(path); kept = mmap.mmap(-1, 1 << 16);"
+            "at = np.frombuffer(kept, np.uint8).ctypes.data;"
+            "another_library_maps(at, 1 << 16, other);"
+            "print(ctypes.string_at(at, 1))"
+        ),
+        (-signal.SIGBUS, "", "Bus error"),
+    ),
+    "a fault elsewhere goes to the handler that came after": (
+        (
+            "file = MappedFile(path); faulthandler.enable(); file.view(0, 1);"
+            "kept = mmap.mmap(-1, 1 << 16); at = np.frombuffer(kept, np.uint8).ctypes.data;"
+            "another_library_maps(at, 1 << 16, other); print(ctypes.string_at(at, 1))"
+        ),
+        (-signal.SIGBUS, "", "Bus error"),
+    ),
+    "a bus error that is sent ends the process": (
+        "file = MappedFile(path); os.kill(os.getpid(), signal.SIGBUS); print(1)",
+        (-signal.SIGBUS, "", ""),
+    ),
+}
+
+
+@pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are not guarded here")
+@pytest.mark.parametrize("case", CASES)
+def test_bus_errors_of_our_maps_are_ours_and_no_others(path, tmp_path, case):
+    code, (ended, printed, said) = CASES[case]
+    command = [sys.executable, "-c", PRELUDE + code, str(path), str(tmp_path / "other")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (ended, printed), done.stderr
+    assert done.stderr.count("Fatal Python error") == bool(said)
+    assert said in done.stderr

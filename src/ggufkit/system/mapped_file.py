@@ -41,7 +41,7 @@ REOPENED: Final = 64  # files that travelled here are kept open, for they come a
 
 
 # None on Windows, which keeps mapped files from being cut.
-_Guard: Final[Any] = getattr(_native, "Guard", None)
+_Guard: Final[Any] = getattr(_native, "MapGuard", None)
 
 
 class MappedBytes(mmap.mmap):
@@ -49,7 +49,8 @@ class MappedBytes(mmap.mmap):
 
     Closing cannot always unmap, for NumPy arrays may still look into the map. What is not decoded
     yet must not depend on that. Where the file is cut meanwhile, the map reads as zeros instead of
-    ending the process, and `is_whole` says so.
+    ending the process, and `is_whole` says so. Call `watch` before looking into the map: another
+    handler of SIGBUS, such as faulthandler's, may have been installed since.
     """
 
     shut = False
@@ -57,6 +58,24 @@ class MappedBytes(mmap.mmap):
     def __init__(self, *_: object, **__: object) -> None:
         """Guard the map, which is made already."""
         self.guard = _Guard(self) if _Guard else None
+
+    def watch(self) -> None:
+        """Take bus errors in this map again, if another handler takes them now."""
+        if self.guard:
+            self.guard.renew()
+
+    def close(self) -> None:
+        """Unmap; BufferError while arrays look into the map, which stays guarded then.
+
+        The guard goes first, for the addresses may be those of another map right afterwards.
+        """
+        if self.guard:
+            self.guard.release()
+        try:
+            super().close()
+        except BufferError:
+            self.guard = _Guard(self) if _Guard else None
+            raise
 
     @property
     def is_whole(self) -> bool:
@@ -78,6 +97,7 @@ def view(data: Data) -> Iterator[memoryview]:
             "the model was closed before this value was read",
             remedy="Read what you need first; `tolist()` decodes a whole array",
         )
+    data.watch()
     try:
         yield memoryview(data)
     finally:
@@ -129,6 +149,7 @@ class MappedFile:
             pass
         if nbytes == 0:
             return np.empty(0, np.uint8)
+        self._watch()
         return np.frombuffer(self.data, np.uint8, nbytes, offset)
 
     def read(self, offset: int, nbytes: int) -> Bytes:
@@ -163,6 +184,7 @@ class MappedFile:
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Let `data` be looked at; FormatError if the file changed since it was opened."""
+        self._watch()
         try:
             yield
         finally:
@@ -203,6 +225,10 @@ class MappedFile:
             self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()
+
+    def _watch(self) -> None:
+        if isinstance(self.data, MappedBytes):
+            self.data.watch()
 
     def _require_open(self) -> None:
         if self.closed:
