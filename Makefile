@@ -121,9 +121,11 @@ lint: $(VENV)/installed $(VENV)/test-tools  ## ruff and mypy alone
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sources
+format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sources, and write what is derived in docs
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+	$(BIN)/python tools/draw_packages.py --write
+	$(BIN)/python tools/write_indexes.py
 
 bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/open.py

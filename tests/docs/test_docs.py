@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import write_indexes  # noqa: E402 (a tool, not a package)
+
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 
 
@@ -21,3 +25,8 @@ def test_index_leads_to_every_page():
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = {path.name for path in ROOT.glob("docs/*.md")} - {"index.md"}
     assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_lists_of_commands_are_those_that_tools_write_indexes_writes():
+    written = write_indexes.pages()
+    assert {path: path.read_text(encoding="utf-8") for path in written} == written

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+import derived
 import ggufkit
 import legacy_files
 import mortal
@@ -225,6 +226,23 @@ def run(arguments: list[str], folder: Path, struck: Struck = NEVER) -> Ended:
     return ended._replace(rival=(other.code, other.said))
 
 
+def all_commands() -> dict[str, tuple[str, ...]]:
+    """Return the arguments of `COMMANDS`, and of each writing command that is not among them."""
+    told = {words[0] for words in COMMANDS.values()}
+    others = (words for words, one in derived.leaves().items() if derived.is_writing(one))
+    return COMMANDS | {each: arguments_of(each) for each in others if each.split()[0] not in told}
+
+
+def arguments_of(command: str) -> tuple[str, ...]:
+    """Return the arguments of a command; one that is not told of gets those that it needs."""
+    if command in COMMANDS:
+        return COMMANDS[command]
+    found = derived.leaves()[command]
+    threads = ("--threads", "1") if "--threads" in derived.spellings(found) else ()
+    needed = derived.words(found, "in.gguf", "out/model.gguf")
+    return (*command.split(), *needed, *threads)
+
+
 def source_of(arguments: list[str]) -> str:
     """Return the file that a command reads its tensors from."""
     given = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
@@ -248,8 +266,8 @@ class Trial:
     def __init__(self, command: str, folder: Path) -> None:
         self.command = command
         self.arguments = [
-            *COMMANDS[command],
-            *(() if command in UNTHREADED else ("--threads", "1")),
+            *arguments_of(command),
+            *(("--threads", "1") if command in COMMANDS.keys() - UNTHREADED else ()),
         ]
         self.kept, self.work = folder / "kept", folder / "work"
         self.kept.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,35 +14,33 @@ from ggufkit._version import __version__
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.errors import GGUFError
 
-COMMANDS: Final = (
-    "inspect",
-    "check",
-    "quantize",
-    "plan",
-    "estimate",
-    "imatrix",
-    "copy",
-    "edit",
-    "recover",
-    "convert",
-    "convert-legacy",
-    "export",
-    "archs",
-    "bench",
-    "hash",
-    "select",
-    "diff",
-    "name",
-    "list",
+SECTIONS: Final = ("Look", "Change", "Quantize", "Convert")  # of the help, in this order
+_GAP: Final = 6  # columns between names and texts, and around them, as click has it
+_FOLDER: Final = Path(__file__).with_name("commands")
+COMMANDS: Final = tuple(
+    sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.stem[0].isalpha())
 )
 
 
 class Commands(click.Group):
-    """Commands by module name, so that `ggufkit --version` imports none of them."""
+    """One command for each module in `commands`, so that `ggufkit --version` imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Return the names in the order of help."""
+        """Return the names in order."""
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Show each command in the section that its module names."""
+        modules = {name: importlib.import_module(_module_of(name)) for name in COMMANDS}
+        width = formatter.width - formatter.current_indent - max(map(len, COMMANDS)) - _GAP
+        for section in SECTIONS:
+            rows = [
+                (name, module.command.get_short_help_str(width))
+                for name, module in modules.items()
+                if section == module.SECTION
+            ]
+            with formatter.section(section):
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
 from ggufkit.cli.options import arch_path_option
 from ggufkit.cli.output import counted, emit, examples, paged, table
 from ggufkit.errors import printable
+
+SECTION: Final = "Convert"  # of the help
 
 
 @click.command(

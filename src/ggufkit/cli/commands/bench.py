@@ -16,6 +16,8 @@ from ggufkit.quants.bench import Rate
 from ggufkit.quants.codec import encodable
 from ggufkit.system.cpu import instruction_set
 
+SECTION: Final = "Quantize"  # of the help
+
 MILLION: Final = 1e6
 COLUMN: Final = 12  # characters of a rate
 

@@ -22,6 +22,8 @@ from ggufkit.rules.findings import Finding, finding
 from ggufkit.rules.rules import RULES
 from ggufkit.rules.sarif import as_sarif
 
+SECTION: Final = "Look"  # of the help
+
 _BREAKS: Final = {"GGUF": "breaks the specification", "llama.cpp": "llama.cpp refuses it", "": ""}
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "blue"}
 _SEVERITIES: Final = tuple(_COLOURS)

@@ -25,6 +25,8 @@ from ggufkit.errors import printable
 from ggufkit.format.file_types import file_type_name
 from ggufkit.model.model import Model, bits_per_weight
 
+SECTION: Final = "Convert"  # of the help
+
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0")
 
 

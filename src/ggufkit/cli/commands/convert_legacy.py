@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Final
 
 import click
 
@@ -12,6 +13,8 @@ from ggufkit.cli.options import dry_run_option, json_option, resume_option, thre
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.write_model import deliver
 from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_scores
+
+SECTION: Final = "Convert"  # of the help
 
 
 @click.command(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 import ggufkit
@@ -16,6 +18,8 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import examples
 from ggufkit.cli.write_model import deliver
+
+SECTION: Final = "Change"  # of the help
 
 
 @click.command(

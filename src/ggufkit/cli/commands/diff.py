@@ -28,6 +28,8 @@ from ggufkit.inspection.diff import Deviation, Difference, KeyChange, TensorChan
 from ggufkit.inspection.summary import plain
 from ggufkit.model.model import Model, Tensor
 
+SECTION: Final = "Look"  # of the help
+
 DIFFERENT: Final = 1
 TROUBLE: Final = 2  # as diff(1) has it
 SHOWN: Final = 60  # characters of a value

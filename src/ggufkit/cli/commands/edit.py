@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -20,6 +20,8 @@ from ggufkit.edits.changes import Change, changes
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import Edited, EditPlan, apply, first_file, plan, plan_undo
 from ggufkit.errors import printable
+
+SECTION: Final = "Change"  # of the help
 
 _DONE = {
     "nothing": "{file} already has these values; nothing written",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,6 +13,8 @@ from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context
 from ggufkit.model.model import Model
 from ggufkit.quantization.quantize import decide
+
+SECTION: Final = "Look"  # of the help
 
 
 @click.command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,6 +17,8 @@ from ggufkit.conversion.export import AUTO, DTYPES, plan_export, write_export
 from ggufkit.errors import printable
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import as_path
+
+SECTION: Final = "Convert"  # of the help
 
 
 @click.command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -17,6 +17,8 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import FormatError, printable
 from ggufkit.inspection.hash import ALGORITHMS, BY_TENSOR, Hashes
 from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
+
+SECTION: Final = "Look"  # of the help
 
 Results = list[tuple[Line, Result]]
 

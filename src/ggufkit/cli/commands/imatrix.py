@@ -18,6 +18,8 @@ from ggufkit.errors import OutputError, printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
 
+SECTION: Final = "Quantize"  # of the help
+
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 

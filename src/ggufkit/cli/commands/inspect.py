@@ -20,6 +20,8 @@ from ggufkit.inspection.summary import PerLayer, Summary, describe, plain, summa
 from ggufkit.model.model import Model
 from ggufkit.rules.findings import first_error
 
+SECTION: Final = "Look"  # of the help
+
 PIPED_WIDTH: Final = 120  # columns where there is no terminal to ask
 SHOWN_ITEMS: Final = 8  # of an array
 ROW_BYTES: Final = 16  # of a hex dump

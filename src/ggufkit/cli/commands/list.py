@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 import ggufkit
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
+
+SECTION: Final = "Look"  # of the help
 
 
 @click.command(

@@ -17,6 +17,8 @@ from ggufkit.errors import printable
 from ggufkit.format.file_name import FileName, build_name, parse_name, plain_encoding
 from ggufkit.model.caches import is_name
 
+SECTION: Final = "Look"  # of the help
+
 PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
 
 

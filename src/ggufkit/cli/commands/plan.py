@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -10,6 +10,8 @@ import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.quantization.plan import PlannedSize
+
+SECTION: Final = "Quantize"  # of the help
 
 
 @click.command(

@@ -41,6 +41,8 @@ from ggufkit.quantization.recipe_files import (
 )
 from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
 
+SECTION: Final = "Quantize"  # of the help
+
 _WORK: Final = ("threads", "resume", "cluster")
 PLACE: Final = "{recipe}"  # in the name of an output, where the recipe's name belongs
 # The end of a file's name that tells how it is encoded.

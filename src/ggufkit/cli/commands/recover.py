@@ -12,6 +12,8 @@ from ggufkit.cli.output import emit, examples
 from ggufkit.errors import GGUFError, printable
 from ggufkit.system.edit_journal import Outcome
 
+SECTION: Final = "Change"  # of the help
+
 _TOLD: Final = {
     "nothing": "no edit was interrupted",
     "before": "the edit had not started; the file is unchanged",

@@ -21,6 +21,8 @@ from ggufkit.model.caches import is_name
 from ggufkit.model.layers import parse_layers
 from ggufkit.model.model import Model
 
+SECTION: Final = "Change"  # of the help
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 GraftPair = tuple[str, str]
 # A graft: the first colon ends the name of a file, unless it has more before its ".gguf:". Names of

@@ -1,0 +1,81 @@
+"""Write the lists of commands in docs from the commands themselves: `tools/write_indexes.py`.
+
+docs/commands.md gets a table of all commands, docs/index.md a line in the section of each. Both say
+what the short help says. `pages()` returns the pages as they should be.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+COMMANDS: Final = ROOT / "src" / "ggufkit" / "cli" / "commands"
+DOCS: Final = ROOT / "docs"
+TABLE: Final = re.compile(r"(?<=\| command \| does \|\n\|---\|---\|\n)(\|.*\n)*")
+
+
+class Command(NamedTuple):
+    """A command: the section of the help that it belongs to, its name and its short help."""
+
+    section: str
+    name: str
+    text: str
+
+
+def commands() -> list[Command]:
+    """Return all commands, in the order of their names."""
+    return [_command(path) for path in sorted(COMMANDS.glob("[a-z]*.py"))]
+
+
+def _command(path: Path) -> Command:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {
+        node.target.id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.target.id == "SECTION"
+        and node.value
+    }
+    name = path.stem.replace("_", "-")
+    texts = [
+        str(ast.literal_eval(keyword.value))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.args[0]) == repr(name)
+        for keyword in node.keywords
+        if keyword.arg == "short_help"
+    ]
+    text = texts[0].removesuffix(".")
+    return Command(named["SECTION"], name, text[:1].lower() + text[1:])
+
+
+def table(page: str) -> str:
+    """Return docs/commands.md with a row for each command."""
+    rows = [f"| [{each.name}]({each.name}.md) | {each.text} |\n" for each in commands()]
+    return TABLE.sub("".join(rows), page, count=1)
+
+
+def index(page: str) -> str:
+    """Return docs/index.md with a line for each command at the top of its section."""
+    for each in commands():
+        page = re.sub(rf"- \[{each.name}\.md\].*\n", "", page)
+    for each in reversed(commands()):
+        line = f"- [{each.name}.md]({each.name}.md): {each.text}.\n"
+        page = re.sub(rf"(?<=^## {each.section}\n\n)", line, page, flags=re.MULTILINE)
+    return page
+
+
+def pages() -> dict[Path, str]:
+    """Return what the pages with lists should hold."""
+    return {
+        DOCS / "commands.md": table((DOCS / "commands.md").read_text(encoding="utf-8")),
+        DOCS / "index.md": index((DOCS / "index.md").read_text(encoding="utf-8")),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
