@@ -7,8 +7,8 @@ import pytest
 import ggufkit
 from ggufkit.conversion.architecture.architecture import architectures, find
 from ggufkit.conversion.architecture.name_rules import NameIndex, compile_rules
-from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.conversion.place import rename
+from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.errors import CheckpointError, FormatError
 
 ARCH = Path(ggufkit.__file__).parent / "conversion" / "architecture" / "files"
