@@ -31,8 +31,12 @@ struct Neighbours {
     int32_t count;      // of those; as many follow, with all of ggml's neighbours
     const uint32_t *codes;  // a vector may be read from any on
     const uint8_t (*steps)[8];  // the levels of every grid point, each times level_step
-
-    const Cell &whole_cell(int number) const { return cells[count + number]; }
 };
+
+// The cell of that number with all of ggml's neighbours. A member would be one function for all
+// objects, and so of one of them: a static one is each object's own.
+static inline const Cell &whole_cell(const Neighbours &grid, int number) {
+    return grid.cells[grid.count + number];
+}
 
 extern "C" const Neighbours *ggufkit_neighbours(GridName grid);

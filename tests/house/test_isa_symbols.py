@@ -1,6 +1,7 @@
 """Each object of kernels gives the linker one symbol, so that no object's code replaces another's.
 
-The objects are compiled here, with the very commands that CMake would use.
+The objects are compiled here, with the commands that CMake would use but without optimization: what
+is not inlined shows, and it takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ["cmake", "ninja", "nm"]
+COMPILERS_OWN = {"DW.ref.__gxx_personality_v0"}  # how exceptions end, the same in all objects
 
 pytestmark = pytest.mark.skipif(
     not all(
@@ -55,13 +57,14 @@ def test_each_object_exports_its_table_alone(commands, tmp_path):
     for isa, command in commands.items():
         object_file = tmp_path / f"{isa}.o"
         at = command.index("-o") + 1
-        subprocess.run([*command[:at], str(object_file), *command[at + 1 :]], check=True)
+        rest = [*command[at + 1 :], "-O0"]
+        subprocess.run([*command[:at], str(object_file), *rest], check=True)
         listing = subprocess.run(
             ["nm", "--extern-only", "--defined-only", "--format=posix", str(object_file)],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
-        names = [line.split()[0] for line in listing.stdout.splitlines()]
-        assert names == [f"ggufkit_quants_table_{isa}"]
+        names = {line.split()[0] for line in listing.stdout.splitlines()}
+        assert names - COMPILERS_OWN == {f"ggufkit_quants_table_{isa}"}
 
 
 def test_no_object_lets_the_compiler_contract_or_guess(commands):

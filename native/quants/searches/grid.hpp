@@ -35,7 +35,7 @@ public:
         constexpr int count = Rule::candidates;
         grid_ = &grid;
         scale_ = scale;
-        for (uint32_t &code : codes_) code = grid.codes[grid.whole_cell(0).first];
+        for (uint32_t &code : codes_) code = grid.codes[whole_cell(grid, 0).first];
         on_grid_ = Rule::again == Again::where_off_grid ? every_group : 0;
         Trials &trials = search.trials;
         trials.range = range;

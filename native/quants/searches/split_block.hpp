@@ -112,7 +112,7 @@ private:
         for (int group = 0; group < groups; ++group) {
             int number = 0;
             for (int j = 0; j < 8; ++j) number = number * 3 + levels[8 * group + j];
-            const Cell &cell = grid_.whole_cell(number);
+            const Cell &cell = whole_cell(grid_, number);
             uint32_t code = grid_.codes[cell.first];
             if (!cell.on_grid) {
                 all_on_grid = false;
