@@ -305,7 +305,7 @@ def test_file_that_changes_while_it_is_copied_is_left_alone(still, monkeypatch):
 
     before = still.read_bytes()
     monkeypatch.setattr(in_place, "copy_at", disturbed)
-    with pytest.raises(FormatError, match="changed meanwhile"):
+    with pytest.raises(FormatError, match="changed during the edit"):
         ggufkit.edit_in_place(still, set=LONGER)
     assert still.read_bytes() == before
     assert names(still) == ["model.gguf"]
@@ -314,7 +314,7 @@ def test_file_that_changes_while_it_is_copied_is_left_alone(still, monkeypatch):
 def test_file_that_changed_after_the_plan_is_left_alone(path):
     planned = in_place.plan(path, set=SAME)
     ggufkit.save(path, TENSORS, PLAIN | {"text": "z" * 100})
-    with pytest.raises(FormatError, match="changed meanwhile"):
+    with pytest.raises(FormatError, match="changed during the edit"):
         in_place.apply(planned)
     assert contents(path) == "z" * 100
 

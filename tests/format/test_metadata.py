@@ -146,7 +146,7 @@ def test_missing_key_names_the_nearest():
         made["general.architekture"]
     assert isinstance(caught.value, KeyError)
     for miss in ("zzz", 5, None, ("a",)):
-        with pytest.raises(MissingKeyError, match="there is no key"):
+        with pytest.raises(MissingKeyError, match="the model has no key"):
             made[miss]
     with pytest.raises(MissingKeyError):
         made.type_name("zzz")

@@ -159,7 +159,7 @@ def test_output_is_processed_when_asked_for(experts, text):
 def test_short_text_is_refused(smollm2, tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("Too short.")
-    with pytest.raises(ValueTypeError, match=r"the text has \d tokens, and a chunk takes 512"):
+    with pytest.raises(ValueTypeError, match=r"the text has \d tokens, but a chunk needs 512"):
         compute_imatrix(smollm2, path)
 
 

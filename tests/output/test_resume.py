@@ -325,7 +325,7 @@ class Nameless:
 
 def test_source_that_cannot_be_known_again_is_refused(out):
     tensor = ggufkit.Tensor.over("t", ggufkit.quants.encodable("I8"), (9, 4), Nameless())
-    with pytest.raises(OutputError, match="does not tell what it reads"):
+    with pytest.raises(OutputError, match="does not identify its data"):
         ggufkit.save(out, {"t": tensor}, resume=True)
 
 

@@ -338,7 +338,7 @@ def test_input_that_changes_is_noticed(model, tmp_path, monkeypatch, change, opt
         lambda: execute.execute(plan, tmp_path),
         lambda: writing.stream(plan, io.BytesIO()),
     ):
-        with pytest.raises(FormatError, match="changed while in use"):
+        with pytest.raises(FormatError, match="changed while it was in use"):
             write()
     assert names(tmp_path) == []
 

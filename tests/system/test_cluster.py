@@ -99,7 +99,7 @@ def test_command_has_a_cluster_convert(cluster, tmp_path):
 def test_worker_of_another_version_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(clusters, "__version__", "999")
     with (
-        pytest.raises(ClusterError, match="and here is 999"),
+        pytest.raises(ClusterError, match="but this machine has 999"),
         executor_of(cluster.scheduler_address),
     ):
         pass
@@ -107,7 +107,7 @@ def test_worker_of_another_version_is_refused(cluster, monkeypatch):
 
 def test_address_that_is_none_is_refused(tmp_path):
     for address in ("nonsense", "http://host:1", ""):
-        with pytest.raises(ClusterError, match="no address"), executor_of(address):
+        with pytest.raises(ClusterError, match="not the address"), executor_of(address):
             pass
     failed = run_ggufkit("copy", tmp_path / "in.gguf", tmp_path / "out.gguf", "--cluster", "x")
     assert failed.code == 1

@@ -115,7 +115,7 @@ def test_data_that_moved_in_part_is_an_error(path):
 def test_journal_that_is_none_is_an_error_and_changes_nothing(path, content):
     fresh = path.read_bytes()
     path.with_name(PENDING).write_bytes(content)
-    with pytest.raises(FormatError, match="no journal"):
+    with pytest.raises(FormatError, match="not a journal"):
         ggufkit.open(path)
     assert path.read_bytes() == fresh
 
@@ -153,7 +153,7 @@ def forbid(path, monkeypatch):
 def test_journal_of_absurd_size_is_not_read(path):
     with path.with_name(PENDING).open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(FormatError, match="no journal"):
+    with pytest.raises(FormatError, match="not a journal"):
         ggufkit.open(path)
 
 
@@ -173,5 +173,5 @@ def test_missing_file_is_told_as_ever(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 def test_pipe_in_the_place_of_a_journal_is_refused_and_not_waited_for(path):
     os.mkfifo(path.with_name(PENDING))
-    with pytest.raises(FormatError, match="no journal"):
+    with pytest.raises(FormatError, match="not a journal"):
         ggufkit.open(path)

@@ -170,7 +170,7 @@ def test_changed_file_is_noticed(path, target, change):
     file = MappedFile(path)
     CHANGES[change](path)
     for use in (lambda: file.read(0, 10000), lambda: file.copy(0, 10000, target, 0)):
-        with pytest.raises(FormatError, match="changed while in use") as caught:
+        with pytest.raises(FormatError, match="changed while it was in use") as caught:
             use()
         assert caught.value.path == str(path)
 

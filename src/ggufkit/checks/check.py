@@ -82,7 +82,7 @@ def _told_once(found: list[Finding]) -> Iterator[Finding]:
 def _check_folder(folder: Path, looking: Looking) -> Iterator[Finding]:
     paths = sorted(folder.glob("*.gguf"))
     if not paths:
-        yield _unreadable(folder, "there is no GGUF file in this folder")
+        yield _unreadable(folder, "this folder contains no GGUF file")
     checked: set[Path] = set()
     for path in paths:
         if path not in checked:

@@ -64,7 +64,7 @@ def faults(job: dict[str, Any]) -> Iterator[Fault]:
     try:
         template = environment().from_string(job["template"])
     except MemoryError:
-        yield {"rule": "template-limit", "reason": "parsing it takes too much memory"}
+        yield {"rule": "template-limit", "reason": "parsing takes too much memory"}
         return
     except Exception as error:  # noqa: BLE001 (jinja2's, or Python's of what jinja2 makes of it)
         yield {"rule": "template-syntax", "reason": _reason(error)}
@@ -119,7 +119,7 @@ def _limited(pieces: Iterator[str]) -> str:
         parts.append(piece)
         size += len(piece)
         if size > MAX_CHARACTERS:
-            raise OutputLimitError(f"it writes more than {MAX_CHARACTERS} characters")
+            raise OutputLimitError(f"the output is longer than {MAX_CHARACTERS} characters")
     return "".join(parts)
 
 

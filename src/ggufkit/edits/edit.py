@@ -39,7 +39,7 @@ SPECIAL_TOKENS: Final = {
     "fim_sep": "fim_sep",
 }
 _ALIASES: Final = {"unknown": "unk", "separator": "sep", "seperator": "sep", "padding": "pad"}
-_THERE: Final = "Name an item there is"
+_THERE: Final = "Use an index within the array"
 ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?[0-9]{1,18}\])+)")
 _TYPED: Final = (np.generic, np.ndarray, Strings, Arrays)
 
@@ -103,8 +103,8 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
 def _refuse(sentences: list[str]) -> None:
     if sentences:
         raise ValueTypeError(
-            "this edit may keep the model from loading: " + "; ".join(sentences),
-            remedy="Correct the edit, or force it (force=True) if you know better",
+            "llama.cpp may refuse the model after this edit: " + "; ".join(sentences),
+            remedy="Correct the edit, or force it (force=True)",
         )
 
 
@@ -117,11 +117,13 @@ def _renamed(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
     for key, name in names.items():
         if name in metadata and name not in names:
             raise ValueTypeError(
-                f"{key} cannot be renamed to {name}, which is there already",
-                remedy=f"Remove {name} first, in an edit of its own",
+                f"{key} cannot be renamed to {name}, because {name} exists",
+                remedy=f"Remove {name} first, in a separate edit",
             )
     if len({*names.values()}) < len(names):
-        raise ValueTypeError("two keys cannot get one name", remedy="Name them apart")
+        raise ValueTypeError(
+            "two keys cannot get the same name", remedy="Give them different names"
+        )
     return metadata.renamed(names) if names else metadata
 
 
@@ -140,7 +142,7 @@ def _with_values(
 ) -> Metadata:
     for key in types:
         if key not in values:
-            raise ValueTypeError(f"{key} gets a type, but no value", remedy="Set it as well")
+            raise ValueTypeError(f"{key} has a type but no value", remedy="Set its value too")
     for key, value in values.items():
         item = None if key in metadata else ITEM.fullmatch(key)
         if item is None:
@@ -157,7 +159,7 @@ def _require_no_item(metadata: Metadata, key: str) -> None:
     owner, bracket, _ = key.partition("[")
     if bracket and key not in metadata and owner in metadata:
         raise ValueTypeError(
-            f"{brief(key)} is no place in an array",
+            f"{brief(key)} is not an item of an array",
             remedy=f"Write an item as {owner}[5], or {owner}[-1] for the last",
         )
 
@@ -177,7 +179,7 @@ def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str
     key = item["key"]
     if type is not None:
         raise ValueTypeError(
-            f"{item.string}: an item has the type of its array", remedy="Set the whole array"
+            f"{item.string}: items cannot have a type of their own", remedy="Set the whole array"
         )
     places = [int(place) for place in re.findall(r"-?\d+", item["places"])]
     try:
@@ -188,7 +190,7 @@ def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str
 
 def _replaced(array: Value, places: list[int], value: object) -> Array:
     if not isinstance(array, np.ndarray | Strings | Arrays):
-        raise ValueTypeError(f"{brief(array)} is no array and has no items", remedy=_THERE)
+        raise ValueTypeError(f"{brief(array)} is not an array and has no items", remedy=_THERE)
     place, *inner = places
     if not -len(array) <= place < len(array):
         told = f"index {place} is out of range for {len(array)} elements"
@@ -200,7 +202,9 @@ def _replaced(array: Value, places: list[int], value: object) -> Array:
         )
         return Arrays(items)
     if inner:
-        raise ValueTypeError(f"{brief(array[place])} is no array and has no items", remedy=_THERE)
+        raise ValueTypeError(
+            f"{brief(array[place])} is not an array and has no items", remedy=_THERE
+        )
     if isinstance(array, Strings):
         texts = array.tolist()
         texts[place] = str(typed("string", value))
@@ -227,7 +231,7 @@ def _alike(array: Array, value: object) -> Array:
 def _as_array(value: Value) -> Array:
     if isinstance(value, np.ndarray | Strings | Arrays):
         return value
-    raise ValueTypeError(f"{brief(value)} is no array", remedy="Give a list")
+    raise ValueTypeError(f"{brief(value)} is not an array", remedy="Give a list")
 
 
 # Special tokens and tags.
@@ -238,7 +242,7 @@ def special_token_key(name: str) -> str:
     short = _ALIASES.get(name.lower(), name.lower())
     if short not in SPECIAL_TOKENS:
         known = ", ".join(SPECIAL_TOKENS)
-        raise MissingKeyError(f"there is no special token {name!r}", remedy=f"There are {known}")
+        raise MissingKeyError(f"unknown special token {name!r}", remedy=f"There are {known}")
     return f"tokenizer.ggml.{SPECIAL_TOKENS[short]}_token_id"
 
 
@@ -255,7 +259,7 @@ def _id_of(metadata: Metadata, text: str) -> int:
         return int(tokens.index(text))
     near = difflib.get_close_matches(text, [t for t in tokens if t[:1] == text[:1]], 1)
     hint = f"Did you mean {near[0]!r}?" if near else "Give its id"
-    raise MissingKeyError(f"there is no token {text!r} in the vocabulary", remedy=hint)
+    raise MissingKeyError(f"the vocabulary has no token {text!r}", remedy=hint)
 
 
 def _tagged(metadata: Metadata, tags: list[str]) -> Metadata:
@@ -263,6 +267,6 @@ def _tagged(metadata: Metadata, tags: list[str]) -> Metadata:
         return metadata
     held = metadata[TAGS] if TAGS in metadata else Strings()
     if not isinstance(held, Strings):
-        raise ValueTypeError(f"{TAGS} is no array of strings", remedy="Set it anew")
+        raise ValueTypeError(f"{TAGS} is not an array of strings", remedy="Set the whole array")
     kept = held.tolist()
     return metadata.updated({TAGS: Strings(dict.fromkeys((*kept, *tags)))})

@@ -38,8 +38,8 @@ def require_slack(nbytes: int | None) -> None:
     """Raise ValueTypeError for slack that no header should have."""
     if nbytes is not None and not 0 <= nbytes <= MOST_SLACK:
         raise ValueTypeError(
-            f"{nbytes:,} bytes of slack are none for a header",
-            remedy=f"Reserve up to {MOST_SLACK >> 20}M: a chat template has some kB",
+            f"{nbytes:,} bytes is not a possible size for header slack",
+            remedy=f"Reserve at most {MOST_SLACK >> 20}M; a chat template needs a few kB",
         )
 
 

@@ -131,13 +131,13 @@ def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
     done = edit_journal.last(target)
     if done is None:
         raise OutputError(
-            f"{target} has no edit to undo", remedy="Only the last edit in place is kept"
+            f"{target} has no edit to undo", remedy="Only the last edit in place can be undone"
         )
     with target.open("rb") as file:
         if done.progress(file.fileno()) != "after":
             raise FormatError(
-                "the file is not as its last edit left it, so that this cannot be undone",
-                remedy="Something else changed it since; edit it anew",
+                "the file has changed since its last edit, so that edit cannot be undone",
+                remedy="Another program changed it; make a new edit instead",
                 path=str(target),
             )
     back = done.reversed
@@ -161,7 +161,7 @@ def _target(path: Path, *, force: bool) -> Path:
     target = edit_journal.real(path) if is_link else path
     if is_link and not force:
         raise OutputError(
-            f"{path} is a link to {target}, which other names may share",
+            f"{path} is a link to {target}, which other links may share",
             remedy="Write a copy with `ggufkit edit IN --output OUT`, name the file itself, or "
             "force it (force=True)",
         )
@@ -169,12 +169,12 @@ def _target(path: Path, *, force: bool) -> Path:
         raise OutputError(
             f"{path} is one of {status.st_nlink} hard links to the same file",
             remedy="Write a copy with `ggufkit edit IN --output OUT`, or force it (force=True): "
-            "then this name alone is changed",
+            "then only this name gets the change",
         )
     if _DIGEST.fullmatch(target.name) and not force:
         raise OutputError(
-            f"{target} is named by the digest of its content, which would no longer be true",
-            remedy="Write a copy with `ggufkit edit IN --output OUT`; caches trust these names",
+            f"{target} is named after the digest of its content, which the edit would change",
+            remedy="Write a copy with `ggufkit edit IN --output OUT`; caches rely on these names",
         )
     return target
 
@@ -210,7 +210,8 @@ def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
             raise
         reason = error.strerror or str(error)
         raise OutputError(
-            f"editing {plan.path}: {reason}", remedy="Opening it next restores it where needed"
+            f"editing {plan.path}: {reason}",
+            remedy="The next command that opens it restores it if necessary",
         ) from error
     return Edited(plan.path, way, plan.journal.shift, plan.changes)
 
@@ -225,7 +226,7 @@ def _apply(plan: EditPlan, progress: Progress | None) -> Way:
         descriptor = held.enter_context(edit_journal.exclusively(target))
         if change.progress(descriptor) != "before":
             raise FormatError(
-                "the file was changed meanwhile", remedy="Edit it again", path=str(target)
+                "the file changed during the edit", remedy="Edit it again", path=str(target)
             )
         if _in_place(target, descriptor, change):
             return "moved" if change.shift else "patched"
@@ -322,7 +323,7 @@ def _made_anew(stage: Staging, source: int, change: EditJournal, progress: Progr
     stage.sync()
     if os.fstat(source).st_mtime_ns != begun:
         raise FormatError(
-            "the file was changed meanwhile", remedy="Edit it again", path=str(stage.target)
+            "the file changed during the edit", remedy="Edit it again", path=str(stage.target)
         )
     return way
 
@@ -341,8 +342,8 @@ def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress 
     if free < change.nbytes + shift:
         raise DiskSpaceError(
             f"{folder} has {free:,} bytes free, and {change.nbytes + shift:,} are needed",
-            remedy="Free some space, or write elsewhere: `ggufkit edit IN --output OUT`; nothing "
-            "was changed",
+            remedy="Free some space, or write a copy elsewhere with `ggufkit edit IN "
+            "--output OUT`; nothing was changed",
         )
     _copy(source, at, change.nbytes, copy, shift, progress)
     return "copied"

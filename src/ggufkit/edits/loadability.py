@@ -36,7 +36,7 @@ def _lost(old: Subject, new: Subject) -> Iterator[str]:
             yield f"{key} changes, so that {why}"
     for key in (*_NEEDED, *old.hyperparameters):
         if key in old.metadata and key not in new.metadata:
-            yield f"{key} is gone, which llama.cpp may need"
+            yield f"{key} is removed, but llama.cpp may need it"
 
 
 def _is_set_right(key: str, old: Subject, new: Subject) -> bool:
@@ -57,4 +57,4 @@ def _wrong_with(seen: Subject) -> Iterator[str]:
             yield finding(broken.rule, 0, **broken.details).message
     for key in seen.metadata:
         if seen.metadata.type_name(key) == "array[array]":
-            yield f"{key} is an array of arrays, which llama.cpp refuses"
+            yield f"{key} is an array of arrays, and llama.cpp refuses those"

@@ -65,11 +65,13 @@ def rename(model: Model, parts: FileName) -> list[Path]:
     (which is what the Hugging Face cache holds); then nothing is renamed.
     """
     if not model.files:
-        raise OutputError("the model lies in no file", remedy="Write it under the name instead")
+        raise OutputError(
+            "the model was not opened from a file", remedy="Write the model under that name instead"
+        )
     if any(file.path.name.startswith("sha256-") for file in model.files):
         raise OutputError(
-            f"{model.files[0].path} is a blob, which Ollama finds by its name",
-            remedy="Copy the model to a place of your own, and name it there",
+            f"{model.files[0].path} is a blob that Ollama finds by its name",
+            remedy="Copy the model to another folder, and rename it there",
         )
     paths = new_paths(model, parts)
     pairs = [(file.path, path) for file, path in zip(model.files, paths, strict=True)]

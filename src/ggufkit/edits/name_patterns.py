@@ -60,7 +60,7 @@ def pattern(text: str) -> Pattern:
         return Pattern(text, re.compile(expression, re.DOTALL))
     except re.error as error:
         raise ValueTypeError(
-            f"{text!r} is no pattern: {error}",
+            f"{text!r} is not a valid pattern: {error}",
             remedy="Write a name, a glob, or re: and a regular expression",
         ) from None
 
@@ -73,15 +73,15 @@ def rename(text: str) -> Rename:
     """
     old, equals, new = text.rpartition("=")
     if not equals or not new:
-        raise ValueTypeError(f"{text!r} is no rename", remedy="Write it as PATTERN=NAME")
+        raise ValueTypeError(f"{text!r} is not a rename", remedy="Write it as PATTERN=NAME")
     found = pattern(old)
     replacement = _placed(found, new) if found.is_glob else new
     try:
         re.compile(f"{found.expression.pattern}|").sub(replacement, "")
     except (re.error, IndexError) as error:
         raise ValueTypeError(
-            f"{new!r} is no replacement for {old!r}: {error}",
-            remedy="Use as many groups as the pattern has",
+            f"{new!r} is not a valid replacement for {old!r}: {error}",
+            remedy="Use only groups that the pattern has",
         ) from None
     return Rename(found, replacement)
 
@@ -110,7 +110,7 @@ def _placed(found: Pattern, new: str) -> str:
     pieces = re.split(r"([*?])", new)
     if len(pieces) // 2 > found.expression.groups:
         raise ValueTypeError(
-            f"{new!r} has more wildcards than {found.text!r}", remedy="Use as many, or fewer"
+            f"{new!r} has more wildcards than {found.text!r}", remedy="Use at most as many"
         )
     return "".join(
         f"\\g<{i // 2 + 1}>" if i % 2 else piece.replace("\\", r"\\")

@@ -136,6 +136,7 @@ def _require_like(model: Model, donor: Model) -> None:
     ours, theirs = (each.metadata.get("general.architecture") for each in (model, donor))
     if ours != theirs:
         raise ShapeError(
-            f"layers of an architecture {theirs!r} do not fit into one of {ours!r}",
+            f"layers of an architecture {theirs!r} do not fit into a model of the architecture "
+            f"{ours!r}",
             remedy="Graft layers from a model of the same architecture",
         )

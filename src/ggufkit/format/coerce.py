@@ -76,7 +76,7 @@ def _notation(name: str) -> tuple[int, ValueType]:
 def _checked_depth(depth: int) -> int:
     if depth > MAX_ARRAY_DEPTH:
         raise ValueTypeError(
-            f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Nest them less"
+            f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Use fewer levels"
         )
     return depth
 
@@ -109,7 +109,7 @@ def _array(value: object, depth: int) -> Array:
 def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Strings:
     if array.ndim != 1:
         raise ValueTypeError(
-            f"an array of {array.ndim} dimensions is no GGUF value",
+            f"an array of {array.ndim} dimensions cannot be a GGUF value",
             remedy="Use one dimension, or `list(array)` for an array of arrays",
         )
     if array.dtype.kind == "U":
@@ -129,7 +129,7 @@ def _typed_list(items: list[Any], depth: int) -> Array:
     if not items:
         raise ValueTypeError(
             "an empty list has no element type",
-            remedy='Say it: typed("array[string]", []), or an empty NumPy array',
+            remedy='Use typed("array[string]", []) or an empty NumPy array',
         )
     if all(isinstance(item, (*_ARRAYS, *_SEQUENCES)) for item in items):
         return Arrays(_array(item, depth + 1) for item in items)
@@ -146,7 +146,7 @@ def _default_type(items: list[Any]) -> ValueType:
         names = ", ".join(sorted({item.__class__.__name__ for item in items}))
         raise ValueTypeError(
             f"one GGUF array cannot hold values of {names}",
-            remedy='Make all items one type, or say it: typed("array[float32]", items)',
+            remedy='Make all items one type, or use typed("array[float32]", items)',
         )
     kind = kinds.pop()
     return kind if isinstance(kind, ValueType) else _integer_type(items)
@@ -203,7 +203,7 @@ def _items(value: object) -> list[Any]:
         isinstance(value, np.ndarray) and value.ndim
     ):
         return list(value)
-    raise ValueTypeError(f"{brief(value)} is no array", remedy="Give a list or a NumPy array")
+    raise ValueTypeError(f"{brief(value)} is not an array", remedy="Give a list or a NumPy array")
 
 
 def _typed_scalar(kind: ValueType, value: object) -> bool | str | np.generic:

@@ -54,13 +54,13 @@ def is_utf8(text: str) -> bool:
 def encode_string(text: str, encoding: Encoding) -> bytes:
     """Return length and bytes of a string; escaped invalid bytes are written as they were."""
     if not isinstance(text, str):
-        raise ValueTypeError(f"{brief(text)} is no string", remedy="Give a str")
+        raise ValueTypeError(f"{brief(text)} is not a string", remedy="Pass a str")
     try:
         raw = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise ValueTypeError(
-            f"the string {brief(text)} holds the surrogate {text[error.start]!r}, "
-            "which has no UTF-8",
+            f"the string {brief(text)} contains the surrogate {text[error.start]!r}, "
+            "which UTF-8 cannot encode",
             remedy="Use text without surrogates",
         ) from None
     return encoding.count(len(raw)) + raw

@@ -155,7 +155,7 @@ class Metadata(Mapping[str, Value]):
         except KeyError:
             near = difflib.get_close_matches(str(key), self._entries, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
-            raise MissingKeyError(f"there is no key {key!r}", remedy=remedy) from None
+            raise MissingKeyError(f"the model has no key {key!r}", remedy=remedy) from None
 
 
 def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:
@@ -175,11 +175,11 @@ def _typed_entries(
 def _checked_key(key: object) -> str:
     if not isinstance(key, str) or not key or "\0" in key or not is_utf8(key):
         raise ValueTypeError(
-            f"{brief(key)} is no key", remedy="Use a non-empty string of UTF-8 without NUL"
+            f"{brief(key)} is not a valid key", remedy="Use a non-empty string of UTF-8 without NUL"
         )
     size = len(key.encode())
     if size > MAX_KEY_BYTES:
-        raise ValueTypeError(f"a key of {size} bytes is beyond the limit of {MAX_KEY_BYTES}")
+        raise ValueTypeError(f"a key of {size} bytes exceeds the limit of {MAX_KEY_BYTES}")
     return key
 
 
@@ -198,7 +198,7 @@ def alignment_of(metadata: Metadata) -> int:
     if number is None or not is_alignment(number):
         raise FormatError(
             f"general.alignment is {metadata['general.alignment']}",
-            remedy="It must be a uint32, a power of two from 8 on",
+            remedy="Use a uint32 that is a power of two and at least 8",
         )
     return number
 

@@ -237,7 +237,7 @@ def _check_depth(inner: list[Array]) -> None:
         if not level:
             return
     raise ValueTypeError(
-        f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Nest them less"
+        f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Use fewer levels"
     )
 
 
@@ -322,7 +322,9 @@ def element_type(array: Array) -> ValueType:
         return ValueType.ARRAY
     if isinstance(array, np.ndarray) and array.ndim == 1:
         return dtype_type(array.dtype)
-    raise ValueTypeError(f"{brief(array)} is no typed array", remedy="`ggufkit.typed` makes one")
+    raise ValueTypeError(
+        f"{brief(array)} is not a typed array", remedy="Make one with `ggufkit.typed`"
+    )
 
 
 def type_name(value: Value) -> str:

@@ -133,7 +133,7 @@ def _with_squares(values: Floats, rows: Floats, name: str) -> Floats:
     if not np.isfinite(total).all():
         raise ValueTypeError(
             f"the activations of {name!r} are infinite or not numbers",
-            remedy="The model is damaged, or overflows float16; try its BF16 or F32 form",
+            remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
         )
     return total
 
@@ -200,8 +200,8 @@ def _groups(
     held = len(tokens) // context
     if not held:
         raise ValueTypeError(
-            f"the text has {len(tokens)} tokens, and a chunk takes {context}",
-            remedy="Take a longer text, or fewer tokens for each chunk",
+            f"the text has {len(tokens)} tokens, but a chunk needs {context}",
+            remedy="Use a longer text, or fewer tokens per chunk",
         )
     total = held if chunks is None else min(chunks, held)
     for first in range(0, total, sequences):

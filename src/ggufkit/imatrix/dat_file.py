@@ -51,7 +51,7 @@ class _DatReader:
         if nbytes > len(self.data) - self.at:
             raise TruncatedError(
                 f"the file ends within {what}",
-                remedy="It is cut short, or no importance matrix",
+                remedy="It is cut short or not an importance matrix",
                 offset=self.at,
                 path=self.path,
             )
@@ -66,7 +66,7 @@ class _DatReader:
             raise self.wrong(f"{what} is not UTF-8", start) from None
 
     def wrong(self, message: str, offset: int) -> FormatError:
-        remedy = "It is damaged, or no importance matrix"
+        remedy = "It is damaged or not an importance matrix"
         return FormatError(message, remedy=remedy, offset=offset, path=self.path)
 
 

@@ -176,7 +176,7 @@ class Library:
 
     def failure(self, what: str) -> GGUFError:
         """Return the error that llama.cpp failed to do `what`, with its log."""
-        said = "; ".join(self.errors) or "it does not say why"
+        said = "; ".join(self.errors) or "llama.cpp gave no reason"
         self.errors = []
         return GGUFError(f"llama.cpp {what}: {said}")
 
@@ -187,15 +187,17 @@ def library() -> Library:
     spec = importlib.util.find_spec(BINDING)
     version = importlib.metadata.version(BINDING) if spec else None
     if spec is None or spec.origin is None or version != VERSION:
-        found = f"{BINDING} {version} is of another layout" if version else f"{BINDING} is missing"
+        found = (
+            f"{BINDING} {version} is in an unknown layout" if version else f"{BINDING} is missing"
+        )
         raise MissingExtraError(
-            f"this runs llama.cpp, and {found}",
+            f"this needs llama.cpp, but {found}",
             remedy=f"pip install 'ggufkit[llama]', which takes {BINDING} {VERSION}",
         )
     files = sorted(Path(spec.origin).parent.glob(f"{BINDING}*.so"))
     files += sorted(Path(spec.origin).parent.glob(f"{BINDING}*.pyd"))
     if not files:
-        raise MissingExtraError(f"the package {BINDING} holds no library")
+        raise MissingExtraError(f"the package {BINDING} contains no library")
     return Library(files[0])
 
 

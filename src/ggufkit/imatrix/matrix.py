@@ -147,7 +147,7 @@ class Imatrix:
         target = as_path(path)
         chosen = format or ("dat" if target.suffix == ".dat" else "gguf")
         if chosen not in FORMATS:
-            raise ValueTypeError(f"there is no format {chosen!r}", remedy="Use 'gguf' or 'dat'")
+            raise ValueTypeError(f"unknown format {chosen!r}", remedy="Use 'gguf' or 'dat'")
         raw = merge([self]) if self.is_legacy else self
         if chosen == "gguf":
             return _save_gguf(raw, target)
@@ -165,9 +165,9 @@ def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
     if name in TOKEN_EMBEDDINGS:
         return None
     raise ShapeError(
-        f"the importance data of {name!r} holds {means.size} values, and the tensor of shape "
+        f"the importance data of {name!r} holds {means.size} values, but the tensor of shape "
         f"{shape} needs {width * experts}",
-        remedy="Use an importance matrix of this very model, or leave the tensor out of it",
+        remedy="Use an importance matrix of this model, or remove the tensor from the matrix",
     )
 
 
@@ -216,10 +216,10 @@ def _sum(name: str, known: Entry, added: Entry, *, is_legacy: bool) -> Entry:
     matrices = {len(known.counts), len(added.counts)}
     if not fits or (len(matrices) > 1 and len(known.counts) != 1 and not is_legacy):
         raise ShapeError(
-            f"the importance data of {name!r} do not fit each other: {known.sums.shape} and "
+            f"the importance data of {name!r} do not fit together: {known.sums.shape} and "
             f"{added.sums.shape}",
-            remedy="Merge importance matrices of one model only; those that tell experts apart "
-            "come after those that do not",
+            remedy="Merge only importance matrices of one model, and put those with separate "
+            "data for each expert last",
         )
     counts = known.counts + added.counts
     with np.errstate(over="ignore"):
@@ -232,7 +232,7 @@ def _checked(entry: Entry, name: str, path: str = "") -> Entry:
         return entry
     raise FormatError(
         f"the importance data of {name!r} is infinite or not a number",
-        remedy="Compute the matrix again; llama.cpp refuses it too",
+        remedy="Compute the matrix again; llama.cpp also refuses it",
         path=path,
     )
 
@@ -250,7 +250,7 @@ def _read_gguf(path: Path) -> Imatrix:
             raise _no_imatrix(path, "imatrix.datasets")
         entries = dict(_gguf_entries(model, str(path)))
         if not entries:
-            raise FormatError("there is no data in this importance matrix", path=str(path))
+            raise FormatError("this importance matrix contains no data", path=str(path))
         names = tuple(datasets) if isinstance(datasets, Strings) else ()
         return Imatrix(entries, names, chunk_count, chunk_size)
 
@@ -264,7 +264,7 @@ def _required(model: Model, key: str, path: Path) -> int:
 
 def _no_imatrix(path: Path, key: str) -> FormatError:
     return FormatError(
-        f"this GGUF file is no importance matrix: it has no {key}",
+        f"this GGUF file is not an importance matrix: it has no {key}",
         remedy="Use the output of llama-imatrix or `ggufkit imatrix compute`",
         path=str(path),
     )
@@ -278,7 +278,7 @@ def _gguf_entries(model: Model, path: str) -> Iterator[tuple[str, Entry]]:
     for stem in sorted(stems):
         if stem + SUMS not in tensors or stem + COUNTS not in tensors:
             missing = SUMS if stem + SUMS not in tensors else COUNTS
-            raise FormatError(f"there is no tensor {stem + missing!r}", path=path)
+            raise FormatError(f"the importance matrix has no tensor {stem + missing!r}", path=path)
         yield stem, _gguf_entry(stem, tensors[stem + SUMS], tensors[stem + COUNTS], path)
 
 
@@ -289,7 +289,7 @@ def _gguf_entry(name: str, sums: Tensor, counts: Tensor, path: str) -> Entry:
         raise FormatError(
             f"the sums and counts of {name!r} do not fit: {sums.type} of shape {sums.shape} and "
             f"{counts.type} of shape {counts.shape}",
-            remedy="Both are F32, and each count stands for as many sums",
+            remedy="Both must be F32, and each count must belong to the same number of sums",
             path=path,
         )
     numbers = counts.numpy().reshape(-1)
@@ -345,7 +345,7 @@ def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> DatEntry:
     # Rounded up, so that what few tokens reached does not count as nothing.
     calls = math.ceil(int(entry.counts.max()) / chunk_size)
     if calls > MAX_INT32:
-        raise ValueTypeError(f"{name!r} counts more chunks than a legacy file can tell")
+        raise ValueTypeError(f"{name!r} has more chunks than a .dat file can store")
     counts = entry.counts[:, np.newaxis].astype(np.float32)
     means = np.where(counts > 0, entry.sums / np.maximum(counts, 1), np.float32(1))
     return DatEntry((means * np.float32(calls)).reshape(-1), calls)

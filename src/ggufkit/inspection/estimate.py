@@ -159,12 +159,13 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     types = _cache_types(cache_type, value_cache_type or cache_type, memory)
     if types[1].is_quantized and not flash_attention:
         raise ValueTypeError(
-            f"a cache of {types[1]} values needs flash attention", remedy="Or keep values in F16"
+            f"a cache of {types[1]} values needs flash attention",
+            remedy="Or keep the values in F16",
         )
     _require_positive(context=context, micro_batch=micro_batch, sequences=sequences)
     if sequences > MAX_SEQUENCES:
         raise ValueTypeError(
-            f"llama.cpp does not compute {sequences} texts at once",
+            f"llama.cpp cannot compute {sequences} texts at once",
             remedy=f"Use a number up to {MAX_SEQUENCES}",
         )
     cells = _Cells.of(model, memory, context, sequences, micro_batch, unified=unified)

@@ -94,9 +94,7 @@ def _known(algorithms: Iterable[str]) -> list[str]:
     given = set(algorithms)
     if not given or not given.issubset(ALGORITHMS):
         unknown = ", ".join(sorted(given.difference(ALGORITHMS))) or "none given"
-        raise ValueTypeError(
-            f"no such hash: {unknown}", remedy=f"Use some of {', '.join(ALGORITHMS)}"
-        )
+        raise ValueTypeError(f"unknown hash: {unknown}", remedy=f"Use {', '.join(ALGORITHMS)}")
     return [name for name in ALGORITHMS if name in given]
 
 

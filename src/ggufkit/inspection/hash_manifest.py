@@ -94,7 +94,7 @@ def read_manifest(path: Path) -> Manifest:
     if not algorithms:
         raise FormatError(
             "the manifest has no known hash",
-            remedy=f"Its lines begin with one of {', '.join(STRONGEST_FIRST)}",
+            remedy=f"Use a manifest whose lines begin with one of {', '.join(STRONGEST_FIRST)}",
             path=str(path),
         )
     return Manifest(digests, algorithms)

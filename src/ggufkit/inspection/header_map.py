@@ -183,7 +183,7 @@ class _Map:
     def _stopped(self, at: int, error: Finding) -> Iterator[Field]:
         """Yield what lies between the last whole entry and the error, and the error's place."""
         if error.offset > at:
-            meaning = "the beginning of an entry that cannot be read"
+            meaning = "the start of an entry that cannot be read"
             yield self._field(at, error.offset - at, meaning)
         left = min(self.nbytes - error.offset, SHOWN_BYTES)
         yield self._field(error.offset, left, f"ERROR: {error.message}")

@@ -180,8 +180,8 @@ def memory_of(model: Model) -> Memory:
     hyper = _Hyperparameters(model)
     if hyper.architecture in UNKNOWN:
         raise ValueTypeError(
-            f"how {hyper.architecture} remembers a text is not known to ggufkit",
-            remedy="Load it with llama.cpp, whose log tells",
+            f"ggufkit does not know how {hyper.architecture} uses memory",
+            remedy="Load the model with llama.cpp and read its log",
         )
     if hyper.architecture in KEEPS_NOTHING:
         return Memory(())
@@ -230,9 +230,9 @@ class _Hyperparameters:
         if value is None and default is not None:
             return default
         if value is None:
-            raise MissingKeyError(f"there is no key {key!r}, without which nothing is reckoned")
+            raise MissingKeyError(f"the model has no key {key!r}, which the estimate needs")
         if not isinstance(value, np.integer) or value < 0:
-            raise ValueTypeError(f"{key} is {value!r}, and no number of anything")
+            raise ValueTypeError(f"{key} is {value!r}, which is not a valid number")
         return int(value)
 
     def by_layer(self, name: str, default: int | None) -> list[int]:
@@ -244,7 +244,7 @@ class _Hyperparameters:
         if not isinstance(value, np.ndarray):
             return [self.number(name, default)] * self.count
         if value.dtype.kind not in "iub" or len(value) < self.count or (value < 0).any():
-            raise ValueTypeError(f"{key} has not a number for each of {self.count} layers")
+            raise ValueTypeError(f"{key} does not have a number for each of {self.count} layers")
         return [int(item) for item in value[: self.count]]
 
     @property

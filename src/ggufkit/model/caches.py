@@ -108,7 +108,9 @@ def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
     known = [model.name for model in models]
     near = [k for k in known if k.casefold().startswith(name.casefold())]
     shown = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
-    remedy = f"There is {', '.join(shown)}" if shown else "`ggufkit list` shows all there are"
+    remedy = (
+        f"Did you mean {', '.join(shown)}" if shown else "`ggufkit list` shows all cached models"
+    )
     return MissingModelError(f"no cached model is called {name}", remedy=remedy)
 
 

@@ -48,7 +48,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
         last = int(found["last"] or first) if found else first
         if not first <= last < MAX_LAYERS:
             raise ValueTypeError(
-                f"{text!r} is no list of layers", remedy="Write it as 3,5-7, counting from 0"
+                f"{text!r} is not a list of layers", remedy="Write it as 3,5-7, counting from 0"
             )
         layers.update(range(first, last + 1))
     return tuple(sorted(layers))
@@ -89,7 +89,7 @@ def block_count(metadata: Metadata) -> tuple[str, int]:
     if not isinstance(number, np.integer) or not 0 < int(number) <= MAX_LAYERS:
         found = "missing" if number is None else brief(getattr(number, "item", lambda: number)())
         raise MissingKeyError(
-            f"the model does not tell its number of layers: {key} is {found}",
+            f"the number of layers is unknown: {key} is {found}",
             remedy="Set general.architecture and the block count first",
         )
     return key, int(number)
@@ -99,10 +99,10 @@ def _require_layers(gone: frozenset[int], count: int) -> None:
     strange = sorted(layer for layer in gone if not 0 <= layer < count)
     if strange:
         raise ShapeError(
-            f"there is no layer {strange[0]}", remedy=f"The model has layers 0 to {count - 1}"
+            f"the model has no layer {strange[0]}", remedy=f"The model has layers 0 to {count - 1}"
         )
     if len(gone) == count:
-        raise ShapeError("no layer would be left", remedy="Keep at least one")
+        raise ShapeError("no layer would be left", remedy="Keep at least one layer")
 
 
 def _renumbered(tensor: Tensor, numbers: Mapping[int, int]) -> Tensor | None:

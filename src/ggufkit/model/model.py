@@ -179,7 +179,7 @@ class Tensors(Mapping[str, Tensor]):
         except KeyError:
             near = difflib.get_close_matches(str(name), self._by_name, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
-            raise MissingTensorError(f"there is no tensor {name!r}", remedy=remedy) from None
+            raise MissingTensorError(f"the model has no tensor {name!r}", remedy=remedy) from None
         if isinstance(found, Tensor):
             return found
         made = self._by_name[name] = self._make(found)

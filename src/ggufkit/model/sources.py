@@ -121,8 +121,8 @@ class Retyped(Made):
         raise ValueTypeError(
             f"tensor {self.tensor.name!r} holds {rows[row, column]} in row {start + row}, column "
             f"{column}, which {self.type} cannot",
-            remedy="The model is damaged, llama.cpp refuses it too: get it again, or keep the "
-            "tensor in its type",
+            remedy="The model is damaged, and llama.cpp also refuses it: download it again, or "
+            "keep the type of the tensor",
         )
 
     def _weighted(self, start: int, stop: int) -> Iterator[tuple[slice, Floats | None]]:

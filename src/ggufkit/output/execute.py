@@ -181,8 +181,8 @@ def _prepare(orders: Sequence[Order]) -> None:
     for target in (target for order in orders for target in order.targets):
         if target.exists() and not target.is_file():
             raise OutputError(
-                f"{target} is there and no regular file",
-                remedy="Name a file; a pipe or device takes what is written to standard output",
+                f"{target} exists and is not a regular file",
+                remedy="Give a file name; to write to a pipe or device, use standard output",
             )
     for folder in folders:
         _require_space(folder, [order for order in orders if order.folder == folder])
@@ -195,7 +195,7 @@ def _require_space(folder: Path, orders: list[Order]) -> None:
     if free < needed:
         raise DiskSpaceError(
             f"{folder} has {free:,} bytes free, and {needed:,} are needed",
-            remedy="Free some space or write elsewhere; nothing was written",
+            remedy="Free some space, or write elsewhere; nothing was written",
         )
 
 
@@ -203,7 +203,11 @@ def _output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
     reason = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename else ""
     kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
-    left = "What is done is kept: resume when it can go on" if resume else "Nothing was left behind"
+    left = (
+        "The finished part is kept; resume when the cause is solved"
+        if resume
+        else "No partial output remains"
+    )
     return kind(f"writing {target}: {place}{reason}", remedy=left)
 
 

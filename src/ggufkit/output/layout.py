@@ -152,7 +152,7 @@ def _version(version: int | None, model: Model) -> int:
         return model.version if model.version in WRITABLE_VERSIONS else WRITABLE_VERSIONS[-1]
     if version in WRITABLE_VERSIONS:
         return version
-    raise FormatError(f"version {version} cannot be written", remedy="Versions 2 and 3 can")
+    raise FormatError(f"version {version} cannot be written", remedy="Use version 2 or 3")
 
 
 def _byte_order(order: ByteOrder | None, model: Model) -> ByteOrder:
@@ -160,7 +160,7 @@ def _byte_order(order: ByteOrder | None, model: Model) -> ByteOrder:
         return model.byte_order
     if order in BYTE_ORDERS:
         return order
-    raise FormatError(f"there is no byte order {order!r}", remedy="Use 'little' or 'big'")
+    raise FormatError(f"unknown byte order {order!r}", remedy="Use 'little' or 'big'")
 
 
 def _aligned(metadata: Metadata, alignment: int | None) -> Metadata:
@@ -207,7 +207,7 @@ def _counted_groups(tensors: list[Tensor], counts: Sequence[int]) -> list[list[T
     ends = list(itertools.accumulate(counts))
     if not ends or min(counts) < 0 or ends[-1] != len(tensors):
         raise ShapeError(
-            f"shards of {list(counts)} tensors do not hold the {len(tensors)} tensors there are"
+            f"shards of {list(counts)} tensors cannot hold the {len(tensors)} tensors of the model"
         )
     return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
@@ -278,7 +278,7 @@ def _source(tensor: Tensor, encoding: Encoding) -> Source:
     if tensor.type.is_opaque and tensor.source.byte_order != encoding.byte_order:
         raise TensorTypeError(
             f"tensor {tensor.name!r} of type {tensor.type} cannot change its byte order, "
-            "for its fields are not known",
+            "because its fields are unknown",
             remedy="Keep the byte order",
         )
     return in_order(tensor, encoding.byte_order)
@@ -289,7 +289,7 @@ def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
     name = tensor.name.encode() if is_text else b""
     if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:
         raise ShapeError(
-            f"{brief(tensor.name)} is not possible as a tensor's name",
+            f"{brief(tensor.name)} is not a valid tensor name",
             remedy=f"Use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL",
         )
     numbers = (*reversed(tensor.shape), start)

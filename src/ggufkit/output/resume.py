@@ -132,7 +132,7 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
     if other:
         raise OutputError(
             f"what is unfinished of {target} came of another input or other options",
-            remedy="Repeat the command it was begun with, or write anew without resuming",
+            remedy="Repeat the command that started it, or write from the start without resuming",
         )
 
 
@@ -182,7 +182,7 @@ def _pickled(value: object) -> bytes:
     with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
         return pickle.dumps(value, 5)
     raise OutputError(
-        f"a {type(value).__name__} among the sources does not tell what it reads, so that a "
+        f"a {type(value).__name__} among the sources does not identify its data, so a "
         "killed job could not be resumed",
         remedy="Write without resuming",
     )

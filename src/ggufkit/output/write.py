@@ -82,7 +82,7 @@ def write(  # noqa: PLR0913 (who does it and how)
         return write_many([(model, path)], **work, **options)[0]
     if executor or resume:
         raise OutputError(
-            "a stream is written in order and by one process, and cannot be resumed",
+            "a stream is written in order by one process, so it cannot be resumed or use a cluster",
             remedy="Write to a file instead",
         )
     stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
@@ -117,7 +117,9 @@ def _refuse_repeats(orders: Sequence[Order]) -> None:
     targets = [target for order in orders for target in order.targets]
     for target in targets:
         if targets.count(target) > 1:
-            raise OutputError(f"two outputs are called {target}", remedy="Give each its own name")
+            raise OutputError(
+                f"two outputs are called {target}", remedy="Give each output its own name"
+            )
 
 
 def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:
@@ -127,7 +129,7 @@ def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:
         if any(file.same_file(folder / name) for file in inputs):
             raise OutputError(
                 f"{folder / name} is also an input",
-                remedy="Write to another name, and rename afterwards if you want to replace it",
+                remedy="Write to another name; rename the output afterwards to replace the input",
             )
 
 
@@ -168,7 +170,7 @@ def _as_array(name: str, value: object) -> np.ndarray[Any, Any]:
         return np.asarray(value)
     except (TypeError, ValueError) as error:  # ragged lists, and what other libraries refuse
         raise TensorTypeError(
-            f"tensor {name!r} is no array: {error}", remedy="Give a NumPy array"
+            f"tensor {name!r} is not an array: {error}", remedy="Give a NumPy array"
         ) from error
 
 
@@ -202,9 +204,7 @@ def _write_all(output: IO[bytes], data: bytes | memoryview) -> None:
     while left:
         written: int | None = output.write(left)
         if written is None:
-            raise OutputError(
-                "the stream is full", remedy="Give a stream that waits for its reader"
-            )
+            raise OutputError("the stream is full", remedy="Pass a stream in blocking mode")
         left = left[written:]
 
 

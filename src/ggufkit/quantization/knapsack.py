@@ -36,7 +36,7 @@ def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, 
     room = budget - sum(option.nbytes for option in chosen.values())
     if room < 0:
         raise ShapeError(
-            f"the smallest that is possible is {-room:,} bytes too large",
+            f"the smallest possible result is {-room:,} bytes too large",
             remedy="Allow more bytes or smaller types; the smallest need an importance matrix",
         )
     steps = [(_slope(*hull[:2]), name, 1) for name, hull in hulls.items() if len(hull) > 1]

@@ -232,7 +232,7 @@ def _selected(options: QuantizeOptions) -> tuple[tuple[Imatrix, str] | None, tup
     include, exclude = options.get("include_weights", ()), options.get("exclude_weights", ())
     if include and exclude:
         raise ValueTypeError(
-            "including and excluding weights cannot be combined", remedy="Use one of the two"
+            "weights can be included or excluded, not both", remedy="Use one of the two"
         )
     if imatrix is None:
         return None, ()
@@ -345,13 +345,13 @@ def refuse(done: Quantization, *, allow_requantize: bool) -> None:
         raise TensorTypeError(
             f"{_named(done.requantized)}: quantized already ({kinds}), and quantizing again loses "
             "quality",
-            remedy="Begin with the F32, F16 or BF16 model, or allow it (allow_requantize=True)",
+            remedy="Start from the F32, F16 or BF16 model, or allow it (allow_requantize=True)",
         )
     if done.uncovered:
         kinds = ", ".join(sorted({d.after.type.name for d in done.uncovered}))
         raise MissingImportanceError(
-            f"{done.recipe.name} makes {_named(done.uncovered)} {kinds}, which needs importance "
-            "data that is not there",
+            f"{done.recipe.name} makes {_named(done.uncovered)} {kinds}, but the importance "
+            "data for this is missing",
             remedy="Give an importance matrix that covers them (imatrix=...), take the nearest "
             "types that need none (promote_uncovered=True), or name types (tensor_types=...)",
         )

@@ -47,11 +47,11 @@ def _parsed(file: Path) -> dict[str, Any]:
     with file.open("rb") as stream:
         text = stream.read(MAX_RECIPE_BYTES + 1)
     if len(text) > MAX_RECIPE_BYTES:
-        raise FormatError("this is no recipe: it is too large", path=str(file))
+        raise FormatError("this is not a recipe: the file is too large", path=str(file))
     try:
         parsed: dict[str, Any] = _toml.loads(decoded(text))
     except (UnicodeDecodeError, _toml.TOMLDecodeError, RecursionError) as error:
-        raise FormatError(f"this is no TOML: {error}", path=str(file)) from None
+        raise FormatError(f"this is not TOML: {error}", path=str(file)) from None
     return parsed
 
 
@@ -60,7 +60,7 @@ def _recipe(name: str, said: dict[str, Any]) -> Recipe:
         if key not in _KEYS or not isinstance(value, _KEYS[key]):
             raise ValueTypeError(
                 f"a recipe has no {key!r} of this form",
-                remedy='It has base = "Q4_K_M" and a table [types] of "pattern" = "Q6_K"',
+                remedy='A recipe has base = "Q4_K_M" and a table [types] of "pattern" = "Q6_K"',
             )
     base = find_recipe(said["base"]) if "base" in said else KEEP_ALL
     pairs = ((pattern, _type_name(kind)) for pattern, kind in said.get("types", {}).items())
@@ -69,7 +69,7 @@ def _recipe(name: str, said: dict[str, Any]) -> Recipe:
 
 def _type_name(kind: object) -> str:
     if not isinstance(kind, str):
-        raise ValueTypeError(f"{kind!r} is no tensor type", remedy='Write it as "Q6_K"')
+        raise ValueTypeError(f"{kind!r} is not a tensor type", remedy='Write it as "Q6_K"')
     return tensor_type(kind).name
 
 
@@ -84,7 +84,9 @@ def parse_tensor_type(text: str) -> tuple[str, str]:
     """
     pattern, found, kind = text.partition("=")
     if not (pattern and found and kind):
-        raise ValueTypeError(f"{text!r} is no pattern and type", remedy="Write it as attn_v=Q6_K")
+        raise ValueTypeError(
+            f"{text!r} is not of the form PATTERN=TYPE", remedy="Write it as attn_v=Q6_K"
+        )
     return pattern.lower(), tensor_type(kind).name
 
 
@@ -93,7 +95,7 @@ def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
     try:
         words = decoded(Path(path).read_bytes()).split()
     except UnicodeDecodeError:
-        raise FormatError("this is no text of patterns and types", path=str(path)) from None
+        raise FormatError("this file does not contain patterns and types", path=str(path)) from None
     return [parse_tensor_type(word) for word in words]
 
 
@@ -111,7 +113,7 @@ def parse_override(text: str) -> tuple[str, Value]:
     kind, colon, written = rest.partition(":")
     if not (key and found and kind and colon):
         raise ValueTypeError(
-            f"{text!r} is no key, type and value",
+            f"{text!r} is not of the form KEY=TYPE:VALUE",
             remedy="Write it as general.name=str:Me, with a type of int, float, bool, str, or of "
             "GGUF such as uint64 or array[int32]",
         )

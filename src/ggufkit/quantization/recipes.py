@@ -336,14 +336,14 @@ def find_recipe(name: str | int) -> Recipe:
         return RECIPES[known]
     near = difflib.get_close_matches(text, [*RECIPES, *ALIASES], 1)
     hint = f"Did you mean {near[0]}? " if near else ""
-    remedy = f"{hint}There are {', '.join(RECIPES)}"
-    raise TensorTypeError(f"there is no recipe {name!r}", remedy=remedy)
+    remedy = f"{hint}The recipes are {', '.join(RECIPES)}"
+    raise TensorTypeError(f"unknown recipe {name!r}", remedy=remedy)
 
 
 def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns:
     """Return regular expressions, to be searched in names, with their types.
 
-    Raises ValueTypeError for what is no regular expression, TensorTypeError for an unknown type.
+    Raises ValueTypeError for what is not a regular expression, TensorTypeError for an unknown type.
     """
     return tuple((_compiled(pattern), tensor_type(kind)) for pattern, kind in pairs)
 
@@ -353,6 +353,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueTypeError(
-            f"{pattern!r} is no regular expression: {error}",
-            remedy="Escape what is meant as it stands: \\. for a dot",
+            f"{pattern!r} is not a regular expression: {error}",
+            remedy="Escape special characters: \\. for a dot",
         ) from None

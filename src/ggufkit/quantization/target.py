@@ -88,7 +88,7 @@ def target(  # noqa: PLR0913 (each says one thing)
     types without codec.
     """
     if (nbytes is None) == (bpw is None):
-        raise ValueTypeError("a target is either a size or bits per weight", remedy="Give one")
+        raise ValueTypeError("a target is a size or bits per weight, not both", remedy="Give one")
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     kinds = [codec.encodable(kind) for kind in candidates]
     architecture = facts_of(model.metadata).architecture
@@ -146,8 +146,8 @@ def _measured(
         for tensor, each in zip(tensors, pool.map(options, tensors), strict=True):
             if not each:
                 raise TensorTypeError(
-                    f"none of the candidates fits tensor {tensor.name!r} of shape {tensor.shape}",
-                    remedy="Add one that does, such as Q8_0 or F16",
+                    f"no candidate type fits tensor {tensor.name!r} of shape {tensor.shape}",
+                    remedy="Add a type that fits, such as Q8_0 or F16",
                 )
             found[tensor.name] = each
             if progress:

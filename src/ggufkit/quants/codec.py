@@ -209,7 +209,7 @@ def encodable(type: AnyType) -> TensorType:
         can = ", ".join(
             tensor_type(key).name for key, encodes in packing.codecs().items() if encodes
         )
-        raise TensorTypeError(f"{found} cannot be encoded", remedy=f"These can: {can}")
+        raise TensorTypeError(f"{found} cannot be encoded", remedy=f"Use one of {can}")
     return found
 
 
@@ -218,7 +218,7 @@ def decodable(type: AnyType) -> TensorType:
     found = tensor_type(type)
     if found.id not in packing.codecs():
         can = ", ".join(tensor_type(key).name for key in packing.codecs())
-        raise TensorTypeError(f"{found} cannot be decoded", remedy=f"These can: {can}")
+        raise TensorTypeError(f"{found} cannot be decoded", remedy=f"Use one of {can}")
     return found
 
 
@@ -252,7 +252,7 @@ def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
         if wanted is not None and packing.is_own_dtype(wanted, tensor_type(name)):
             return wanted, tensor_type(name)
     raise ValueTypeError(
-        f"there is no dequantizing to {wanted or dtype}",
+        f"cannot dequantize to {wanted or dtype}",
         remedy='Use float32, float16, ml_dtypes.bfloat16 or "bfloat16"',
     )
 
@@ -284,8 +284,8 @@ def _packed_bytes(data: Bytes, source: TensorType) -> Bytes:
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
         given = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
         raise ValueTypeError(
-            f"packed data is an array of uint8, not {given}",
-            remedy="`array.view(np.uint8)` and `np.frombuffer(data, np.uint8)` give one",
+            f"packed data must be an array of uint8, not {given}",
+            remedy="Use `array.view(np.uint8)` or `np.frombuffer(data, np.uint8)`",
         )
     _require_blocks(
         data.shape,
@@ -339,7 +339,10 @@ def _checked_out(
             remedy=f"Pass such an array, as `np.empty({shape}, {dtype.name!r})` gives",
         )
     if np.may_share_memory(out, source):
-        raise ShapeError("the output overlaps the input", remedy="Pass memory of its own")
+        raise ShapeError(
+            "the output overlaps the input",
+            remedy="Pass an array that shares no memory with the input",
+        )
     return out
 
 

@@ -58,11 +58,11 @@ def column_weights(
     if given.shape not in fitting:
         raise ShapeError(
             f"importance weights of shape {given.shape} do not fit an array of shape {shape}",
-            remedy="These shapes do: " + ", ".join(map(str, fitting)),
+            remedy="Use one of these shapes: " + ", ".join(map(str, fitting)),
         )
     if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
         raise ValueTypeError(
-            f"there is no weighing by importance of {given.dtype}", remedy="Pass float32"
+            f"importance weights are not supported for {given.dtype}", remedy="Pass float32"
         )
     with np.errstate(over="ignore"):  # a double beyond float32 is refused as infinite
         weights = np.require(given, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
@@ -71,7 +71,7 @@ def column_weights(
         place = ", ".join(map(str, strange[0]))
         raise ValueTypeError(
             f"the importance weight at [{place}] is infinite or not a number",
-            remedy="Compute the importance data anew, or leave it out",
+            remedy="Compute the importance data again, or leave it out",
         )
     return weights if use else None
 

@@ -15,8 +15,8 @@ def explain(id: str) -> str:
     """Return why there is a rule; MissingKeyError with the nearest one for an unknown id."""
     if id not in RULES:
         near = difflib.get_close_matches(id, RULES, 1)
-        remedy = f"Did you mean {near[0]!r}?" if near else "docs/check.md lists them all"
-        raise MissingKeyError(f"there is no rule {id!r}", remedy=remedy)
+        remedy = f"Did you mean {near[0]!r}?" if near else "docs/check.md lists all rules"
+        raise MissingKeyError(f"unknown rule {id!r}", remedy=remedy)
     return explanations()[id]
 
 

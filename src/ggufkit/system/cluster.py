@@ -37,7 +37,7 @@ def executor_of(address: str) -> Iterator[Executor]:
         ) from error
     if not _ADDRESS.fullmatch(address):
         raise ClusterError(
-            f"{address!r} is no address of a scheduler", remedy="Write it as tcp://host:8786"
+            f"{address!r} is not the address of a scheduler", remedy="Write it as tcp://host:8786"
         )
     with contextlib.ExitStack() as opened:
         try:
@@ -53,8 +53,8 @@ def executor_of(address: str) -> Iterator[Executor]:
             yield client.get_executor(retries=RETRIES, pure=False)
         except KilledWorker as error:
             raise ClusterError(
-                f"several workers died of the same chunk: {error}",
-                remedy="Read the workers' logs; a chunk needs a few MiB for each thread",
+                f"several workers died on the same chunk: {error}",
+                remedy="Read the workers' logs; a chunk needs a few MiB per thread",
             ) from error
 
 
@@ -67,6 +67,6 @@ def _require_same(versions: dict[str, str]) -> None:
     if others:
         where, version = next(iter(others.items()))
         raise ClusterError(
-            f"the worker at {where} has ggufkit {version}, and here is {__version__}",
-            remedy="Install the same version everywhere: its files are then the same, too",
+            f"the worker at {where} has ggufkit {version}, but this machine has {__version__}",
+            remedy="Install the same version everywhere, so that all write the same bytes",
         )

@@ -51,6 +51,7 @@ def worker_count(threads: int | None) -> int:
         count = 0
     if count < 1:
         raise ValueTypeError(
-            f"{threads!r} threads cannot work", remedy="Use a whole number from 1 on, or None"
+            f"{threads!r} is not a possible number of threads",
+            remedy="Use a whole number of at least 1, or None",
         )
     return count

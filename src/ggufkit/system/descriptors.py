@@ -82,7 +82,8 @@ def with_descriptors(act: Callable[[], T]) -> T:
 def _too_many(error: OSError) -> OSError:
     """Return the error with what its user can do."""
     reason = (
-        f"{error.strerror}: raise the limit (`ulimit -n`), or merge the shards where it is higher"
+        f"{error.strerror}: raise the limit (`ulimit -n`), "
+        "or merge the shards on a machine with a higher limit"
     )
     return OSError(error.errno, reason, error.filename)
 

@@ -179,8 +179,8 @@ def _load(path: Path) -> EditJournal | None:
         os.close(descriptor)
     if journal is None:
         raise FormatError(
-            "this is no journal of ggufkit, or it is damaged",
-            remedy="Remove it if you have replaced the file beside it since",
+            "this is not a journal of ggufkit, or it is damaged",
+            remedy="Remove it if you have since replaced the model file",
             path=str(path),
         )
     return journal
@@ -254,8 +254,8 @@ def _known(journal: EditJournal, descriptor: int, target: Path) -> EditState:
     progress = journal.progress(descriptor)
     if progress == "half moved":
         raise FormatError(
-            "an edit of this file was interrupted, and its data did not move as it should",
-            remedy=f"Get the file again, then remove {hidden(target, EDIT)}",
+            "an edit of this file was interrupted while its data moved, and the file is damaged",
+            remedy=f"Download the file again, then remove {hidden(target, EDIT)}",
             path=str(target),
         )
     return progress
@@ -273,8 +273,8 @@ def _as_it_is(target: Path, remains: Path, error: OSError) -> Outcome:
         os.close(descriptor)
     if progress == "between":
         raise OutputError(
-            f"an edit of {target} was begun, and cannot be finished: {error.strerror or error}",
-            remedy="Try again, or run `ggufkit recover` on it where it can be written",
+            f"an edit of {target} was started, but cannot be finished: {error.strerror or error}",
+            remedy="Try again, or run `ggufkit recover` where you can write the file",
         ) from error
     names: dict[EditState, Outcome] = {"before": "before", "after": "after"}
     return names.get(progress, "replaced")

@@ -59,13 +59,13 @@ def _require_free(folder: Path) -> None:
     if folder.is_dir() and folder.samefile(Path()):
         raise OutputError(
             f"{folder} is the current folder, which cannot be replaced",
-            remedy="Name a new folder in it",
+            remedy="Name a new folder inside it",
         )
     is_free = not os.path.lexists(folder) or (
         folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
     )
     if not is_free:
         raise OutputError(
-            f"{folder} is there and not empty",
-            remedy="Name a new folder: what is there is never overwritten",
+            f"{folder} exists and is not empty",
+            remedy="Name a new folder; export never overwrites files",
         )

@@ -95,7 +95,7 @@ def view(data: Data) -> Iterator[memoryview]:
     if data.shut:
         raise ClosedError(
             "the model was closed before this value was read",
-            remedy="Read what you need first; `tolist()` decodes a whole array",
+            remedy="Read values before closing; `tolist()` decodes a whole array",
         )
     data.watch()
     try:
@@ -103,8 +103,8 @@ def view(data: Data) -> Iterator[memoryview]:
     finally:
         if not data.is_whole:
             raise FormatError(
-                "the file of this value was cut short while in use",
-                remedy="Run again and leave the input alone meanwhile",
+                "the file became shorter while it was in use",
+                remedy="Run again, and do not change the input while it runs",
             )
 
 
@@ -254,8 +254,8 @@ class MappedFile:
     def _require_same(self, *, is_same: bool) -> None:
         if not is_same:
             raise FormatError(
-                "the file was changed while in use",
-                remedy="Run again and leave the input alone meanwhile",
+                "the file changed while it was in use",
+                remedy="Run again, and do not change the input while it runs",
                 path=str(self.path),
             )
 
@@ -263,12 +263,14 @@ class MappedFile:
 @functools.lru_cache(maxsize=REOPENED)
 def _reopened(path: str, identity: Identity) -> MappedFile:
     """Open a file that another process has open; FormatError if it is another one by now."""
-    remedy = "Give all processes the same file under the same path, and leave it alone meanwhile"
+    remedy = (
+        "Give all processes the same file under the same path, and do not change it while they run"
+    )
     try:
         file = MappedFile(Path(path))
     except OSError as error:
-        message = f"cannot be opened where the work is done: {error.strerror}"
+        message = f"cannot be opened on the machine that does the work: {error.strerror}"
         raise FormatError(message, remedy=remedy, path=path) from error
     if file.identity == identity:
         return file
-    raise FormatError("the file is another one than at the beginning", remedy=remedy, path=path)
+    raise FormatError("the file was replaced since the start", remedy=remedy, path=path)

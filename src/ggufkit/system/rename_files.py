@@ -53,12 +53,12 @@ def rename_files(pairs: Pairs) -> None:
 def _require_free(old: Path, new: Path) -> None:
     if old.is_symlink():
         raise OutputError(
-            f"{old} is a link to {old.readlink()}, as caches of models have them",
-            remedy="Copy the model to a place of your own, and name it there",
+            f"{old} is a link to {old.readlink()}, as in the caches of other programs",
+            remedy="Copy the model to another folder, and rename it there",
         )
     if os.path.lexists(new) and not _is_same(old, new) and not _is_linked(old, new):
         raise OutputError(
-            f"{new} is there already", remedy="Move it away first; nothing was renamed"
+            f"{new} already exists", remedy="Move that file away first; nothing was renamed"
         )
 
 

@@ -38,9 +38,9 @@ def answer_of(module: str, job: object) -> Any:  # noqa: ANN401 (as JSON is)
     except subprocess.TimeoutExpired:
         raise StoppedError(f"it takes more than {MAX_WAIT} seconds") from None
     except OSError as error:
-        raise StoppedError(f"no process could be begun: {error}") from None
+        raise StoppedError(f"no process could be started: {error}") from None
     if done.returncode:
-        raise StoppedError("it takes too much time or memory")
+        raise StoppedError("it needs too much time or memory")
     return json.loads(done.stdout)
 
 

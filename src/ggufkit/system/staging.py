@@ -52,7 +52,9 @@ class Output:
         try:
             # A late worker must not write into the output of the next attempt.
             if os.fstat(descriptor).st_ino != self.number:
-                raise OSError(errno.ESTALE, "the output is another one by now", str(self.path))
+                raise OSError(
+                    errno.ESTALE, "the output was replaced during the write", str(self.path)
+                )
             yield descriptor
             os.fsync(descriptor)
         finally:
@@ -127,7 +129,7 @@ class Staging:
     def _refusal(self, path: Path) -> OutputError:
         return OutputError(
             f"{self.target} is being written by another process",
-            remedy=f"Wait for it or choose another name; if none runs, remove {path}",
+            remedy=f"Wait for it, or choose another name; if no such process runs, remove {path}",
         )
 
     def resize(self, nbytes: int) -> None:

@@ -48,7 +48,7 @@ def test_several_types_are_several_files(checkpoint, tmp_path):
 def test_empty_list_of_types_is_no_list(checkpoint, tmp_path):
     done = run(checkpoint, tmp_path / "one.gguf", "--quantize", "")
     assert done.code == 1, done.err
-    assert "there is no recipe ''" in done.err
+    assert "unknown recipe ''" in done.err
     assert not (tmp_path / "one.gguf").exists()
 
 

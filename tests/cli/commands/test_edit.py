@@ -317,7 +317,7 @@ def test_what_is_no_place_in_an_array_makes_no_key(path, place):
     key = f"tokenizer.ggml.tokens[{place}{bracket}"
     result = ggufkit("edit", path, "--set", f"{key}=x")
     assert result.code == 1
-    assert "no place in an array" in result.err
+    assert "not an item of an array" in result.err
     assert "Write an item as tokenizer.ggml.tokens[5]" in result.err
     assert len(result.err) < 6000
 
@@ -325,7 +325,7 @@ def test_what_is_no_place_in_an_array_makes_no_key(path, place):
 def test_token_of_very_many_digits_is_no_id(path):
     result = ggufkit("edit", path, "--special-token", f"eos={'1' * 5000}")
     assert result.code == 1
-    assert "there is no token" in result.err
+    assert "the vocabulary has no token" in result.err
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_token_of_very_many_digits_is_no_id(path):
 def test_remedy_of_an_item_fits_what_is_wrong(path, value, remedied):
     result = ggufkit("edit", path, "--set", value)
     assert result.code == 1
-    assert ("Name an item there is" in result.err) == remedied
+    assert ("Use an index within the array" in result.err) == remedied
 
 
 @pytest.mark.parametrize("size", ["68M", "10G", "100T"])
@@ -343,7 +343,7 @@ def test_slack_that_no_header_should_have_is_refused_at_once(path, tmp_path, siz
     where = ["--output", tmp_path / "out.gguf"] if output else []
     result = ggufkit("edit", path, "--reserve", size, *where)
     assert result.code == 1
-    assert "Reserve up to 64M" in result.err
+    assert "Reserve at most 64M" in result.err
     assert not (tmp_path / "out.gguf").exists()
 
 

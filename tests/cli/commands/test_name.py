@@ -75,7 +75,7 @@ def test_taken_name_is_an_error(model):
     model.with_name("Llama-3-8B-v1.0-Q4_K_M.gguf").touch()
     result = ggufkit("name", "my.gguf", "--rename")
     assert result.code == 1
-    assert "is there already" in result.err
+    assert "already exists" in result.err
     assert model.exists()
 
 

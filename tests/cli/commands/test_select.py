@@ -142,7 +142,7 @@ def test_wrong_usage_names_what_is_expected(model, options):
     [
         (("--keep", "mm.0.wait"), "Did you mean 'mm.0.weight'?"),
         (("--prune-layers", "47"), "layers 0 to 46"),
-        (("--prune-layers", "0-46"), "Keep at least one"),
+        (("--prune-layers", "0-46"), "Keep at least one layer"),
         (("--rename", "blk.*=x"), "two tensors"),
         (("--graft", "none.gguf:*"), "none.gguf: No such file"),
     ],

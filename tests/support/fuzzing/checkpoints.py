@@ -99,7 +99,7 @@ def _answer_here(module: str, job: object) -> Any:
     try:
         return json.loads(json.dumps(importlib.import_module(module).answer(asked)))
     except (_LateError, MemoryError, RecursionError):
-        raise StoppedError("it takes too much time or memory") from None
+        raise StoppedError("it needs too much time or memory") from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
