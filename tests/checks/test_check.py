@@ -124,7 +124,7 @@ def test_quantization_version_is_asked_for_once_in_a_set(tmp_path):
 
 def test_plain_tensors_need_no_quantization_version(check):
     assert check(Forge()) == []
-    assert check(Forge((VERSION_2,), (tensor("a", 32, type=Q8_0),))) == []
+    assert check(Forge((ARCHITECTURE, VERSION_2), (tensor("a", 32, type=Q8_0),))) == []
 
 
 # Padding.
@@ -229,5 +229,13 @@ def test_sound_set_has_no_findings(tmp_path):
     assert ggufkit.check(tmp_path) == []
 
 
-def test_architecture_is_not_asked_for(check):
-    assert check(Forge(pairs=())) == check(Forge(pairs=(ARCHITECTURE,))) == []
+def test_architecture_is_asked_for_where_a_file_holds_anything(check):
+    assert check(Forge((), ())) == check(Forge(pairs=(ARCHITECTURE,))) == []
+    assert [found.rule for found in check(Forge(pairs=()))] == ["architecture-missing"]
+
+
+@pytest.mark.parametrize("value", ["", 7, ["llama"], True, 1.5])
+def test_architecture_has_to_be_a_name(tmp_path, value):
+    path = tmp_path / "model.gguf"
+    ggufkit.save(path, {}, {"general.architecture": value, "my.key": 1})
+    assert "architecture-missing" in [found.rule for found in ggufkit.check(path)]

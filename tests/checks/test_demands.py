@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,12 @@ else:
 
 import ggufkit
 import llama_memory
-from demanded import ModelSource, typed
+from demanded import ModelSource, source_text, typed
 from demanded_tensors import TensorSource
 from ggufkit import typed as typed_value
 from ggufkit.checks.demands import demands
+from ggufkit.checks.hyperparameters import MAX_EXPERTS, ROPE_SCALINGS
+from ggufkit.checks.tensor_demands import MAX_BLOCKS
 from small_llama import keys, tensors
 
 CHILD = Path(llama_memory.__file__)
@@ -167,3 +170,27 @@ def test_tensors_are_those_that_the_source_of_llama_cpp_asks_for(tensor_source, 
 def test_architectures_that_llama_cpp_does_not_know_have_no_demands():
     assert demands("lama") is None
     assert demands("clip") is None
+
+
+def test_tokenizers_are_those_that_the_source_of_llama_cpp_knows(llama_cpp_loader):
+    text = source_text(llama_cpp_loader / "llama-vocab.cpp")
+    body = text[text.index("void llama_vocab::impl::load(") : text.index("unknown pre-tokenizer")]
+    for name, known in (("model", ALL["tokenizers"]), ("pre", ALL["pre_tokenizers"])):
+        assert set(known) == {*re.findall(rf'tokenizer_{name} == "([^"]+)"', body)}
+
+
+def test_lengths_of_heads_are_those_that_the_source_of_llama_cpp_asserts(source):
+    equal = source.asserted_by(r"GGML_ASSERT\(n_embd_head == hparams\.n_embd_head_k\(\)\)")
+    assert set(ALL["equal_heads"]) == equal
+    whole = source.asserted_by(r"GGML_ASSERT\(n_embd_head == n_rot\)")
+    assert set(ALL["whole_rope"]) == whole | {"llama", "deci", "falcon", "llama-embed"}
+
+
+def test_limits_are_those_of_llama_cpp(llama_cpp_loader):
+    text = source_text(llama_cpp_loader / "llama-hparams.h")
+    limits = {name: int(number) for name, number in re.findall(r"#define (\w+)\s+(\d+)", text)}
+    assert limits["LLAMA_MAX_LAYERS"] == MAX_BLOCKS
+    assert limits["LLAMA_MAX_EXPERTS"] == MAX_EXPERTS
+    table = source_text(llama_cpp_loader / "llama-model.cpp")
+    names = re.findall(r'\{ LLAMA_ROPE_SCALING_TYPE_\w+,\s*"(\w+)"', table)
+    assert tuple(names) == ROPE_SCALINGS

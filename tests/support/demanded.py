@@ -16,6 +16,7 @@ OF_ONE |= {"convnext.embedding_length", "convnext.block_count"}
 _ABSENT = {"false", "0", "0.0f"}  # the last argument of a key that may be missing
 _OWNER = re.compile(r"(?:struct|class) (llama_model_\w+) : public (llama_model_\w+)")
 _LOADER = re.compile(r"void (llama_model_\w+)::load_arch_hparams\([^)]*\) \{\n(.*?)\n\}", re.DOTALL)
+_GRAPH = re.compile(r"(llama_model_\w+)::build_arch_graph")
 _MEMBER = re.compile(
     r"^\s+(?:std::(?:array|vector)<)?\s*((?:enum )?\w+)(?:,[^>]*>|>)?\s+([a-z]\w*[^;()]*);",
     re.MULTILINE,
@@ -53,7 +54,7 @@ class ModelSource:
                 self.classes.setdefault(architectures[each], found[2])
             waiting = []
         self.bases = dict(_OWNER.findall(source_text(folder / "models" / "models.h")))
-        files = sorted((folder / "models").glob("*.cpp"))
+        self.files = files = sorted((folder / "models").glob("*.cpp"))
         self.loaders = dict(_LOADER.findall("".join(map(source_text, files))))
         members = _MEMBER.findall(source_text(folder / "llama-hparams.h"))
         self.members = {
@@ -61,6 +62,20 @@ class ModelSource:
             for kind, listed in members
             for name in listed.split(",")
         }
+
+    def asserted_by(self, pattern: str) -> set[str]:
+        """Return the architectures whose graph asserts something."""
+        graphs: dict[str, str] = {}
+        for text in map(source_text, self.files):
+            graphs |= dict.fromkeys(_GRAPH.findall(text), text)
+        found = set()
+        for architecture, own in self.classes.items():
+            owner = own
+            while owner not in graphs and owner in self.bases:
+                owner = self.bases[owner]
+            if re.search(pattern, graphs.get(owner, "")):
+                found.add(architecture)
+        return found
 
     def read_by_all(self) -> list[KeyRead]:
         """Return what is read of every architecture, below its name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,9 +35,9 @@ _QKV = re.compile(r"create_tensor_qkv\((.*)", re.DOTALL)
 # Of these llama.cpp loads what lacks both forms, and fails when it computes.
 _FAIL_LATER = {"llama_model_phi3": "TENSOR_NOT_REQUIRED"}
 _CREATE = re.compile(r"create_tensor\(\s*(tn\(.*)", re.DOTALL)
-_NAME = re.compile(r'tn\(\s*(LLM_TENSOR_\w+)\s*,\s*(?:"(\w+)"\s*)?(?:,\s*(i|il)\s*)?\)')
+_NAME = re.compile(r'tn\(\s*(LLM_TENSOR_\w+)\s*,\s*(?:"(\w+)"\s*)?(?:,\s*(i|il|0)\s*)?\)')
 _LEAVING = re.compile(r"\b(continue|return)\b")  # `throw` refuses the model
-_SET = re.compile(r"(?:int64_t|int|uint32_t|auto)\s+(?:&\s*)?(n_\w+)\s*=")
+SET = re.compile(r"(?:int64_t|int|uint32_t|auto)\s+(?:&\s*)?(n_\w+)\s*=")
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,38 @@ class TensorSource:
         self.source = source
         files = sorted((folder / "models").glob("*.cpp"))
         self.loaders = dict(_LOADER.findall("".join(map(source_text, files))))
+        self.words: Mapping[str, str] = WORDS
 
-    def created_by(self, architecture: str) -> list[Created]:
-        """Return the tensors that are asked for, in the order of the source."""
+    @property
+    def counts(self) -> set[str]:
+        """The names of variables in the words' expressions."""
+        return {each for word in self.words for each in re.findall(r"n_\w+", word)}
+
+    def owner_of(self, architecture: str) -> str:
+        """Return the class that loads the tensors of an architecture."""
         owner = self.source.classes[architecture]
         while owner not in self.loaders:
             owner = self.source.bases[owner]
+        return owner
+
+    def body_of(self, architecture: str) -> str:
+        """Return the function that loads the tensors of an architecture."""
+        return self.loaders[self.owner_of(architecture)]
+
+    def created_by(self, architecture: str, words: Mapping[str, str] = WORDS) -> list[Created]:
+        """Return the tensors that are asked for, in the order of the source."""
+        owner = self.owner_of(architecture)
+        self.words = words
         return list(self._created(self.loaders[owner], _FAIL_LATER.get(owner, "0")))
 
     def _created(self, body: str, strict: str) -> Iterator[Created]:
         firm = {"0", strict}
         if {*_FLAGS.findall(body)} <= _STEADY:
             firm.add("flags")
-        scopes = [_Scope("")]
+        scopes, closed = [_Scope("")], ""
         for statement, end in _statements(body):
             text = " ".join(statement.split())
-            scopes[-1].own |= {*_SET.findall(text)} & WORDS.keys()
+            scopes[-1].own |= {*SET.findall(text)} & self.counts
             found = _CREATE.search(text)
             if found and (name := _NAME.match(found[1])):
                 yield self._one(found[1], name, scopes, firm)
@@ -108,9 +124,10 @@ class TensorSource:
                 for scope in scopes[1:] or scopes:
                     scope.is_left = True
             if end == "{":
-                scopes.append(_Scope(text))
+                other = f"not {closed}" if text == "else" else text
+                scopes.append(_Scope(other))
             elif end == "}":
-                scopes.pop()
+                closed = scopes.pop().header
 
     def _split(self, is_required: bool, scopes: list[_Scope]) -> Iterator[Created]:
         """Yield what takes the place of queries, keys and values in one."""
@@ -129,7 +146,7 @@ class TensorSource:
         full = self.names[name[1]].replace("%d", "{i}")
         return Created(
             f"{full}.{name[2]}" if name[2] else full,
-            tuple(WORDS.get(word, word) for word in words),
+            tuple(self.words.get(word, word) for word in words),
             len(flags) == 1 and flags[0] in firm,
             _conditions(scopes),
         )

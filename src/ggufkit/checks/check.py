@@ -14,7 +14,7 @@ import numpy as np
 import ggufkit._native as _native
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.claims import false_claims
-from ggufkit.checks.consistency import inconsistencies
+from ggufkit.checks.consistency import about_missing_architecture, inconsistencies
 from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.unfinished import unfinished
@@ -158,6 +158,7 @@ def _about_whole(parts: list[ParsedFile], looking: Looking) -> Iterator[Finding]
 
 def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
     seen = Subject.of(model)
+    yield from about_missing_architecture(seen)
     if seen.is_language_model:
         yield from inconsistencies(seen)
         yield from vocabulary_faults(seen)

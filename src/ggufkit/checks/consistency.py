@@ -7,12 +7,12 @@ Sources: `llama-model.cpp`, which demands keys, tensors and shapes by architectu
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from ggufkit.checks.demands import Demands
+from ggufkit.checks.hyperparameters import about_hyperparameters
 from ggufkit.checks.subject import (
     ARCHITECTURE,
     EMBEDDING,
@@ -20,21 +20,27 @@ from ggufkit.checks.subject import (
     Broken,
     Subject,
     at_key,
-    at_tensor,
 )
+from ggufkit.checks.tensor_demands import about_tensors
+from ggufkit.checks.vocabulary import about_tokenizer
 
 GGML_ALIGNMENT: Final = 32  # ggml's TENSOR_ALIGNMENT
-MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
 _ID: Final = re.compile(r"tokenizer\.ggml\.\w+_token_id")
 # One element for each token.
 _PER_TOKEN: Final = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
 # Either one number, or an array with one for each block.
-_PER_BLOCK: Final = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+_PER_BLOCK: Final = (
+    "attention.head_count",
+    "attention.head_count_kv",
+    "feed_forward_length",
+    "expert_used_count",
+)
 _TYPES: Final = (
     (re.compile(r"general\.(architecture|name)|tokenizer\.ggml\.(model|pre)"), "string"),
     (re.compile(r"general\.file_type|tokenizer\.ggml\.token_type_count"), "uint32"),
     (re.compile(r"tokenizer\.chat_template"), "string"),
-    (re.compile(r"tokenizer\.ggml\.(tokens|merges)"), "array[string]"),
+    (re.compile(r"tokenizer\.ggml\.tokens"), "array[string]"),
+    (re.compile(r"tokenizer\.ggml\.suppress_tokens"), "array[int32]"),
     (re.compile(r"tokenizer\.ggml\.token_type"), "array[int32]"),
     (re.compile(r"tokenizer\.ggml\.scores"), "array[float32]"),
     (re.compile(r"tokenizer\.ggml\.(add_\w+|remove_extra_whitespaces|normalizer\.\w+)"), "bool"),
@@ -49,6 +55,14 @@ _WANTED: Final = {
 
 
 # What an edit may break, whatever the file is.
+
+
+def about_missing_architecture(seen: Subject) -> Iterator[Broken]:
+    """Look for the name that every key of the architecture begins with."""
+    is_model = seen.text("general.type") in ("", "model")
+    is_empty = not seen.metadata and not seen.model.tensors
+    if is_model and not is_empty and not seen.architecture:
+        yield at_key("architecture-missing", ARCHITECTURE)
 
 
 def about_architecture(seen: Subject) -> Iterator[Broken]:
@@ -81,7 +95,7 @@ def wrong_types(seen: Subject, hyperparameters: list[str]) -> Iterator[tuple[str
 
 def about_tokens(seen: Subject) -> Iterator[Broken]:
     """Compare the vocabulary with the embedding and with what each token has."""
-    tokens = seen.count(TOKENS)
+    tokens = seen.tokens
     if tokens is None:
         return
     if seen.embedding and seen.embedding[0] != tokens:
@@ -89,8 +103,9 @@ def about_tokens(seen: Subject) -> Iterator[Broken]:
         yield at_key("token-rows", TOKENS, count=tokens, **rows)
     for key in _PER_TOKEN:
         count = seen.count(key)
-        if count not in (None, tokens):
-            yield at_key("token-arrays", key, count=count, other=TOKENS, tokens=tokens)
+        if count is not None and count != tokens:
+            rule = "token-arrays" if count < tokens else "token-arrays-longer"
+            yield at_key(rule, key, count=count, other=TOKENS, tokens=tokens)
     for key in filter(_ID.fullmatch, seen.metadata):
         number = seen.number(key)
         if number is not None and not 0 <= number < tokens:
@@ -103,8 +118,7 @@ def about_blocks(seen: Subject) -> Iterator[Broken]:
     blocks = seen.number(key)
     if blocks is None:
         return
-    trunk = blocks - (seen.number(seen.own("nextn_predict_layers")) or 0)
-    if seen.layers not in (0, blocks, trunk):
+    if seen.layers not in (0, blocks, blocks - seen.ahead):
         yield at_key("block-count", key, blocks=blocks, layers=seen.layers)
     for array in map(seen.own, _PER_BLOCK):
         count = seen.count(array)
@@ -141,6 +155,7 @@ def inconsistencies(seen: Subject) -> Iterator[Broken]:
     read = [seen.own(name) for name in known.types] if known else []
     for key, found, wanted in wrong_types(seen, [key for key in read if key in seen.metadata]):
         yield at_key("key-type", key, found=found, wanted=wanted)
+    yield from about_tokenizer(seen)
     yield from about_tokens(seen)
     yield from _about_alignment(seen)
     if not seen.model.tensors or not known:
@@ -148,8 +163,9 @@ def inconsistencies(seen: Subject) -> Iterator[Broken]:
     if seen.hyperparameters:
         yield from about_blocks(seen)
         yield from about_width(seen)
-        yield from _about_counts(seen)
-        yield from _about_demands(seen, known)
+        yield from about_hyperparameters(seen, known)
+        yield from _about_required_keys(seen, known)
+        yield from about_tensors(seen, known)
     else:
         yield from about_architecture(seen)
 
@@ -163,78 +179,8 @@ def _about_alignment(seen: Subject) -> Iterator[Broken]:
         yield at_key("alignment-ggml", "general.alignment", number=number, least=GGML_ALIGNMENT)
 
 
-def _about_counts(seen: Subject) -> Iterator[Broken]:
-    """Compare the numbers of heads, and of experts."""
-    heads, kv = (seen.number(seen.own(f"attention.head_count{end}")) for end in ("", "_kv"))
-    if heads and kv and heads % kv:
-        yield at_key("head-count", seen.own("attention.head_count_kv"), heads=heads, kv=kv)
-    used, experts = (
-        seen.number(seen.own("expert_used_count")),
-        seen.number(seen.own("expert_count")),
-    )
-    if used and used > (experts or 0):
-        key = seen.own("expert_used_count")
-        yield at_key("expert-count", key, used=used, experts=experts or 0)
-
-
-def _about_demands(seen: Subject, known: Demands) -> Iterator[Broken]:
-    architecture = seen.architecture
+def _about_required_keys(seen: Subject, known: Demands) -> Iterator[Broken]:
     for key in map(seen.own, known.keys):
         if key not in seen.metadata:
-            details = {"key": key, "architecture": architecture}
+            details = {"key": key, "architecture": seen.architecture}
             yield Broken("key-required", details, key=ARCHITECTURE)
-    sizes = _sizes(seen)
-    nextn = seen.number(seen.own("nextn_predict_layers")) or 0
-    blocks = max((seen.number(seen.own("block_count")) or 0) - nextn, 0)
-    for demand in known.tensors:
-        if demand.is_dense and sizes["experts"]:
-            continue
-        shape = tuple(sizes.get(word, 0) for word in demand.shape)
-        count = min(blocks, seen.layers, MAX_BLOCKS)
-        others = _each(demand.unless, count) if demand.unless else itertools.repeat("")
-        for name, other in zip(_each(demand.name, count), others, strict=False):
-            if other not in seen.model.tensors:
-                yield from _about_tensor(seen, name, shape)
-
-
-def _each(name: str, blocks: int) -> Iterator[str]:
-    if "{i}" not in name:
-        yield name
-        return
-    for block in range(blocks):
-        yield name.replace("{i}", str(block))
-
-
-def _about_tensor(seen: Subject, name: str, shape: tuple[int, ...]) -> Iterator[Broken]:
-    tensor = seen.model.tensors.get(name)
-    if tensor is None:
-        details = {"name": name, "architecture": seen.architecture}
-        yield Broken("tensor-required", details, key=ARCHITECTURE)
-    elif name == EMBEDDING or not shape or not all(shape):
-        return
-    elif _without_ones(tensor.shape) != _without_ones(shape):
-        yield at_tensor("tensor-shape", tensor, shape=list(tensor.shape), wanted=list(shape))
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without leading ones, which ggml does not tell from absent axes."""
-    lead = next((i for i, length in enumerate(shape) if length != 1), len(shape))
-    return shape[lead:]
-
-
-def _sizes(seen: Subject) -> dict[str, int]:
-    """Return what the words of `demands.toml` mean in this model; 0 where that is not one number.
-
-    Where blocks differ, a size is an array and no one number.
-    """
-    width, heads = (seen.number(seen.own(k)) or 0 for k in ("embedding_length", _PER_BLOCK[0]))
-    head = seen.number(seen.own("attention.key_length")) or (width // heads if heads else 0)
-    return {
-        "embedding": width,
-        "tokens": seen.count(TOKENS) or 0,
-        "feed_forward": seen.number(seen.own("feed_forward_length")) or 0,
-        "head": head,
-        "heads": head * heads,
-        "experts": seen.number(seen.own("expert_count")) or 0,
-        "expert_feed_forward": seen.number(seen.own("expert_feed_forward_length")) or 0,
-    }

@@ -30,11 +30,17 @@ class TensorDemand:
 
 @dataclass(frozen=True)
 class Demands:
-    """What an architecture asks for: keys below its name, the types of those read, and tensors."""
+    """What an architecture asks for: keys below its name, the types of those read, and tensors.
+
+    Where it `has_equal_heads`, those of keys and of values have one length; one that
+    `rotates_whole_heads` has as many rotated dimensions as a head has elements.
+    """
 
     keys: tuple[str, ...]
     types: Mapping[str, str]
     arrays: frozenset[str]
+    has_equal_heads: bool
+    rotates_whole_heads: bool
     tensors: tuple[TensorDemand, ...]
 
     def wanted(self, key: str, found: str) -> str:
@@ -63,7 +69,26 @@ def demands(architecture: str) -> Demands | None:
     others = (key for key, who in table["optional"].items() if architecture in who)
     kinds = {key: name for name, keys in table["types"].items() for key in keys}
     read = {key: kinds.get(key, "uint32") for key in (*table["common"], *own, *others)}
-    return Demands((*_OF_ALL, *own), read, frozenset(table["arrays"]), tensors)
+    return Demands(
+        keys=(*_OF_ALL, *own),
+        types=read,
+        arrays=frozenset(table["arrays"]),
+        has_equal_heads=architecture in table["equal_heads"],
+        rotates_whole_heads=architecture in table["whole_rope"],
+        tensors=tensors,
+    )
+
+
+def tokenizers() -> list[str]:
+    """Return the kinds of tokenizers that llama.cpp knows."""
+    found: list[str] = _table()["tokenizers"]
+    return found
+
+
+def pre_tokenizers() -> list[str]:
+    """Return the names of pre-tokenizers that llama.cpp knows."""
+    found: list[str] = _table()["pre_tokenizers"]
+    return found
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from ggufkit.model.model import Model, Tensor
 ARCHITECTURE: Final = "general.architecture"
 TOKENS: Final = "tokenizer.ggml.tokens"
 EMBEDDING: Final = "token_embd.weight"
+NO_TOKENS: Final = ("no_vocab", "none")  # kinds of tokenizer that have no tokens
 PROJECTOR: Final = "clip"  # an architecture that llama.cpp loads by other means
 
 
@@ -68,6 +69,14 @@ class Subject:
         value = self.metadata.get(key, None)
         return int(value) if isinstance(value, np.integer) else None
 
+    def size(self, name: str, otherwise: int | None = 0) -> int | None:
+        """Return the number of a hyperparameter; None for anything that is no whole number.
+
+        A hyperparameter that is not there counts as `otherwise`, as llama.cpp has it.
+        """
+        key = self.own(name)
+        return self.number(key) if key in self.metadata else otherwise
+
     def count(self, key: str) -> int | None:
         """Return the number of elements of an array, None for what is none."""
         if key not in self.metadata or not self.metadata.type_name(key).startswith("array"):
@@ -82,10 +91,22 @@ class Subject:
         return f"{self.architecture}.{name}"
 
     @property
+    def ahead(self) -> int:
+        """The number of blocks at the end that predict further tokens."""
+        return self.number(self.own("nextn_predict_layers")) or 0
+
+    @property
     def embedding(self) -> tuple[int, ...]:
         """The shape of the embedding, of no axes where there is none."""
         tensors = self.model.tensors
         return tensors[EMBEDDING].shape if EMBEDDING in tensors else ()
+
+    @property
+    def tokens(self) -> int | None:
+        """The number of tokens, None where nothing tells it."""
+        if self.text("tokenizer.ggml.model") in NO_TOKENS:
+            return self.size("vocab_size")
+        return self.count(TOKENS)
 
     @property
     def architecture(self) -> str:

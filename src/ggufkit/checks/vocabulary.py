@@ -8,19 +8,44 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.checks.subject import TOKENS, Broken, Subject, at_key
+from ggufkit.checks.demands import pre_tokenizers, tokenizers
+from ggufkit.checks.subject import NO_TOKENS, TOKENS, Broken, Subject, at_key
 from ggufkit.format.values import Strings
 
 KIND: Final = "tokenizer.ggml.model"
+PRE: Final = "tokenizer.ggml.pre"
 MERGES: Final = "tokenizer.ggml.merges"
 TYPES: Final = "tokenizer.ggml.token_type"
 TYPE_NAMES: Final = ("undefined", "normal", "unknown", "control", "user-defined", "unused", "byte")
 _NORMAL: Final = 1
 # The special tokens that end or begin a text: were they ordinary text, users could write them.
 _BOUNDS: Final = ("bos", "eos", "eot", "eom")
-_UNTOLD: Final = ("no_vocab", "none")  # kinds of tokenizer that have no tokens
 _BYTE_PAIRS: Final = "gpt2"  # the kind whose merges join two tokens into a third
+# The kinds that cannot do without merges, but for one way of cutting text that needs none.
+_MERGING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace", "gemma4")
+_WITHOUT_MERGES: Final = "kimi-k2"
+_CUTTING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace")  # the kinds for which `pre` counts
 _MERGE: Final = re.compile(r"(.[^ ]*) (.+)", re.DOTALL)
+
+
+def about_tokenizer(seen: Subject) -> Iterator[Broken]:
+    """Look at what llama.cpp has to know of a tokenizer before it reads a token."""
+    kind, pre = seen.metadata.get(KIND), seen.text(PRE)
+    if kind is None:
+        yield Broken("tokenizer-missing", {"key": KIND}, key=TOKENS)
+    if not isinstance(kind, str):
+        return  # of another type, which is a finding of its own
+    if kind not in tokenizers():
+        yield at_key("tokenizer-unknown", KIND, found=kind)
+    if kind in _CUTTING and pre and pre not in pre_tokenizers():
+        yield at_key("pre-unknown", PRE, found=pre)
+    if kind not in _MERGING or pre == _WITHOUT_MERGES:
+        return
+    if MERGES not in seen.metadata:
+        yield Broken("merges-missing", {"kind": kind, "key": MERGES}, key=KIND)
+    elif seen.metadata.type_name(MERGES) != "array[string]":
+        found = {"found": seen.metadata.type_name(MERGES), "wanted": "array[string]"}
+        yield at_key("key-type", MERGES, **found)
 
 
 def vocabulary_faults(seen: Subject) -> Iterator[Broken]:
@@ -28,7 +53,7 @@ def vocabulary_faults(seen: Subject) -> Iterator[Broken]:
     kind = seen.text(KIND)
     held = seen.metadata.get(TOKENS, None)
     if not isinstance(held, Strings):
-        if kind and kind not in _UNTOLD:
+        if kind and kind not in NO_TOKENS:
             yield Broken("tokens-missing", {"kind": kind, "key": TOKENS}, key=KIND)
         return
     tokens = held.tolist()

@@ -35,6 +35,11 @@ def _note(id: str, message: str, remedy: str) -> Row:
 
 _KEYS: Final = (
     _refused(
+        "architecture-missing",
+        "{key} is missing, empty or no string, so llama.cpp cannot tell what kind of model this is",
+        _SET,
+    ),
+    _refused(
         "architecture-unknown",
         "llama.cpp does not know the architecture {architecture!r}",
         "Correct general.architecture; if the architecture is new, update ggufkit",
@@ -62,6 +67,26 @@ _KEYS: Final = (
         "each token uses {used} experts, but the model has {experts}",
         "Correct expert_used_count or expert_count",
     ),
+    _refused(
+        "expert-groups",
+        "{experts} experts cannot be in {groups} groups, {used} of them in use",
+        "Correct expert_group_count or expert_group_used_count",
+    ),
+    _refused(
+        "value-limit", "{key} is {number}; llama.cpp accepts {least} to {most} for this model", _SET
+    ),
+    _refused("rope-scaling", "{key} is {found!r}; llama.cpp knows {known}", _SET),
+    _refused(
+        "rope-dimensions",
+        "{key} is {count}, but each head has {head} elements, and this architecture rotates all",
+        _SET,
+    ),
+    _refused(
+        "head-lengths",
+        "each head has {keys} elements for keys and {values} for values; llama.cpp requires the "
+        "same number for this architecture",
+        "Correct attention.key_length or attention.value_length",
+    ),
     _odd(
         "head-count",
         "{heads} heads do not divide evenly among {kv} key-value heads",
@@ -79,6 +104,12 @@ _TENSORS: Final = (
         "tensor-shape",
         "the tensor {name!r} has the shape {shape}, but the keys of the file imply {wanted}",
     ),
+    _refused(
+        "tensor-unknown",
+        "llama.cpp does not load the tensor {name!r} for this {architecture!r} model, and refuses "
+        "files with tensors that it does not load",
+        "`ggufkit select IN OUT --drop NAME` writes a file without it",
+    ),
     _refused("block-count", "{key} is {blocks}, but the file has tensors of {layers} blocks", _SET),
     _refused("block-arrays", "the length of {key} is {count}, but {other} is {blocks}"),
     _refused(
@@ -87,8 +118,19 @@ _TENSORS: Final = (
 )
 
 _VOCABULARY: Final = (
+    _refused("tokenizer-missing", "{key} is missing, so llama.cpp cannot read the vocabulary"),
+    _refused("tokenizer-unknown", "{key} is {found!r}, a tokenizer that llama.cpp does not know"),
+    _refused(
+        "pre-unknown", "{key} is {found!r}, a pre-tokenizer that llama.cpp does not know", _SET
+    ),
+    _refused("merges-missing", "the tokenizer is of the kind {kind!r}, but {key} is missing"),
     _refused("token-rows", "the length of {key} is {count}, but {other} has {rows} rows"),
     _refused("token-arrays", "the length of {key} is {count}, but that of {other} is {tokens}"),
+    _odd(
+        "token-arrays-longer",
+        "the length of {key} is {count}, but that of {other} is {tokens}",
+        _ANEW,
+    ),
     _refused(
         "tokens-missing", "the file has a tokenizer of the kind {kind!r}, but {key} is missing"
     ),

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ggufkit.checks.consistency import MAX_BLOCKS
+from ggufkit.checks.tensor_demands import MAX_BLOCKS
 from ggufkit.conversion.architecture import pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
 from ggufkit.conversion.checkpoint.folder import Checkpoint

@@ -1,0 +1,48 @@
+"""Every tensor that llama.cpp may load, by architecture: `known_tensors.txt`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.)")
+_UNKNOWN: Final = "?"
+_CONDITION: Final = re.compile(r"([-+]?)(!?)(.+)")
+_EXPERTS: Final = {"": None, "-": False, "+": True}
+
+
+@dataclass(frozen=True)
+class KnownTensor:
+    """A tensor that llama.cpp may load.
+
+    `shape` is in words and empty where the words do not suffice. `has_experts` says that only
+    models with experts have the tensor, or only those without; None is both. One with experts that
+    `is_required` must be there; `demands.toml` tells of all others.
+    """
+
+    shape: tuple[str, ...]
+    has_experts: bool | None
+    is_required: bool
+
+
+def any_block(name: str) -> str:
+    """Return a tensor's name with {i} in the place of the number of its block."""
+    return _NUMBER.sub("{i}", name)
+
+
+@functools.cache
+def known_tensors(architecture: str) -> Mapping[str, KnownTensor]:
+    """Return the tensors of an architecture by their names, as `any_block` writes them."""
+    text = (resources.files("ggufkit.checks") / "known_tensors.txt").read_text("utf-8")
+    found: dict[str, KnownTensor] = {}
+    for line in text.splitlines():
+        name, shape, *architectures = line.split()
+        parts = _CONDITION.fullmatch(name)
+        if name != "#" and parts and architecture in architectures:
+            words = () if shape == _UNKNOWN else tuple(shape.split(","))
+            found[any_block(parts[3])] = KnownTensor(words, _EXPERTS[parts[1]], bool(parts[2]))
+    return found
