@@ -19,6 +19,7 @@ UNFORESEEN = {
     # llama.cpp aborts where it looks for a line feed among tokens of another kind.
     "gemma3 ": r"tokenizer\.ggml\.model = string 'bert'",
 }
+OF_HOLES = "unfinished"  # what check says of files without data, rightly
 STEPS = {"small": 4, "experts": 4, "smollm2": 16, "gemma3": 16, "minilm": 16}
 
 
@@ -27,8 +28,11 @@ def disagreements(base, cases, folder):
     told, named = {}, {}
     for index, case in enumerate(cases):
         path = shapes.write_sparse(case.model, folder / f"{index}.gguf")
-        found = ggufkit.check(path)
-        told[path] = [f.rule for f in found if f.breaks == "llama.cpp" or f.severity == "error"]
+        told[path] = [
+            found.rule
+            for found in ggufkit.check(path)
+            if found.rule != OF_HOLES and (found.breaks == "llama.cpp" or found.severity == "error")
+        ]
         named[path] = case.what
     refused = llama_loads.refusals(told)
     forms = [form for name, form in UNFORESEEN.items() if name.strip() == base]
