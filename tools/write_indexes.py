@@ -1,19 +1,22 @@
-"""Write the lists of commands in docs from the commands themselves: `tools/write_indexes.py`.
+"""Write the lists in docs from the code: `tools/write_indexes.py`.
 
-docs/commands.md gets a table of all commands, docs/index.md a line in the section of each. Both say
-what the short help says. `pages()` returns the pages as they should be.
+docs/commands.md gets a table of all commands, docs/index.md a line in the section of each; both say
+what the short help says. docs/check.md gets a row for each rule. `pages()` returns the pages as
+they should be.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 COMMANDS: Final = ROOT / "src" / "ggufkit" / "cli" / "commands"
 DOCS: Final = ROOT / "docs"
+_ROW: Final = re.compile(r"^\| `([a-z0-9-]+)` \|.*\n", re.MULTILINE)
 TABLE: Final = re.compile(r"(?<=\| command \| does \|\n\|---\|---\|\n)(\|.*\n)*")
 
 
@@ -68,14 +71,31 @@ def index(page: str) -> str:
     return page
 
 
+def rules(page: str) -> str:
+    """Return docs/check.md with a row for each rule; what a message names stands in capitals."""
+    from ggufkit.rules.explain import pattern  # noqa: PLC0415 (of this tree, see below)
+    from ggufkit.rules.rules import RULES  # noqa: PLC0415
+
+    last = ""
+    for name, rule in RULES.items():
+        row = f"| `{name}` | {rule.severity} | {rule.breaks} | {pattern(rule)} |\n"
+        if f"\n| `{name}` |" not in page:  # a new one follows the one before it
+            page = page.replace(last, last + row, 1)
+        page = re.sub(rf"^\| `{name}` \|.*\n", lambda _, row=row: row, page, flags=re.MULTILINE)
+        last = row
+    return _ROW.sub(lambda found: found[0] if found[1] in RULES else "", page)
+
+
 def pages() -> dict[Path, str]:
     """Return what the pages with lists should hold."""
     return {
+        DOCS / "check.md": rules((DOCS / "check.md").read_text(encoding="utf-8")),
         DOCS / "commands.md": table((DOCS / "commands.md").read_text(encoding="utf-8")),
         DOCS / "index.md": index((DOCS / "index.md").read_text(encoding="utf-8")),
     }
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "src"))
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
