@@ -50,9 +50,9 @@ def _run(command, folder, promised=None):
     assert promised is None or done.stdout.splitlines() == promised, command
 
 
-def test_readme_begins_with_the_two_commands():
-    assert [line for line in COMMANDS if line.startswith("make ")] == COMMANDS[:2]
-    assert COMMANDS[:3] == ["make demo", "make test", "pip install ."]
+def test_readme_begins_with_what_a_user_types_and_then_with_a_clone():
+    assert COMMANDS[:2] == ["pip install ggufkit", "ggufkit inspect model.gguf"]
+    assert COMMANDS[2:5] == ["pip install .", "make demo", "make test"]
 
 
 def test_readme_holds_only_blocks_that_these_tests_run():

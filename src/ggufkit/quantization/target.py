@@ -48,7 +48,7 @@ MAX_SAMPLE: Final = 1 << 22
 BITS: Final = 8  # of a byte
 
 # How much the predictions of a model suffer from the same relative error in all tensors of a kind
-# together; the first part that stands in a name counts. Measured, as docs/target.md tells.
+# together; the first part that stands in a name counts. Measured: docs/internals/target-sizes.md.
 SENSITIVITY: Final = (
     ("attn_qkv", 8.0),
     ("attn_q", 1.8),
