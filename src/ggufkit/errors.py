@@ -40,6 +40,8 @@ MISFORMED: Final = (
 )
 _SHOWN_LEVELS: Final = 2  # of what holds other values; reprlib's six show 6^6 of them
 _SHOWN_CHARACTERS: Final = 200
+MAX_MESSAGE: Final = 1 << 14  # characters; names in files may have a million
+MAX_PROBLEM: Final = 1 << 10  # characters of one problem in a list
 
 
 def printable(text: str) -> str:
@@ -52,6 +54,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def shortened(text: str, most: int = MAX_MESSAGE) -> str:
+    """Return `text`, or its beginning and its length where it is too long for a message."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
 class GGUFError(Exception):
     """Base of every error that ggufkit raises on its own account.
 
@@ -60,7 +67,7 @@ class GGUFError(Exception):
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         """Keep `message` and `remedy` apart so that each face can print them its own way."""
-        self.message = printable(message)
+        self.message = printable(shortened(message))
         super().__init__(self.message)
         self.remedy = remedy
 
@@ -140,12 +147,12 @@ class CheckpointError(GGUFError, ValueError):
 
     def __init__(self, message: str, problems: Iterable[str] = (), *, remedy: str = "") -> None:
         """Put the problems after the message, one of them in the place of a list of one."""
-        self.problems = tuple(printable(problem) for problem in problems)
-        self.headline = printable(message)
+        self.problems = tuple(printable(shortened(each, MAX_PROBLEM)) for each in problems)
+        self.headline = printable(shortened(message, MAX_PROBLEM))
         shown = "; ".join(self.problems[: self.SHOWN])
         more = len(self.problems) - self.SHOWN
         tail = f"; and {more} more" if more > 0 else ""
-        super().__init__(f"{message}: {shown}{tail}" if shown else message, remedy=remedy)
+        super().__init__(f"{self.headline}: {shown}{tail}" if shown else message, remedy=remedy)
 
 
 class MissingModelError(GGUFError, FileNotFoundError):

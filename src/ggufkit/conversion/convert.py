@@ -22,7 +22,15 @@ from ggufkit.conversion.ggufkit_json import restored
 from ggufkit.conversion.place import Placement, place
 from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored
 from ggufkit.conversion.tokenizer.kinds import vocabulary
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
+from ggufkit.errors import (
+    MAX_PROBLEM,
+    MISFORMED,
+    CheckpointError,
+    GGUFError,
+    TensorTypeError,
+    brief,
+    shortened,
+)
 from ggufkit.format.coerce import typed
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
@@ -62,7 +70,7 @@ def convert(  # noqa: PLR0913 (each is one thing a user may say)
     checkpoint = open_checkpoint(folder)
     try:
         with _misformed(checkpoint.folder):
-            hears = say or _silent
+            hears = _short(say) if say else _silent
             model = converted(checkpoint, outtype, name, overrides, pre, arch_path, hears)
             told = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
             said = [key for key, value in told.items() if value is not None]
@@ -84,6 +92,11 @@ def _misformed(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"config.json in {folder} contradicts its format ({what})", remedy="Download it again"
         ) from error
+
+
+def _short(say: Say) -> Say:
+    """Return `say` for notes of any length: names in files may have a million characters."""
+    return lambda note: say(shortened(note, MAX_PROBLEM))
 
 
 def _silent(_: str) -> None:

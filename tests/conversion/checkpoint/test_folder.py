@@ -5,7 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from ggufkit.conversion.checkpoint.folder import open_checkpoint
+import ggufkit
+from ggufkit.conversion.checkpoint.folder import (
+    MAX_CONFIG_BYTES,
+    MAX_FILE_BYTES,
+    open_checkpoint,
+    read_content,
+)
 from ggufkit.errors import CheckpointError
 from tensors_file import safetensors_bytes, write_checkpoint
 
@@ -127,3 +133,24 @@ def test_files_are_read_from_the_folder_alone(tmp_path):
         checkpoint.text("bytes")
     with pytest.raises(CheckpointError, match="leads out"):
         checkpoint.text("../x")
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("config.json", MAX_CONFIG_BYTES), ("tokenizer.model", MAX_FILE_BYTES)]
+)
+def test_file_larger_than_its_kind_ever_is_is_refused_unread(tmp_path, name, limit):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(100 * limit)
+    with pytest.raises(CheckpointError, match="which no such file needs"):
+        read_content(tmp_path, name)
+
+
+def test_message_about_a_huge_name_is_short(tmp_path):
+    config = {"architectures": ["x" * 1_000_000]}
+    with pytest.raises(CheckpointError) as caught:
+        ggufkit.convert(write_checkpoint(tmp_path, config, model=ONE))
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(CheckpointError) as caught:
+        raise CheckpointError("m" * 1_000_000, ["p" * 1_000_000] * 1000)
+    assert len(str(caught.value)) < 20_000
+    assert "(1,000,000 characters)" in str(caught.value)

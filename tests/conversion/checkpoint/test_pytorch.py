@@ -23,6 +23,11 @@ RNG = np.random.default_rng(41)
 ONE = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
+# A global named by tuples that hold each other twice: 2^100 items, if anything spelled them.
+BOMB = b"\x80\x02)q\0" + b"h\0h\0\x86q\0" * 100 + b"h\0h\0\x93."
+WIDE_CALL = b"\x80\x02ccollections\nOrderedDict\n(" + b"N" * 40 + b"tR."
+
+
 def read(folder, data):
     path = folder / "pytorch_model.bin"
     path.write_bytes(data)
@@ -146,8 +151,9 @@ def test_what_is_no_weight_is_told(tmp_path, held, told):
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"", "not a PyTorch file"),
-        (b"<html>" + bytes(400), "not a PyTorch file"),
+        (b"", "empty"),
+        (b"<html>" + bytes(400), "web page"),
+        (bytes([1]) * 400, "not a PyTorch file"),
         (pickle.dumps(0x1950A86A20F9469CFC6C, 2), "before 1.6"),
         (bytes(257) + b"ustar" + bytes(250), "before 1.6"),
         (b"PK\x03\x04" + bytes(100), "broken zip"),
@@ -165,6 +171,9 @@ def test_what_is_no_weight_is_told(tmp_path, held, told):
         (archive(b"\x80\x02X\x01\0\0\0\xff.", {}), "broken"),
         (archive(b"\x80\x02cos\nsystem\n.", {}), "'os.system'"),
         (archive(b"\x80\x02cos", {}), "ends early"),
+        (archive(BOMB, {}), "whose name is not text"),
+        (archive(b"\x80\x02" + b"N" * 40 + b"t.", {}), "broken"),
+        (archive(WIDE_CALL, {}), "wrong arguments"),
         (archive(b"\x80\x02L1\n.", {}), "opcode b'L'"),
         (archive(b"\x80\x02}q\0X\x01\0\0\0aNX\x01\0\0\0aNu.", {}), "broken"),
         (archive(b"\x80\x02}(X\x01\0\0\0aNX\x01\0\0\0aNu.", {}), "'a' twice"),

@@ -60,9 +60,25 @@ def test_metadata_of_the_header_is_no_tensor(tmp_path):
     assert tensors == []
 
 
-@pytest.mark.parametrize("size", [0, 7])
-def test_file_shorter_than_a_length_is_refused(tmp_path, size):
-    assert "length" in problems(tmp_path, bytes(size))[0]
+def test_file_shorter_than_a_length_is_refused(tmp_path):
+    assert "length" in problems(tmp_path, b"\1" * 7)[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "empty"),
+        (bytes(600), "zeros"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 271\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>Sign in</html>", "web page"),
+        (b"Entry not found, and nothing but this text is here", "text that begins"),
+        (b"GGUF" + bytes(40), "GGUF file already"),
+    ],
+)
+def test_what_lies_there_instead_is_named_with_the_way_to_get_the_file(tmp_path, data, told):
+    (problem,) = problems(tmp_path, data)
+    assert told in problem
+    assert "not a GGUF" not in problem
 
 
 def test_file_that_ends_in_its_header_is_refused(tmp_path):
@@ -113,6 +129,12 @@ def test_entry_that_contradicts_itself_is_named(tmp_path, change, told):
 def test_all_that_is_wrong_is_listed_at_once(tmp_path):
     wrong = {"a": {"dtype": "F13"}, "b": {"shape": [9]}}
     assert len(problems(tmp_path, safetensors_bytes(PAIR, **wrong))) == 2
+
+
+def test_truncated_file_is_one_problem_however_many_tensors_it_lacks(tmp_path):
+    many = {f"t{n:03}": np.zeros(4, np.float32) for n in range(200)}
+    (problem,) = problems(tmp_path, safetensors_bytes(many)[:-1600])
+    assert "100 of 200 tensors are incomplete" in problem
 
 
 def test_truncated_data_is_refused(tmp_path):

@@ -17,8 +17,9 @@ from typing import Any, Final
 import ggufkit._toml as _toml
 from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, compile_rules
-from ggufkit.errors import CheckpointError, FormatError
+from ggufkit.errors import CheckpointError, FormatError, brief
 
+MAX_CLASS: Final = 200  # characters of a class name that is compared with the known ones
 MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
 UNPREFIXED: Final = (
     "general.",
@@ -87,10 +88,10 @@ def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
     wanted = classes[0] if classes else ""
     if wanted in homes:
         return _architecture(homes[wanted], texts)
-    near = difflib.get_close_matches(wanted, homes, 1, 0.5)
+    near = difflib.get_close_matches(wanted[:MAX_CLASS], homes, 1, 0.5)
     hint = f"the nearest known is {near[0]} ({homes[near[0]]}); " if near else ""
     raise CheckpointError(
-        f"the architecture {wanted or '(none in config.json)'!r} is unknown",
+        f"the architecture {brief(wanted or '(none in config.json)')} is unknown",
         remedy=f"{hint}a file can teach it, in a folder that you name (arch_path=...): "
         "docs/architectures.md",
     )

@@ -16,7 +16,7 @@ from ggufkit.conversion.architecture.pooling import pooling_files
 from ggufkit.conversion.architecture.rope import rope_fields
 from ggufkit.conversion.architecture.solver import Solver
 from ggufkit.conversion.checkpoint.folder import Checkpoint
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.model.model import Model, Tensors
 
@@ -83,7 +83,7 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
     if found:
         return fitting or found
     raise CheckpointError(
-        f"the architecture {name or '(none in the file)'!r} is unknown",
+        f"the architecture {brief(name or '(none in the file)')} is unknown",
         remedy="`ggufkit archs` lists the known ones; a file can teach it, in a folder that you "
         "name (arch_path=...): docs/architectures.md",
     )

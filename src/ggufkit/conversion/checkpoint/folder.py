@@ -25,7 +25,11 @@ FORMS: Final = (
     ("pytorch_model.bin.index.json", "pytorch_model", ".bin"),
     ("pytorch_model.pth.index.json", "", ".pth"),
 )
-MAX_TEXT_BYTES: Final = 1 << 30  # a tokenizer.json has tens of MiB; a file beyond is no text
+# The largest files beside the tensors: a configuration takes a few KiB, a tokenizer.json or an
+# index tens of MiB. Parsed, a hostile file may take twenty times its bytes.
+MAX_CONFIG_BYTES: Final = 16 << 20
+MAX_FILE_BYTES: Final = 128 << 20
+CONFIGS: Final = ("config.json", "generation_config.json", "modules.json", "README.md")
 SHOWN: Final = 5  # names in a message
 
 
@@ -48,8 +52,7 @@ class Checkpoint:
 
     def content(self, name: str) -> bytes | None:
         """Return a file's bytes, None if there is none."""
-        path = self.path(name)
-        return None if path is None else path.read_bytes()
+        return read_content(self.folder, name)
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the names of the files in a folder of the checkpoint that end so, sorted."""
@@ -112,19 +115,32 @@ def locate(folder: Path, name: str) -> Path | None:
     )
 
 
-def read_text(folder: Path, name: str) -> str | None:
-    """Return the text of a file in `folder`, None where there is none."""
+def read_content(folder: Path, name: str) -> bytes | None:
+    """Return the bytes of a file in `folder`, None where there is none.
+
+    Raises CheckpointError for a file that is larger than its kind ever is.
+    """
     path = locate(folder, name)
     if path is None:
         return None
-    if path.stat().st_size > MAX_TEXT_BYTES:
+    limit = MAX_CONFIG_BYTES if PurePosixPath(name).name in CONFIGS else MAX_FILE_BYTES
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
         raise CheckpointError(
-            f"{path} has more than {MAX_TEXT_BYTES:,} bytes, too large for a text file"
+            f"{path} has more than {limit:,} bytes, which no such file needs",
+            remedy="Fetch it again",
         )
+    return data
+
+
+def read_text(folder: Path, name: str) -> str | None:
+    """Return the text of a file in `folder`, None where there is none."""
+    data = read_content(folder, name)
     try:
-        return path.read_bytes().decode()
+        return None if data is None else data.decode()
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path} is not UTF-8: {error}") from None
+        raise CheckpointError(f"{folder / name} is not UTF-8: {error}") from None
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any] | None:

@@ -18,6 +18,9 @@ from ggufkit.errors import CheckpointError, brief
 
 PROTOCOLS: Final = range(2, 6)
 MAX_NAME: Final = 200  # characters of a name in a message
+MAX_OPCODES: Final = 1 << 23  # a tensor takes some 40, and no pickle of weights is that long
+MAX_ARGUMENTS: Final = 16  # of a function; PyTorch's take up to 8
+MAX_COUNTS: Final = 64  # in a shape or its strides: PyTorch's limit on axes
 
 
 class Named(NamedTuple):
@@ -89,7 +92,7 @@ def _rebuilt(
 
 
 def _counts(items: object) -> tuple[int, ...] | None:
-    if not isinstance(items, tuple) or not all(map(_is_count, items)):
+    if not isinstance(items, tuple) or len(items) > MAX_COUNTS or not all(map(_is_count, items)):
         return None
     return items
 
@@ -127,7 +130,9 @@ class _Machine:
 
     def run(self) -> object:
         """Do all opcodes; return what is on top at the end."""
-        while (opcode := self.take(1)) != b".":
+        for _ in range(MAX_OPCODES):
+            if (opcode := self.take(1)) == b".":
+                return self.stack.pop()
             act = _OPCODES.get(opcode)
             if act is None:
                 raise CheckpointError(
@@ -135,7 +140,7 @@ class _Machine:
                     "does not write for weights"
                 )
             act(self)
-        return self.stack.pop()
+        raise CheckpointError(f"the pickle has more than {MAX_OPCODES:,} opcodes, too many")
 
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
@@ -165,10 +170,13 @@ class _Machine:
 
     def push_global(self, module: object, name: object) -> None:
         """Push a known name; refuse any other, for it could be code."""
-        full = f"{module}.{name}"
+        if not isinstance(module, str) or not isinstance(name, str):
+            # Tuples that hold each other twice would be spelled without end.
+            raise CheckpointError("the pickle asks for a global whose name is not text")
+        full = f"{module[:MAX_NAME]}.{name[:MAX_NAME]}"
         if full not in CALLED and full not in self.known:
             raise CheckpointError(
-                f"the pickle imports {full[:MAX_NAME]!r}, which weights do not need and which "
+                f"the pickle imports {full!r}, which weights do not need and which "
                 "could run code; ggufkit ran nothing",
                 remedy="Do not trust this file; get the weights as safetensors",
             )
@@ -208,6 +216,8 @@ class _Machine:
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, Named) or function.name not in CALLED:
             raise CheckpointError("the pickle calls a value that is not a function for tensors")
+        if not isinstance(arguments, tuple) or len(arguments) > MAX_ARGUMENTS:
+            raise CheckpointError(f"the pickle calls {function.name} with wrong arguments")
         try:
             self.stack.append(CALLED[function.name](*arguments))
         except CheckpointError:

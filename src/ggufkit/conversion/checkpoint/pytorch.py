@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ggufkit.conversion.checkpoint.pickle_reader import Rebuilt, loads
+from ggufkit.conversion.checkpoint.recognize import foreign
 from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.errors import CheckpointError, brief
@@ -66,6 +67,8 @@ class Member(NamedTuple):
 
 def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
     """Return the tensors of a mapped file in its order, and everything that is wrong with it."""
+    if instead := foreign(file):
+        return [], [instead]
     try:
         members = _members(file)
         root, held = _pickled(file, members)

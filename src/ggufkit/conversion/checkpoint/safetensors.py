@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, Final
 
+from ggufkit.conversion.checkpoint.recognize import foreign
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.model.model import Tensor
@@ -67,6 +68,8 @@ def open_safetensors(path: AnyPath) -> tuple[MappedFile, list[Tensor]]:
 
 def read_tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
     """Return the tensors of a mapped file by name, and everything that is wrong with it."""
+    if instead := foreign(file):
+        return [], [instead]
     header, problems = _header_bytes(file)
     if problems:
         return [], problems
@@ -159,17 +162,18 @@ def _about_places(
 ) -> Iterator[str]:
     """Check that tensors follow each other without overlap or hole, to the end of the file."""
     placed = sorted(entries, key=lambda entry: (entry.start, entry.stop))
-    for entry in placed:
-        if entry.stop > data_bytes:
-            yield (
-                f"tensor {entry.name!r} ends at byte {entry.stop:,} of the data, which has "
-                f"{data_bytes:,}: the file is truncated"
-            )
+    if beyond := [entry for entry in placed if entry.stop > data_bytes]:
+        needed = max(entry.stop for entry in beyond)
+        yield (
+            f"the file is truncated: it has {data_bytes:,} of {needed:,} bytes of data, and "
+            f"{len(beyond)} of {len(placed)} tensors are incomplete, the first of them "
+            f"{brief(beyond[0].name)}"
+        )
     for before, after in pairwise(placed):
         if after.start < before.stop:
-            yield f"tensors {before.name!r} and {after.name!r} overlap"
+            yield f"tensors {brief(before.name)} and {brief(after.name)} overlap"
         elif after.start > before.stop and whole:
-            yield f"there is a gap between tensors {before.name!r} and {after.name!r}"
+            yield f"there is a gap between tensors {brief(before.name)} and {brief(after.name)}"
     first, last = (placed[0].start, placed[-1].stop) if placed else (0, 0)
     if whole and (first > 0 or last < data_bytes):
         yield f"bytes {first:,} to {last:,} belong to tensors, but the data has {data_bytes:,}"
