@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -78,7 +80,12 @@ def test_dry_run_shows_the_types_and_writes_nothing(source):
 def test_too_small_a_target_says_by_how_much(source, tmp_path):
     result = ggufkit("quantize", source, tmp_path / "out.gguf", "--target-size", "10k")
     assert result.code == 1
-    assert "bytes too large" in result.err
+    least = int(re.search(r"smallest model has ([\d,]+) bytes", result.err)[1].replace(",", ""))
+    assert "with an importance matrix there are smaller types" in result.err
+    done("quantize", source, tmp_path / "out.gguf", "--target-size", least)
+    (tmp_path / "out.gguf").unlink()
+    result = ggufkit("quantize", source, tmp_path / "out.gguf", "--target-size", least - 1)
+    assert f"{least:,} bytes, 1 more than asked for" in result.err
     assert not (tmp_path / "out.gguf").exists()
 
 

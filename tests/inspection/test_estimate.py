@@ -178,6 +178,26 @@ def t5():
     return metadata, encoder | decoder | {"dec.output_norm.weight": (width,)}
 
 
+def falcon():
+    """Falcon 7B: one key head, and hidden units that nothing gates."""
+    width, hidden, vocabulary = 4544, 4 * 4544, 65024
+    metadata = shapes.hyperparameters(
+        "falcon",
+        block_count=4,
+        embedding_length=width,
+        feed_forward_length=hidden,
+        attention__head_count=71,
+        attention__head_count_kv=1,
+        vocab_size=vocabulary,
+    )
+    head = {"token_embd.weight": (vocabulary, width), "output.weight": (vocabulary, width)}
+    head |= {"output_norm.weight": (width,), "output_norm.bias": (width,)}
+    layer = {"attn_norm.weight": (width,), "attn_norm.bias": (width,)}
+    layer |= {"attn_qkv.weight": (width + 128, width), "attn_output.weight": (width, width)}
+    layer |= {"ffn_up.weight": (hidden, width), "ffn_down.weight": (width, hidden)}
+    return metadata, head | shapes.in_layers(4, layer)
+
+
 ENCODERS = {
     "t5encoder": t5_encoder(),
     "llama-embed": shapes.dense("llama-embed", 4, 2048, 32, 8, 8192, vocabulary=128256),
@@ -186,6 +206,9 @@ ENCODERS = {
 }
 MODELS = {
     "llama 7B": shapes.large()["llama 7B"],
+    "llama 3 8B": shapes.dense("llama", 4, 4096, 32, 8, 14336, vocabulary=128256),
+    "tiny llama": shapes.dense("llama", 4, 2048, 32, 4, 5632),
+    "falcon 7B": falcon(),
     "llama 70B": shapes.large()["llama 70B"],
     "mixtral 8x7B": shapes.large()["mixtral 8x7B"],
     "looped": shapes.large()["looped"],
@@ -195,6 +218,8 @@ MODELS = {
     "hybrid": hybrid(),
 }
 CALLS = {
+    "short": ({"n_ctx": 256, "flash": 1}, {"context": 256}),
+    "long": ({"n_ctx": 131072, "flash": 1}, {"context": 131072}),
     "flash": ({"n_ctx": 16384, "flash": 1}, {"context": 16384}),
     "quantized": (
         {"n_ctx": 4000, "flash": 1, "type_k": 8, "type_v": 2, "n_ubatch": 128},
@@ -240,6 +265,13 @@ def test_weights_are_those_that_llama_cpp_loads(name, request):
     assert estimated.weights / llama_memory.MEBIBYTE == pytest.approx(told["model"], abs=ROUNDED)
 
 
+@pytest.mark.parametrize("name", ["falcon 7B", "tiny llama", "llama 3 8B"])
+@pytest.mark.parametrize("call", ["short", "long"])
+def test_short_and_long_contexts_take_what_llama_cpp_reports(name, call, tmp_path):
+    path = shapes.write_sparse(shapes.model_of(*MODELS[name]), tmp_path / "model.gguf")
+    compare(path, call)
+
+
 @pytest.mark.parametrize("call", ["flash", "plain"])
 @pytest.mark.parametrize("name", MODELS)
 def test_shapes_of_every_kind_take_what_llama_cpp_reports(name, call, tmp_path):
@@ -281,6 +313,15 @@ def test_quantized_model_is_estimated_before_it_is_written():
     assert smaller.cache == ggufkit.estimate(model).cache
 
 
+@pytest.mark.parametrize("number", ["2147483647", "9" * 4000])
+def test_layer_of_any_number_takes_no_time(number):
+    metadata, tensors = DENSE
+    model = shapes.model_of(metadata, tensors | {f"blk.{number}.x.weight": (8, 8)})
+    estimated = ggufkit.estimate(model)
+    assert [layer.number for layer in estimated.layers[:4]] == [0, 1, 2, 3]
+    assert len(estimated.layers) <= 5
+
+
 def test_layers_fit_from_the_output_on():
     estimated = ggufkit.estimate(shapes.model_of(*DENSE), context=4096)
     assert len(estimated.layers) == 4
@@ -304,8 +345,8 @@ def test_largest_context_fits_and_the_next_does_not():
     model = shapes.model_of(*DENSE)
     most = ggufkit.estimate(model, context=1 << 20).total
     found = largest_context(model, most // 2, context=1 << 20)
-    assert ggufkit.estimate(model, context=found).total <= most // 2
-    assert ggufkit.estimate(model, context=found + 256).total > most // 2
+    assert ggufkit.estimate(model, context=found).fit(most // 2).is_whole
+    assert not ggufkit.estimate(model, context=found + 256).fit(most // 2).is_whole
     assert largest_context(model, 1000) == 0
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from ggufkit.cli.output import answer_in_binary
+
+LEAST_MEMORY: Final = 1 << 20  # bytes; who asks for less means another unit
+_TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
 _SIZE: Final = re.compile(
     r"(?P<number>\d+(\.\d+)?)\s*((?P<unit>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE
 )
@@ -42,10 +46,45 @@ arch_path_option = click.option(
 
 
 def parse_size(text: str) -> int:
-    """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024)."""
+    """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024).
+
+    Whoever asks in powers of 1024 is answered in them.
+    """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise click.BadParameter(f"{text!r} is not a size; write it as 500M, 2G or 512MiB")
+    if found["binary"]:
+        answer_in_binary()
     base = 1024 if found["binary"] else 1000
     power = " kmgt".index((found["unit"] or " ").lower())
     return int(float(found["number"]) * base**power)
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes of a device's memory: a size that is not too small to be meant."""
+    nbytes = parse_size(text)
+    if nbytes < LEAST_MEMORY:
+        raise click.BadParameter(
+            f"{text!r} is {nbytes:,} bytes; write {text.strip()}GiB or {text.strip()}G"
+            if text.strip().isdecimal()
+            else f"{text!r} is {nbytes:,} bytes, less than any device has"
+        )
+    return nbytes
+
+
+class Tokens(click.IntRange):
+    """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as contexts are counted."""
+
+    name = "tokens"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's signature)
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Return the number; a wrong one is wrong usage."""
+        found = _TOKENS.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found and found["unit"]:
+            value = int(found["number"]) * 1024 ** " km".index(found["unit"].lower())
+        return super().convert(value, param, ctx)

@@ -20,6 +20,8 @@ AT_ONCE: Final = 1000  # lines of a table that are handed to the terminal togeth
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
 _RENAMED: Final = {"tensor_types": "tensor_type"}  # options that are not called as arguments are
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+_BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
 
 
 def examples(*commands: str) -> str:
@@ -37,9 +39,21 @@ def shorten(text: str, width: int) -> str:
     return shown[: max(width - len(told), 1)] + told
 
 
+def answer_in_binary() -> None:
+    """Have the command that runs show sizes in powers of 1024, as it was asked."""
+    context = click.get_current_context(silent=True)
+    if context:
+        context.meta[_IN_BINARY] = True
+
+
 def size(nbytes: int) -> str:
-    """Return a size as people say it: "144.8 MB", in powers of 1000 as gguf-split counts."""
-    for unit, name in _UNITS:
+    """Return a size as people say it: "144.8 MB", in powers of 1000 as gguf-split counts.
+
+    It is "138.1 MiB" where the command was asked in powers of 1024.
+    """
+    context = click.get_current_context(silent=True)
+    is_binary = context is not None and _IN_BINARY in context.meta
+    for unit, name in _BINARY if is_binary else _UNITS:
         if nbytes >= unit:
             return f"{nbytes / unit:.1f} {name}"
     return f"{nbytes} bytes"

@@ -17,7 +17,16 @@ import numpy as np
 
 from ggufkit.errors import ShapeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded, tensor_type
-from ggufkit.inspection.kv_cache import ENCODERS, LayerMemory, Memory, memory_of
+from ggufkit.inspection.compute_buffer import (
+    CELL_STEP,
+    EMBEDDING,
+    FLOAT,
+    OUTPUT,
+    Cells,
+    Graph,
+    is_encoder,
+)
+from ggufkit.inspection.kv_cache import LayerMemory, Memory, memory_of
 from ggufkit.model.layers import layer_of
 from ggufkit.model.model import Model, Tensor
 
@@ -25,24 +34,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 CACHE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "IQ4_NL", "Q5_0", "Q5_1")
-CELL_STEP: Final = 256  # tokens to whose multiples llama.cpp rounds contexts and windows
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
 DEFAULT_CONTEXT: Final = 4096  # where the metadata do not tell
 MAX_CONTEXT: Final = 1 << 31
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ of llama.cpp
-FLOAT: Final = 4  # bytes of what is computed with
-HALF: Final = 2
 # What stands in front of the first layer, which llama.cpp never puts on a device.
 _INPUT: Final = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")
-_EMBEDDING: Final = "token_embd.weight"
-_OUTPUT: Final = "output.weight"
-# Rows of activations that live at once, as seen in llama.cpp's compute buffers.
-LIVE_AT_OUTPUT: Final = 6
-LIVE_IN_LAYER: Final = 5
-HIDDEN_IN_LAYER: Final = 3
-HIDDEN_WITHOUT_GATE: Final = 2  # as encoders have it
-TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
-_GATE: Final = "blk.0.ffn_gate.weight"
 
 
 class EstimateOptions(TypedDict, total=False):
@@ -168,19 +165,22 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
             f"llama.cpp cannot compute {sequences} texts at once",
             remedy=f"Use a number up to {MAX_SEQUENCES}",
         )
-    cells = _Cells.of(model, memory, context, sequences, micro_batch, unified=unified)
+    asked = _context(model, context)
+    if not is_encoder(model):
+        micro_batch = min(micro_batch, padded(asked, CELL_STEP))  # so does llama.cpp
+    cells = Cells.of(memory, asked, sequences, micro_batch, unified=unified)
     cells = replace(cells, window=cells.whole) if full_window else cells
     if not flash_attention:
         memory = memory.with_padded_values()
     weights = _weights(model)
-    graph = _Graph(model, memory, cells, micro_batch, flash_attention=flash_attention)
-    tied = _OUTPUT not in model.tensors and _EMBEDDING in model.tensors
+    graph = Graph(model, memory, cells, micro_batch, flash_attention=flash_attention)
+    tied = OUTPUT not in model.tensors and EMBEDDING in model.tensors
     return Estimate(
         cells.whole * cells.streams,
         tuple(_layers(memory, weights, types, cells)),
         weights[_AT_INPUT],
         weights[_AT_OUTPUT],
-        model.tensors[_EMBEDDING].nbytes if tied else 0,
+        model.tensors[EMBEDDING].nbytes if tied else 0,
         graph.nbytes(),
         graph.vocabulary * FLOAT * sequences,
     )
@@ -195,18 +195,19 @@ def _weights(model: Model) -> Counter[int]:
 
 
 def _layers(
-    memory: Memory, weights: Counter[int], types: tuple[TensorType, TensorType], cells: _Cells
+    memory: Memory, weights: Counter[int], types: tuple[TensorType, TensorType], cells: Cells
 ) -> Iterator[LayerEstimate]:
     kept = {layer.number: layer for layer in memory.layers}
-    last = max([*kept, *(place for place in weights if place >= 0)], default=-1)
-    for number in range(last + 1):
+    held = {place for place in weights if place >= 0}
+    for number in sorted(held.union(kept)):  # a name may tell any number, so this is no range
         yield _layer(kept.get(number, LayerMemory(number)), weights[number], types, cells)
 
 
 def largest_context(model: Model, memory: int, **options: Unpack[EstimateOptions]) -> int:
-    """Return the most tokens, up to the context asked for, with which all fits `memory` bytes.
+    """Return the most tokens, up to the context asked for, with which a device takes all layers.
 
-    0 means that the model does not fit at all.
+    The device has `memory` bytes; the embedding of tokens stays on the host. 0 means that no
+    context is short enough.
     """
     most = estimate(model, **options).context
     low, high = 0, most // CELL_STEP
@@ -214,7 +215,7 @@ def largest_context(model: Model, memory: int, **options: Unpack[EstimateOptions
         middle = (low + high + 1) // 2
         options["context"] = middle * CELL_STEP
         tried = estimate(model, **options)
-        low, high = (middle, high) if tried.total <= memory else (low, middle - 1)
+        low, high = (middle, high) if tried.fit(memory).is_whole else (low, middle - 1)
     return low * CELL_STEP
 
 
@@ -240,6 +241,14 @@ def _cache_types(
     return types
 
 
+def _context(model: Model, asked: int | None) -> int:
+    """Return the tokens asked for; else those that the model was trained with."""
+    key = f"{model.metadata.get('general.architecture', '')}.context_length"
+    trained = model.metadata.get(key)
+    known = int(trained) if isinstance(trained, np.integer) else 0
+    return asked or (known if 0 < known <= MAX_CONTEXT else DEFAULT_CONTEXT)
+
+
 def _require_positive(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None and not 0 < number <= MAX_CONTEXT:
@@ -249,39 +258,8 @@ def _require_positive(**numbers: int | None) -> None:
 # Caches.
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """Tokens that a cache has room for: in layers that keep all, and in those that slide."""
-
-    whole: int
-    window: int
-    streams: int
-    sequences: int
-
-    @classmethod
-    def of(  # noqa: PLR0913 (a part of `estimate`)
-        cls,
-        model: Model,
-        memory: Memory,
-        context: int | None,
-        sequences: int,
-        micro_batch: int,
-        *,
-        unified: bool,
-    ) -> _Cells:
-        key = f"{model.metadata.get('general.architecture', '')}.context_length"
-        trained = model.metadata.get(key)
-        known = int(trained) if isinstance(trained, np.integer) else 0
-        asked = context or (known if 0 < known <= MAX_CONTEXT else DEFAULT_CONTEXT)
-        streams = 1 if unified else sequences
-        whole = padded(padded(asked, CELL_STEP) // streams, CELL_STEP)
-        seen = memory.window * (sequences if unified else 1) + micro_batch
-        window = padded(min(whole, seen), CELL_STEP) if memory.window else whole
-        return cls(whole, window, streams, sequences)
-
-
 def _layer(
-    layer: LayerMemory, weights: int, types: tuple[TensorType, TensorType], cells: _Cells
+    layer: LayerMemory, weights: int, types: tuple[TensorType, TensorType], cells: Cells
 ) -> LayerEstimate:
     room = (cells.window if layer.slides else cells.whole) * cells.streams
     widths = (layer.key_width, layer.value_width)
@@ -304,102 +282,3 @@ def _place(tensor: Tensor) -> int:
     if layer is not None:
         return layer
     return _AT_INPUT if tensor.name.startswith(_INPUT) else _AT_OUTPUT
-
-
-# The compute buffer.
-
-
-@dataclass(frozen=True)
-class _Graph:
-    """The widest places of the graph that llama.cpp computes for one micro batch."""
-
-    model: Model
-    memory: Memory
-    cells: _Cells
-    batch: int
-    flash_attention: bool = True
-
-    def nbytes(self) -> int:
-        """Return the bytes of the compute buffer."""
-        row = self.batch * FLOAT
-        logits = 0 if self.is_encoder else self.vocabulary
-        output = logits + LIVE_AT_OUTPUT * self.width
-        layer = HIDDEN_IN_LAYER * self.hidden + LIVE_IN_LAYER * self.width
-        if self.is_encoder and _GATE not in self.model.tensors:
-            layer = HIDDEN_WITHOUT_GATE * self.hidden + self.width
-        scan = LIVE_IN_LAYER * (self.width + self.number("ssm.inner_size"))
-        return row * max(output, layer, scan, self._attention()) + self._masks()
-
-    @property
-    def is_encoder(self) -> bool:
-        """Whether a text is seen whole, once, and becomes vectors."""
-        return self.model.metadata.get("general.architecture") in ENCODERS
-
-    @property
-    def width(self) -> int:
-        """Elements of the embedding of a token."""
-        return self.number("embedding_length")
-
-    @property
-    def vocabulary(self) -> int:
-        """Tokens that there are logits for."""
-        name = _OUTPUT if _OUTPUT in self.model.tensors else _EMBEDDING
-        return self.model.tensors[name].rows if name in self.model.tensors else 0
-
-    @property
-    def hidden(self) -> int:
-        """Units of feed forward that are computed for one token."""
-        dense, experts = self.number("feed_forward_length"), self.number("expert_used_count")
-        if not experts:
-            return dense
-        each = self.number("expert_feed_forward_length") or dense
-        return max(dense if self.number("leading_dense_block_count") else 0, experts * each)
-
-    def _attention(self) -> int:
-        heads = self.number("attention.head_count")
-        shared = self.number("attention.head_count_kv") or heads
-        # Without a cache, queries and keys are seen to live beside the rows.
-        lengths = self.memory.heads if self.memory.layers else (self.width // max(heads, 1), 0)
-        keys, values = (
-            max((getattr(layer, name) for layer in self.memory.layers), default=shared * length)
-            for name, length in zip(("key_width", "value_width"), lengths, strict=True)
-        )
-        is_latent = (
-            self.memory.layers and keys and not values
-        )  # then queries live twice: as they are, and compressed
-        queries = heads * lengths[0] * (2 if is_latent else 1)
-        scores = self._tables() * heads * max(self._rooms(), default=0)
-        return scores + LIVE_IN_LAYER * self.width + queries + keys + values
-
-    @property
-    def has_biases(self) -> bool:
-        """Whether scores have a bias by distance, as T5's do; then they are computed as a whole."""
-        return self.number("attention.relative_buckets_count") > 0
-
-    def _tables(self) -> int:
-        """Return how many tables of scores live at once."""
-        if self.has_biases:
-            return TABLES_WITH_BIASES
-        return 0 if self.flash_attention else 1
-
-    def _masks(self) -> int:
-        """Return the bytes that tell which tokens see which: one mask for each kind of layer."""
-        item = HALF if self.flash_attention else FLOAT
-        item += FLOAT if self.has_biases else 0  # the distances
-        kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
-        return kinds * sum(self._rooms()) * self.batch * item
-
-    def _rooms(self) -> set[int]:
-        """Return the tokens that each kind of layer looks at."""
-        if self.is_encoder or not self.memory.layers:
-            return {self.batch}
-        kinds = {layer.slides for layer in self.memory.layers if layer.key_width}
-        return {self.cells.window if slides else self.cells.whole for slides in kinds}
-
-    def number(self, name: str) -> int:
-        """Return a number of the metadata, of an array the largest."""
-        key = f"{self.model.metadata.get('general.architecture', '')}.{name}"
-        value = self.model.metadata.get(key)
-        if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
-            value = value.max()
-        return max(int(value), 0) if isinstance(value, np.integer) else 0

@@ -37,7 +37,7 @@ def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, 
     if room < 0:
         raise ShapeError(
             f"the smallest possible result is {-room:,} bytes too large",
-            remedy="Allow more bytes or smaller types; the smallest need an importance matrix",
+            remedy="Allow more bytes or smaller types",
         )
     steps = [(_slope(*hull[:2]), name, 1) for name, hull in hulls.items() if len(hull) > 1]
     heapq.heapify(steps)

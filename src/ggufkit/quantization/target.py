@@ -9,6 +9,7 @@ the knapsack of `quantization/knapsack.py`.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.model.model import Model, Tensor
@@ -99,32 +100,54 @@ def target(  # noqa: PLR0913 (each says one thing)
         return decide(model, types=types, imatrix=data, override_kv=override_kv).model
 
     if nbytes is not None:
-        chosen = _within_file(options, nbytes, quantized)
+        chosen = _within_file(options, nbytes, quantized, has_imatrix=data is not None)
     else:
-        chosen = _within_bits(model, options, bpw or 0)
+        chosen = _within_bits(model, options, bpw or 0, has_imatrix=data is not None)
     return {name: option.type for name, option in chosen.items()}
+
+
+_size: Final = operator.attrgetter("nbytes")  # of an option
 
 
 def _within_file(
     options: dict[str, list[Option]],
     nbytes: int,
     quantized: Callable[[Mapping[str, TensorType]], Model],
+    *,
+    has_imatrix: bool,
 ) -> dict[str, Option]:
     """Allocate what a file of `nbytes` leaves for the tensors, each padded to the alignment."""
-    smallest = {name: each[0] for name, each in options.items()}
+    smallest = {name: min(each, key=_size) for name, each in options.items()}
     made = quantized({name: option.type for name, option in smallest.items()})
     aligned = {
         name: [replace(option, nbytes=padded(option.nbytes, made.alignment)) for option in each]
         for name, each in options.items()
     }
-    tensors = sum(each[0].nbytes for each in aligned.values())
-    overhead = layout(made, "model.gguf").nbytes - tensors
+    tensors = sum(min(map(_size, each)) for each in aligned.values())
+    least = layout(made, "model.gguf").nbytes
+    if nbytes < least:
+        raise _too_small(
+            f"has {least:,} bytes, {least - nbytes:,} more than asked for", has_imatrix
+        )
+    overhead = least - tensors
     return allocate(aligned, nbytes - overhead)
 
 
-def _within_bits(model: Model, options: dict[str, list[Option]], bpw: float) -> dict[str, Option]:
+def _too_small(least: str, has_imatrix: bool) -> ShapeError:  # noqa: FBT001 (of one error)
+    """Return the error of a target below the least that is possible."""
+    more = "" if has_imatrix else "; with an importance matrix there are smaller types"
+    return ShapeError(f"the smallest model {least}", remedy=f"Ask for at least that{more}")
+
+
+def _within_bits(
+    model: Model, options: dict[str, list[Option]], bpw: float, *, has_imatrix: bool
+) -> dict[str, Option]:
     elements = sum(tensor.elements for tensor in model.tensors.values())
     kept = sum(tensor.nbytes for tensor in model.tensors.values() if tensor.name not in options)
+    least = kept + sum(min(map(_size, each)) for each in options.values())
+    if int(bpw * elements / BITS) < least:
+        bits = math.ceil(100 * BITS * least / elements) / 100
+        raise _too_small(f"has {bits:.2f} bits per weight", has_imatrix)
     return allocate(options, int(bpw * elements / BITS) - kept)
 
 

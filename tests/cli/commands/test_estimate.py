@@ -42,7 +42,7 @@ def test_memory_tells_what_fits(llama):
     words = ("estimate", llama, "--recipe", "Q4_K_M", "--memory")
     assert "All 33 layers fit" in done(*words, "8GiB").out
     assert "--n-gpu-layers" in done(*words, "4G").out
-    assert "No layer fits" in done(*words, "1M").out
+    assert "No layer fits" in done(*words, "2M").out
     told = done(*words, "6G", "--json").json()
     assert told["fit"]["layers"] > 0
     assert told["largest_context"] % 256 == 0 < told["largest_context"] < 4096
@@ -53,8 +53,46 @@ def test_layers_have_a_line_each(llama):
     assert sum(line.endswith("67.1 MB  0 bytes") for line in lines) == 32
 
 
+def test_all_layers_fit_where_a_context_is_said_to_be_short_enough(tmp_path):
+    made = shapes.dense("llama", 32, 4096, 32, 8, 14336, vocabulary=128256)
+    path = shapes.write_sparse(shapes.model_of(*made, "Q8_0"), tmp_path / "llama-3-8b.gguf")
+    words = ("estimate", path, "--memory", "8GiB", "--context")
+    assert "All 33 layers fit" in done(*words, 2048).out
+    assert "All layers fit with a context of up to 2,048 tokens" in done(*words, 2048).out
+    most = done(*words, "32k", "--json").json()["largest_context"]
+    assert 2048 <= most < 32768
+    assert done(*words, most, "--json").json()["fit"]["is_whole"]
+    assert not done(*words, most + 256, "--json").json()["fit"]["is_whole"]
+    assert "No context is short enough" in done(*words[:3], "4GiB").out
+
+
+def test_contexts_are_given_in_units_and_answers_in_those_of_the_question(llama):
+    assert done("estimate", llama, "--context", "8k", "--json").json()["context"] == 8192
+    binary, decimal = (done("estimate", llama, "--memory", m).out for m in ("8GiB", "8GB"))
+    assert "2.0 GiB  keys and values" in binary
+    assert " GB" not in binary
+    assert "2.1 GB  keys and values" in decimal
+    assert "iB" not in decimal
+
+
+@pytest.mark.parametrize("memory", ["8", "8k", "1000000"])
+def test_memory_that_no_device_has_is_wrong_usage(llama, memory):
+    result = ggufkit("estimate", llama, "--memory", memory)
+    assert result.code == 2
+    assert "bytes" in result.err
+    assert ("write 8GiB" in result.err) == (memory == "8")
+
+
 @pytest.mark.parametrize(
-    "words", [("--cache-type", "Q4_K"), ("--memory", "much"), ("--context", "0")]
+    "words",
+    [
+        ("--cache-type", "Q4_K"),
+        ("--memory", "much"),
+        ("--context", "0"),
+        ("--context", "0k"),
+        ("--context", "1.5k"),
+        ("--context", "9" * 30 + "k"),
+    ],
 )
 def test_wrong_option_is_wrong_usage(llama, words):
     assert ggufkit("estimate", llama, *words).code == 2

@@ -8,8 +8,9 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, open_any
-from ggufkit.cli.options import parse_size
+from ggufkit.cli.options import Tokens, parse_memory
 from ggufkit.cli.output import emit, examples, paged, size, table
+from ggufkit.inspection.compute_buffer import is_encoder
 from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context
 from ggufkit.model.model import Model
 from ggufkit.quantization.quantize import decide
@@ -31,9 +32,9 @@ SECTION: Final = "Look"  # of the help
 @click.argument("file", type=MODEL)
 @click.option(
     "--context",
-    type=click.IntRange(min=1),
+    type=Tokens(min=1),
     metavar="N",
-    help="Context length in tokens, of all texts together.  [default: the model's training "
+    help="Tokens of all texts together, such as 8192 or 32k.  [default: the model's training "
     "context]",
 )
 @click.option(
@@ -71,7 +72,7 @@ SECTION: Final = "Look"  # of the help
 @click.option("--recipe", metavar="RECIPE", help="Assume FILE is quantized by this recipe.")
 @click.option(
     "--memory",
-    type=parse_size,
+    type=parse_memory,
     metavar="SIZE",
     help="Show what fits into a device with this much memory.",
 )
@@ -98,12 +99,13 @@ def command(  # noqa: PLR0913 (click passes each option)
         model = _quantized(opened, recipe)
         estimated = ggufkit.estimate(model, **options)
         fit = None if memory is None else estimated.fit(memory)
+        encodes = is_encoder(model)
         most = None if memory is None else largest_context(model, memory, **options)
     if as_json:
         emit(_document(file, estimated, fit, most))
         return
     with paged():
-        _print(estimated, by_layer=by_layer)
+        _print(estimated, by_layer=by_layer, encodes=encodes)
         if fit:
             _print_fit(estimated, fit, most or 0)
 
@@ -127,13 +129,13 @@ def _document(
     return document
 
 
-def _print(estimated: Estimate, *, by_layer: bool) -> None:
+def _print(estimated: Estimate, *, by_layer: bool, encodes: bool) -> None:
     rows = [
         ("weights", size(estimated.weights), ""),
         ("cache", size(estimated.cache), f"keys and values of {estimated.context:,} tokens"),
         ("state", size(estimated.state), "recurrent layers"),
         ("compute", size(estimated.compute), "about"),
-        ("output", size(estimated.output), "logits"),
+        ("output", size(estimated.output), "reserved for results" if encodes else "logits"),
         ("total", size(estimated.total), ""),
     ]
     shown = (row for row in rows if row[0] != "state" or estimated.state)
@@ -163,6 +165,6 @@ def _print_fit(estimated: Estimate, fit: Fit, most: int) -> None:
     else:
         click.echo("No layer fits.")
     if most:
-        click.echo(f"The whole model fits with a context of up to {most:,} tokens.")
+        click.echo(f"All layers fit with a context of up to {most:,} tokens.")
     else:
-        click.echo("The whole model does not fit with any context.")
+        click.echo("No context is short enough for all layers to fit.")

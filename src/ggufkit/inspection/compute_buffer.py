@@ -1,0 +1,172 @@
+"""The buffer in which llama.cpp computes, by the widest places of its graph.
+
+What its allocator was seen to reserve on a CPU; docs/estimate.md tells how well that holds for each
+architecture.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ggufkit.format.types import padded
+from ggufkit.inspection.kv_cache import ENCODERS, Memory
+from ggufkit.model.model import Model
+
+CELL_STEP: Final = 256  # tokens to whose multiples llama.cpp rounds contexts and windows
+FLOAT: Final = 4  # bytes of what is computed with
+HALF: Final = 2
+EMBEDDING: Final = "token_embd.weight"
+OUTPUT: Final = "output.weight"
+# Rows of activations that live at once, as seen in llama.cpp's compute buffers.
+LIVE_AT_OUTPUT: Final = 6
+LIVE_IN_LAYER: Final = 5
+HIDDEN_IN_LAYER: Final = 3
+HIDDEN_WITHOUT_GATE: Final = 2
+ROWS_WITHOUT_GATE: Final = 2
+ROWS_OF_ENCODER: Final = 1
+TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
+_GATE: Final = re.compile(r"\.ffn_gate(_exps|_shexp)?\.weight$")
+_UP: Final = re.compile(r"\.ffn_up\.weight$")
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Tokens that a cache has room for: in layers that keep all, and in those that slide."""
+
+    whole: int
+    window: int
+    streams: int
+    sequences: int
+
+    @classmethod
+    def of(
+        cls, memory: Memory, asked: int, sequences: int, micro_batch: int, *, unified: bool
+    ) -> Cells:
+        """Return the room for `asked` tokens of all texts together."""
+        streams = 1 if unified else sequences
+        whole = padded(padded(asked, CELL_STEP) // streams, CELL_STEP)
+        seen = memory.window * (sequences if unified else 1) + micro_batch
+        window = padded(min(whole, seen), CELL_STEP) if memory.window else whole
+        return cls(whole, window, streams, sequences)
+
+
+def is_encoder(model: Model) -> bool:
+    """Whether a text is seen whole, once, and becomes vectors."""
+    return model.metadata.get("general.architecture") in ENCODERS
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The widest places of the graph that llama.cpp computes for one micro batch."""
+
+    model: Model
+    memory: Memory
+    cells: Cells
+    batch: int
+    flash_attention: bool = True
+
+    def nbytes(self) -> int:
+        """Return the bytes of the compute buffer."""
+        row = self.batch * FLOAT
+        logits = 0 if self.is_encoder else self.vocabulary
+        output = logits + LIVE_AT_OUTPUT * self.width
+        masks = self._masks()
+        layer = max(self._feed_forward(), self._scan(), self._attention())
+        # The last layer done, the masks are free, and the logits take their place if they fit.
+        is_reused = not self.is_encoder and 0 < row * logits <= masks
+        return row * (layer if is_reused else max(layer, output)) + masks
+
+    def _feed_forward(self) -> int:
+        if self._is_gated():
+            return HIDDEN_IN_LAYER * self.hidden + LIVE_IN_LAYER * self.width
+        rows = ROWS_OF_ENCODER if self.is_encoder else ROWS_WITHOUT_GATE
+        return HIDDEN_WITHOUT_GATE * self.hidden + rows * self.width
+
+    def _scan(self) -> int:
+        return LIVE_IN_LAYER * (self.width + self.number("ssm.inner_size"))
+
+    def _is_gated(self) -> bool:
+        """Whether the hidden units are multiplied by others, which may lie in the same tensor."""
+        names = self.model.tensors
+        if any(_GATE.search(name) for name in names):
+            return True
+        ups = (names[name].rows for name in names if _UP.search(name))
+        return any(rows >= 2 * self.hidden > 0 for rows in ups)
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether there are no logits."""
+        return is_encoder(self.model)
+
+    @property
+    def width(self) -> int:
+        """Elements of the embedding of a token."""
+        return self.number("embedding_length")
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that there are logits for."""
+        name = OUTPUT if OUTPUT in self.model.tensors else EMBEDDING
+        return self.model.tensors[name].rows if name in self.model.tensors else 0
+
+    @property
+    def hidden(self) -> int:
+        """Units of feed forward that are computed for one token."""
+        dense, experts = self.number("feed_forward_length"), self.number("expert_used_count")
+        if not experts:
+            return dense
+        each = self.number("expert_feed_forward_length") or dense
+        return max(dense if self.number("leading_dense_block_count") else 0, experts * each)
+
+    def _attention(self) -> int:
+        heads = self.number("attention.head_count")
+        shared = self.number("attention.head_count_kv") or heads
+        # Without a cache, queries and keys are seen to live beside the rows.
+        lengths = self.memory.heads if self.memory.layers else (self.width // max(heads, 1), 0)
+        keys, values = (
+            max((getattr(layer, name) for layer in self.memory.layers), default=shared * length)
+            for name, length in zip(("key_width", "value_width"), lengths, strict=True)
+        )
+        is_latent = (
+            self.memory.layers and keys and not values
+        )  # then queries live twice: as they are, and compressed
+        queries = heads * lengths[0] * (2 if is_latent else 1)
+        scores = self._tables() * heads * max(self._rooms(), default=0)
+        return scores + LIVE_IN_LAYER * self.width + queries + keys + values
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether scores have a bias by distance, as T5's do; then they are computed as a whole."""
+        return self.number("attention.relative_buckets_count") > 0
+
+    def _tables(self) -> int:
+        """Return how many tables of scores live at once."""
+        if self.has_biases:
+            return TABLES_WITH_BIASES
+        return 0 if self.flash_attention else 1
+
+    def _masks(self) -> int:
+        """Return the bytes that tell which tokens see which: one mask for each kind of layer."""
+        item = HALF if self.flash_attention else FLOAT
+        item += FLOAT if self.has_biases else 0  # the distances
+        kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
+        return kinds * sum(self._rooms()) * self.batch * item
+
+    def _rooms(self) -> set[int]:
+        """Return the tokens that each kind of layer looks at."""
+        if self.is_encoder or not self.memory.layers:
+            return {self.batch}
+        kinds = {layer.slides for layer in self.memory.layers if layer.key_width}
+        return {self.cells.window if slides else self.cells.whole for slides in kinds}
+
+    def number(self, name: str) -> int:
+        """Return a number of the metadata, of an array the largest."""
+        key = f"{self.model.metadata.get('general.architecture', '')}.{name}"
+        value = self.model.metadata.get(key)
+        if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
+            value = value.max()
+        return max(int(value), 0) if isinstance(value, np.integer) else 0
