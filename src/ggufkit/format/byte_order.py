@@ -14,12 +14,12 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def is_bytewise(type: TensorType) -> bool:
-    """Whether the type's bytes are the same in either order; never so where nothing is known."""
+    """Whether the type's bytes are the same in both byte orders; False for an opaque type."""
     return not type.is_opaque and not _wide_fields(type.fields)
 
 
 def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteOrder) -> Bytes:
-    """Return packed rows of `type` in another byte order, or themselves where no byte moves."""
+    """Return packed rows of `type` in another byte order; unchanged if no byte moves."""
     if order == wanted or type.is_opaque or is_bytewise(type) or data.size == 0:
         return data
     swapped = np.array(data, order="C")
@@ -32,7 +32,7 @@ def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteO
 
 @functools.cache
 def _wide_fields(fields: str) -> list[tuple[int, int, int]]:
-    """Return place, count and width of the fields of several bytes; "2 16*1" as in types.py."""
+    """Return place, count and width of fields wider than a byte; "2 16*1" is as in types.py."""
     found: list[tuple[int, int, int]] = []
     at = 0
     for field in fields.split():

@@ -1,4 +1,4 @@
-"""Plain Python values to typed ones: by their own dtype, by a named type, or by default."""
+"""Turn plain Python values into typed ones: by their dtype, by a named type, or by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ggufkit.format.encoding import CANONICAL, encode_string
 from ggufkit.format.types import ValueType
 from ggufkit.format.values import MAX_ARRAY_DEPTH, Array, Arrays, Strings, Value, dtype_type
 
-# What plain ints become: the first that holds them all. Most counts in GGUF are uint32.
+# A plain int becomes the first of these that holds it. Most counts in GGUF are uint32.
 _INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
 _NOTATION: Final = re.compile(r"(?P<outer>(?:ARRAY\[)*)(?P<inner>[A-Z0-9]+)(?P<end>\]*)")
 _SEQUENCES: Final = (list, tuple, range)  # ordered, sized, and without a type of their own
@@ -25,9 +25,9 @@ def typed(type: str | ValueType, value: object) -> Value:
 
     `type` is a ValueType or its name in any case: "uint8" … "float64", "bool", "string",
     "array[uint64]", "array[string]", "array[array[int8]]", or "array" for elements typed by
-    default. Integers must be in range; a float type takes floats, rounded to nearest but neither
-    to infinity nor from something to nothing, and integers that it holds exactly. Nothing else
-    is converted.
+    default. Integers must be in range. A float type takes floats, rounded to nearest, but not to
+    infinity nor from non-zero to zero, and integers that it holds exactly. Nothing else is
+    converted.
     """
     depth, kind = _notation(type.name if isinstance(type, ValueType) else str(type))
     if depth:
@@ -62,7 +62,7 @@ def plain(value: Value) -> Any:  # noqa: ANN401 (as JSON is)
 
 
 def _notation(name: str) -> tuple[int, ValueType]:
-    """Return how many arrays a type's name wraps around which innermost type."""
+    """Return the depth of nested arrays in a type's name, and the innermost type."""
     found = _NOTATION.fullmatch(name.strip().upper())
     depth = len(found["end"]) if found else 0
     if found and found["outer"] == "ARRAY[" * depth and found["inner"] in ValueType.__members__:
@@ -119,7 +119,7 @@ def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Strings:
 
 
 def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a view of an array that cannot be written through."""
+    """Return a read-only view of an array."""
     view: np.ndarray[Any, Any] = array.view()
     view.flags.writeable = False
     return view
@@ -140,7 +140,7 @@ def _typed_list(items: list[Any], depth: int) -> Array:
 
 
 def _default_type(items: list[Any]) -> ValueType:
-    """Return the one type that holds all items, none of which is an array."""
+    """Return the one type that holds all items; no item is an array."""
     kinds = {_kind_of(item) for item in items}
     if len(kinds) > 1:
         names = ", ".join(sorted({item.__class__.__name__ for item in items}))
@@ -153,7 +153,7 @@ def _default_type(items: list[Any]) -> ValueType:
 
 
 def _kind_of(item: object) -> ValueType | type[int]:
-    """Return the type of an item, or `int` where it depends on all of them."""
+    """Return the type of an item, or `int` if it depends on all items."""
     if isinstance(item, str):
         return ValueType.STRING
     if isinstance(item, np.generic):
@@ -184,7 +184,7 @@ def _integer_type(items: list[int]) -> ValueType:
 
 
 def _array_of(kind: ValueType, depth: int, value: object) -> Array:
-    """Return `value` as an array of `kind`, or as `depth` of them around each other."""
+    """Return `value` as an array of `kind`, nested `depth` times."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and _is_already(kind, value.dtype):
         return _kept_array(value)
     items = _items(value)
@@ -198,7 +198,7 @@ def _array_of(kind: ValueType, depth: int, value: object) -> Array:
 
 
 def _items(value: object) -> list[Any]:
-    """Return the items of an array; those of NumPy's are scalars or rows and keep their dtype."""
+    """Return the items of an array; items of NumPy arrays keep their dtype."""
     if isinstance(value, (*_SEQUENCES, Strings, Arrays)) or (
         isinstance(value, np.ndarray) and value.ndim
     ):
@@ -214,7 +214,7 @@ def _typed_scalar(kind: ValueType, value: object) -> bool | str | np.generic:
         item = value.item()
     if kind is ValueType.STRING and isinstance(item, str):
         encode_string(item, CANONICAL)
-        return str.__str__(item)  # what an enum's member says, too
+        return str.__str__(item)  # also for members of a str enum
     if kind is ValueType.BOOL and isinstance(item, bool):
         return item
     if kind.dtype and kind is not ValueType.BOOL and not isinstance(item, bool):
@@ -242,7 +242,7 @@ def _number(dtype: np.dtype[Any], item: object) -> np.generic | None:
 
 
 def _float(dtype: np.dtype[Any], item: float) -> np.generic | None:
-    """Return `item` rounded to nearest; None where that would lose its size or an integer."""
+    """Return `item` rounded to nearest; None if it overflows, vanishes or is an inexact integer."""
     try:
         wide = float(item)
     except OverflowError:

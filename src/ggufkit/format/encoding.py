@@ -1,4 +1,4 @@
-"""How numbers and texts are written in a file, whatever its version and byte order."""
+"""How numbers and texts are encoded in a file of any version and byte order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ORDER: Final = {"little": "<", "big": ">"}
 
 @dataclass(frozen=True)
 class Encoding:
-    """How values lie in a buffer: the byte order, and whether counts have 8 bytes or 4."""
+    """The encoding of values in a buffer: byte order, and whether counts have 8 bytes or 4."""
 
     byte_order: ByteOrder = "little"
     wide: bool = True  # version 1 files have 4-byte lengths and counts
@@ -43,7 +43,7 @@ CANONICAL: Final = Encoding()
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a string has UTF-8: it holds no surrogates, which stand for invalid bytes here."""
+    """Whether a string is valid UTF-8: lone surrogates stand for invalid bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -52,7 +52,7 @@ def is_utf8(text: str) -> bool:
 
 
 def encode_string(text: str, encoding: Encoding) -> bytes:
-    """Return length and bytes of a string; escaped invalid bytes are written as they were."""
+    """Return length and bytes of a string; escaped invalid bytes are written unchanged."""
     if not isinstance(text, str):
         raise ValueTypeError(f"{brief(text)} is not a string", remedy="Pass a str")
     try:

@@ -1,4 +1,4 @@
-"""File names by GGUF's naming convention, and what the names of models say."""
+"""File names by GGUF's naming convention, and the parts of model names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-# The convention's own expression, unrolled so that no name makes it try exponentially many ways.
+# The convention's own expression, unrolled: no name takes exponential time.
 _CONVENTION: Final = re.compile(
     r"(?:(?P<sidecar>mmproj|mtp)-)?"
     r"(?P<basename>[A-Za-z0-9\s]*(?:-(?:[A-Za-z\s][A-Za-z0-9\s]*|[0-9][0-9\s]*)?)*)-"
@@ -37,7 +37,7 @@ _SIZE_PART: Final = re.compile(
 _TUNE_PART: Final = re.compile(r"chat|instruct|vision|lora", re.IGNORECASE)
 _NO_TITLE: Final = re.compile(r"(v\d+(?:\.\d+)*|\d.*)$")
 _NUMBERED_SIZE: Final = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([KMBT])")
-_MARK: Final = "UD-"  # before encodings whose types were chosen by hand
+_MARK: Final = "UD-"  # precedes encodings whose types were chosen by hand
 _SCALES: Final = ((1e12, 1e-12, "T"), (1e9, 1e-9, "B"), (1e6, 1e-6, "M"), (-1, 1e-3, "K"))
 
 Role = Literal["version", "type", "size_label", "finetune"]
@@ -45,7 +45,7 @@ Role = Literal["version", "type", "size_label", "finetune"]
 
 @dataclass(frozen=True)
 class FileName:
-    """The parts of a file's name; what it does not say is empty (`shard`: None).
+    """The parts of a file's name; a missing part is empty (`shard`: None).
 
     `conventional` tells whether the name follows the convention to the letter, version included.
     """
@@ -63,7 +63,7 @@ class FileName:
 
 @dataclass(frozen=True)
 class ModelId:
-    """What the name of a model says of it; None where it says nothing."""
+    """The parts of a model's name; None for a missing part."""
 
     name: str | None = None
     organization: str | None = None
@@ -74,11 +74,11 @@ class ModelId:
 
 
 def parse_name(file_name: str, parameters: int = 0) -> FileName:
-    """Return the parts of a GGUF file's name: by the convention, else as names are in the wild.
+    """Return the parts of a GGUF file's name: by the convention, else by common usage.
 
     Names in the wild leave parts out ("Qwen2.5-7B-Instruct-Q4_K_M.gguf"), write the encoding
-    small or after a dot ("phi-2.q4_k_m.gguf") or mark it ("UD-Q4_K_XL", "i1-Q4_K_M"). Nothing is
-    refused: what is recognized as no other part is the base name. `parameters` is the number of
+    in lower case or after a dot ("phi-2.q4_k_m.gguf") or mark it ("UD-Q4_K_XL", "i1-Q4_K_M"). No
+    name is refused: whatever remains is the base name. `parameters` is the number of
     the model's parameters, 0 where unknown.
     """
     found = _CONVENTION.fullmatch(file_name)
@@ -109,7 +109,7 @@ def build_name(parts: FileName) -> str:
 
 
 def plain_encoding(encoding: str) -> str:
-    """Return an encoding without the mark before it, which the convention does not know."""
+    """Return an encoding without its prefix, which the convention does not have."""
     return encoding[len(_MARK) :] if encoding.upper().startswith(_MARK) else encoding
 
 
@@ -235,7 +235,7 @@ def _annotated(texts: list[str], parameters: int) -> list[_NamePart]:
 
 
 def _without_worded_size(part: _NamePart) -> _NamePart:
-    """Return the part, no size where it is only a word ("mini") beside a numbered one."""
+    """Return the part; a word such as "mini" is not a size if there is a numbered one."""
     if part.role == "size_label" and all(char.isalpha() for char in part.text):
         return replace(part, role=None)
     return part
@@ -294,14 +294,14 @@ def _size_part(text: str, parameters: int) -> _NamePart:
 
 
 def _is_context_length(said: float, parameters: int) -> bool:
-    """Whether a size is too far from the parameters to be theirs; an adapter's may be larger."""
+    """Whether a size is too far from the parameter count; an adapter's size may be larger."""
     if parameters < 0:
         return said < -parameters // 8
     return parameters > 0 and abs(said - parameters) > 7 * parameters // 8
 
 
 def shard_name(prefix: str, number: int, count: int) -> str:
-    """Return the name of shard `number` (from 0) of `count`, as llama.cpp has it."""
+    """Return the name of shard `number` (from 0) of `count`, as llama.cpp writes it."""
     return f"{prefix}-{number + 1:05d}-of-{count:05d}.gguf"
 
 

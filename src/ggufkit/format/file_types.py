@@ -1,7 +1,7 @@
-"""`general.file_type`: the number by which a file names the recipe that it was quantized with.
+"""`general.file_type`: the number of the recipe that a file was quantized with.
 
-Source: `llama_ftype` in llama.cpp's `llama.h`. ggml has an enum of its own whose numbers differ;
-no file holds those.
+Source: `llama_ftype` in llama.cpp's `llama.h`. ggml has another enum with other numbers, which
+files do not use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bytes to header: the native scan, and everything that can be said without tensor data.
+"""Bytes to header: the native scan, and every check that needs no tensor data.
 
-Nothing here raises for what is wrong in a file: findings are collected, and the header holds
-what could be read.
+Nothing here raises for errors in a file: findings are collected, and the header holds what could
+be read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from ggufkit.rules.findings import Finding, Findings
 from ggufkit.system.mapped_file import Data
 
 GGML_MAX_COUNT: Final = 2**30  # entries of an array and bytes of a string that ggml reads
-BIG_ENDIAN_SINCE: Final = 3  # the version that brought it
-# The scanner goes on after these; every other problem of its ends the scan.
+BIG_ENDIAN_SINCE: Final = 3  # the first version with big endian
+# The scanner continues after these; every other problem ends the scan.
 _SCANNED_ON: Final = frozenset({"bool-value"})
 _KEY_FORM: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
@@ -70,10 +70,10 @@ _NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Encoding(), [], []
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the tensor data of one file, and what was found wrong with it.
+    """The part of a file before the tensor data, and the findings about it.
 
-    `end` is the byte after the last tensor info. Where it cannot be known where tensors lie,
-    `places` has none.
+    `end` is the byte after the last tensor info. `places` is empty if the positions of tensors
+    cannot be known.
     """
 
     nbytes: int
@@ -113,7 +113,7 @@ class Header:
 
 
 def parse(data: Data, nbytes: int) -> Header:
-    """Return the header of a file of `nbytes` bytes, whose whole content `data` is."""
+    """Return the header of a file of `nbytes` bytes with the content `data`."""
     if nbytes == 0 or not MAGIC.startswith(data[: len(MAGIC)]):
         return Header(nbytes, findings=(identify(data[:HEAD_BYTES], nbytes),))
     version, big, _, _, end, key_table, tensor_table, problems = _native.scan(data)
@@ -222,7 +222,7 @@ def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
 
 
 def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findings) -> Places:
-    """Check the tensor infos and return where the tensors lie, if that can be known."""
+    """Check the tensor infos, and return the positions of tensors if they can be known."""
     about_names(infos, findings)
     about_shapes(infos, findings)
     if findings.breaks("alignment-type", "alignment-value", "shape-overflow", "row-width"):

@@ -1,4 +1,4 @@
-"""Recognise what people really have when a file is not GGUF."""
+"""Recognise what a file is when it is not GGUF."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 from ggufkit.format.types import MAGIC
 from ggufkit.rules.findings import Finding, finding
 
-HEAD_BYTES: Final = 512  # as much of the beginning as any recognition below looks at
+HEAD_BYTES: Final = 512  # the most that any recognition below reads
 MAX_SAFETENSORS_HEADER: Final = 100_000_000  # bytes of JSON; the limit of the format's own reader
 
-# Magic bytes of the formats before GGUF, as they stand in the file (little-endian words).
+# Magic bytes of the formats before GGUF, in file order (little-endian words).
 _LEGACY: Final = {
     b"lmgg": "GGML (unversioned)",
     b"fmgg": "GGMF",
@@ -39,7 +39,7 @@ def is_model(head: bytes) -> bool:
 
 
 def identify(head: bytes, size: int) -> Finding:
-    """Return the finding that says what a file with the first bytes `head` is instead of GGUF.
+    """Return the finding that names the format of a file that begins with `head`, not GGUF.
 
     `size` is the file's size in bytes. The last resort is the plain "magic" finding.
     """

@@ -26,7 +26,7 @@ MIN_ALIGNMENT: Final = 8  # the specification: a power of two and a multiple of 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A value as it lies in a file: type id at `start`, payload from `value_at` to `end`."""
+    """An undecoded value in a file: type id at `start`, payload from `value_at` to `end`."""
 
     data: Data
     encoding: Encoding
@@ -46,7 +46,7 @@ class Encoded:
         )
 
     def bytes(self, encoding: Encoding) -> bytes:
-        """Return the bytes in `encoding`: copied as they are where they lie in it already."""
+        """Return the bytes in `encoding`, copied unchanged if they already have it."""
         if encoding == self.encoding:
             with view(self.data) as raw:
                 return bytes(raw[self.start : self.end])
@@ -74,7 +74,7 @@ class Metadata(Mapping[str, Value]):
 
     @classmethod
     def encoded(cls, entries: Iterable[tuple[str, Encoded]]) -> Metadata:
-        """Make the metadata of an opened file, of which nothing is decoded yet."""
+        """Make the metadata of an opened file; values are decoded later."""
         metadata = cls()
         metadata._entries.update(entries)
         return metadata
@@ -115,7 +115,7 @@ class Metadata(Mapping[str, Value]):
         return entry.type_name if isinstance(entry, Encoded) else type_name(entry)
 
     def updated(self, items: Mapping[str, object]) -> Metadata:
-        """Return metadata with `items` set: known keys keep their place, new ones come last."""
+        """Return metadata with `items` set: known keys keep their place, new keys are appended."""
         changed = Metadata(items)
         changed._entries = {**self._entries, **changed._entries}
         return changed
@@ -140,7 +140,7 @@ class Metadata(Mapping[str, Value]):
         return changed
 
     def encode(self, encoding: Encoding) -> bytes:
-        """Return all key-value pairs as they stand in a file."""
+        """Return the encoded bytes of all key-value pairs."""
         parts: list[bytes] = []
         for key, entry in self._entries.items():
             name = key.encode()
@@ -149,7 +149,7 @@ class Metadata(Mapping[str, Value]):
         return b"".join(parts)
 
     def entry(self, key: str) -> Encoded | Value:
-        """Return a value as it is kept, which is undecoded where it came from a file."""
+        """Return a value as stored: undecoded if it came from a file."""
         try:
             return self._entries[key]
         except KeyError:

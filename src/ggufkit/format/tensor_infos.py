@@ -1,7 +1,7 @@
-"""Tensor infos: from the scanner's table to names, shapes, sizes and places, and their faults.
+"""Tensor infos: from the scanner's table to names, shapes, sizes, positions and findings.
 
-Tables are handled whole, as NumPy columns; single tensors are looked at only where something is
-unusual, so that a header of a million tensors costs little more than its names.
+Tables are processed as NumPy columns; single tensors are examined only if something is unusual,
+so that a header of a million tensors costs little more than its names.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ GGML_MAX_NAME_BYTES: Final = 63  # GGML_MAX_NAME counts a terminator
 # NumPy counts the bytes of an array of eight-byte elements in 63 bits, empty dimensions aside.
 MAX_ELEMENTS: Final = 2**60 - 1
 # A file cut short still begins as it should, gaps included. Tensors that claim to reach further
-# than this many times all of their bytes are not cut off: they lie.
+# than this many times their total bytes are not truncated: their offsets are wrong.
 PLAUSIBLE_REACH: Final = 2
 
-_UNKNOWN: Final = max(TENSOR_TYPES) + 1  # in the tables below it stands for every other id
+_UNKNOWN: Final = max(TENSOR_TYPES) + 1  # stands for every other id in the tables below
 _BLOCK_SIZE: Final = np.zeros(_UNKNOWN + 1, "u8")
 _BLOCK_BYTES: Final = np.zeros(_UNKNOWN + 1, "u8")
 _IS_LISTED: Final = np.zeros(_UNKNOWN + 1, "?")
@@ -59,7 +59,7 @@ class Infos:
 
     @classmethod
     def read(cls, data: Data, table: Table, encoding: Encoding) -> Infos:
-        """Read names and shapes; nothing is checked yet."""
+        """Read names and shapes without checks."""
         return cls(table, encoding, _names(data, table), _shapes(data, table, encoding))
 
     def types(self) -> list[TensorType]:
@@ -89,7 +89,7 @@ def _shapes(data: Data, table: Table, encoding: Encoding) -> list[tuple[int, ...
     form = encoding.mark + "{}" + ("Q" if encoding.wide else "I")
     unpack = {count: struct.Struct(form.format(count)).unpack_from for count in set(counts)}
     shapes = (unpack[count](data, at)[::-1] for at, count in zip(places, counts, strict=True))
-    known: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers have shapes in common
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers share shapes
     return [known.setdefault(shape, shape) for shape in shapes]
 
 
@@ -110,7 +110,7 @@ def about_names(infos: Infos, findings: Findings) -> None:
 
 
 def _are_usual(infos: Infos) -> bool:
-    """Whether nothing can be wrong with any name, found out at the cost of a glance."""
+    """Whether all names are certainly fine: a cheap test of the whole table."""
     text = "".join(infos.names)
     return (
         len(set(infos.names)) == len(infos.names)
@@ -205,7 +205,7 @@ class Places:
 
     @classmethod
     def of(cls, infos: Infos, room: int) -> Places:
-        """Work out the sizes from types and shapes, and with the offsets the places."""
+        """Compute sizes from types and shapes, and positions from the offsets."""
         starts = infos.table["offset"].tolist()
         sizes, row_bytes = _sizes(infos.table, room)
         return cls(infos, room, starts, list(map(add, starts, sizes)), sizes, row_bytes)
@@ -224,15 +224,15 @@ class Places:
 
     @functools.cached_property
     def end(self) -> int:
-        """The end of the tensor that reaches furthest."""
+        """The end of the last tensor."""
         return max(self.stops, default=0)
 
     def beyond(self) -> list[int]:
-        """Return the tensors that do not lie wholly in the data."""
+        """Return the tensors that are not wholly inside the data."""
         return [index for index, stop in enumerate(self.stops) if stop > self.room]
 
     def overlaps(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of tensors of which the second begins before the first ends."""
+        """Yield pairs of tensors where the second begins before the first ends."""
         furthest = None
         filled = (index for index, size in enumerate(self.sizes) if size)
         for index in sorted(filled, key=self.starts.__getitem__):
@@ -300,7 +300,7 @@ def _about_order(places: Places, expected: list[int], alignment: int, findings: 
 
 
 def _about_overlaps(places: Places, findings: Findings) -> None:
-    """Report overlaps inside the data; a tensor that reaches beyond it is a finding by itself."""
+    """Report overlaps inside the data; a tensor beyond its end is a finding of its own."""
     names = places.infos.names
     for first, second in places.overlaps():
         if max(places.stops[first], places.stops[second]) <= places.room:

@@ -18,7 +18,7 @@ MAGIC: Final = b"GGUF"
 MAX_DIMS: Final = 4  # ggml's GGML_MAX_DIMS: what llama.cpp loads
 MAX_NAME_BYTES: Final = 64  # the specification's limit; ggml stops at 63 (GGML_MAX_NAME)
 MAX_KEY_BYTES: Final = 65535  # the specification's limit
-DEFAULT_ALIGNMENT: Final = 32  # bytes, where general.alignment is absent
+DEFAULT_ALIGNMENT: Final = 32  # bytes, if general.alignment is absent
 
 
 class ValueType(Enum):
@@ -46,17 +46,17 @@ class ValueType(Enum):
 
 VALUE_TYPES: Final = {kind.id: kind for kind in ValueType}
 
-# What ties a shard to its set, in the types that llama.cpp insists on.
+# The keys that tie a shard to its set, in the types that llama.cpp requires.
 SPLIT_TYPES: Final = {
     "split.no": ValueType.UINT16,
     "split.count": ValueType.UINT16,
     "split.tensors.count": ValueType.INT32,
 }
 
-RESERVED_KEY: Final = "ggufkit.reserved"  # room in a header for edits to come
+RESERVED_KEY: Final = "ggufkit.reserved"  # slack in a header for later edits
 
 SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
-# How a model lies, and not what it is.
+# Keys about the layout of a model, not its content.
 LAYOUT_KEYS: Final = ("general.alignment", RESERVED_KEY, *SPLIT_KEYS)
 
 
@@ -80,7 +80,7 @@ class TensorType:
     dtype: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Compare by number, from which everything else follows: a model asks once a tensor."""
+        """Compare by number, which determines everything else: called once per tensor."""
         return self is other or (isinstance(other, TensorType) and self.id == other.id)
 
     def __hash__(self) -> int:
@@ -93,7 +93,7 @@ class TensorType:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether nothing is known of the layout, so that only raw bytes can be reached."""
+        """Whether the layout is unknown, so that only raw bytes are available."""
         return self.block_size == 0
 
     @property
@@ -147,7 +147,7 @@ _ROWS: Final = (
     TensorType(40, "NVFP4", 64, 36, "4*1 32*1"),
     TensorType(41, "Q1_0", 128, 18, "2 16*1"),
     TensorType(42, "Q2_0", 64, 18, "2 16*1"),
-    # Removed from ggml: met in old files, their layout no longer a fact of the format.
+    # Removed from ggml: they occur in old files; the format no longer defines their layout.
     TensorType(4, "Q4_2", 0, 0, ""),
     TensorType(5, "Q4_3", 0, 0, ""),
     TensorType(31, "Q4_0_4_4", 0, 0, ""),
@@ -163,15 +163,15 @@ _BY_NAME: Final = {row.name: row for row in _ROWS}
 
 
 def padded(number: int, alignment: int) -> int:
-    """Return the first multiple of `alignment` from `number` on: where aligned data begins."""
+    """Round `number` up to a multiple of `alignment`."""
     return number + -number % alignment
 
 
 def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
     """Return the row of a tensor type given by ggml number, by name in any case, or as a row.
 
-    An unknown number gives an opaque type, as a file from the future may hold it; an unknown
-    name raises TensorTypeError.
+    An unknown number gives an opaque type, because later files may use it; an unknown name raises
+    TensorTypeError.
     """
     if isinstance(id_or_name, TensorType):
         return id_or_name

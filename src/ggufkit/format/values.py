@@ -1,8 +1,8 @@
-"""Metadata values: how each GGUF value type looks in Python, and its bytes in both directions.
+"""Metadata values: each GGUF value type in Python, decoded from bytes and encoded to bytes.
 
 Scalars are NumPy scalars (`np.uint32(7)`), `bool` and `str`; arrays of numbers and bools are
-one-dimensional NumPy arrays; arrays of strings are `Strings`, arrays of arrays `Arrays`. All of
-them know their GGUF type, so writing a value again gives the bytes it was read from.
+one-dimensional NumPy arrays; arrays of strings are `Strings`, arrays of arrays `Arrays`. Each
+knows its GGUF type, so writing a value again gives the bytes it was read from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ggufkit.system.mapped_file import Data, view
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
 Value: TypeAlias = "bool | str | np.generic | Array"
-MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner: deeper nesting is an attack, not a model
+MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner; no real model nests deeper
 _BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
 INNER_ARRAY: Final = np.dtype(
     [("element_type", "u4"), ("pad", "u4"), ("count", "u8"), ("value_at", "u8"), ("end", "u8")]
@@ -76,14 +76,14 @@ class Strings(_Packed):
     __slots__ = ()
 
     def __init__(self, items: Iterable[str] = ()) -> None:
-        """Encode `items` once; a surrogate that is no escaped byte raises ValueTypeError."""
+        """Encode `items` once; a surrogate that is not an escaped byte raises ValueTypeError."""
         packed = [encode_string(item, CANONICAL) for item in items]
         data = b"".join(packed)
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
     def lying(cls, data: Data, at: int, end: int, count: int, encoding: Encoding) -> Strings:
-        """Make the sequence that lies encoded in `data[at:end]`."""
+        """Make the sequence encoded in `data[at:end]`."""
         strings = cls.__new__(cls)
         _Packed.__init__(strings, data, at, end, count, encoding)
         return strings
@@ -124,7 +124,7 @@ class Strings(_Packed):
         return _shorten("Strings", self, self._count)
 
     def raw(self, index: int) -> bytes:
-        """Return the bytes of one item as they stand in the file."""
+        """Return the bytes of one item as in the file."""
         places = self._places()
         position = self._position(index)
         start = int(places[position]) + self._encoding.count_bytes
@@ -189,7 +189,7 @@ class Arrays(_Packed):
 
     @classmethod
     def lying(cls, data: Data, at: int, end: int, count: int, encoding: Encoding) -> Arrays:
-        """Make the sequence that lies encoded in `data[at:end]`."""
+        """Make the sequence encoded in `data[at:end]`."""
         arrays = cls.__new__(cls)
         _Packed.__init__(arrays, data, at, end, count, encoding)
         return arrays
@@ -250,7 +250,7 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 
 
 def decode_scalar(data: Data, kind: ValueType, at: int, end: int, encoding: Encoding) -> Value:
-    """Return the scalar of type `kind` that lies in `data[at:end]`."""
+    """Return the scalar of type `kind` in `data[at:end]`."""
     with view(data) as raw:
         if kind is ValueType.STRING:
             return bytes(raw[at + encoding.count_bytes : end]).decode("utf-8", "surrogateescape")
@@ -263,7 +263,7 @@ def decode_scalar(data: Data, kind: ValueType, at: int, end: int, encoding: Enco
 def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
     data: Data, kind: ValueType, count: int, at: int, end: int, encoding: Encoding
 ) -> Array:
-    """Return the array of `count` elements of type `kind` that lies in `data[at:end]`."""
+    """Return the array of `count` elements of type `kind` in `data[at:end]`."""
     if kind is ValueType.STRING:
         return Strings.lying(data, at, end, count, encoding)
     if kind is ValueType.ARRAY:

@@ -1,4 +1,4 @@
-"""Compare two models by name: what each has alone, what differs, and by how much."""
+"""Compare two models by name: what only one has, what differs, and by how much."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ DifferenceKind = Literal["added", "removed", "reshaped", "retyped", "changed"]
 Measured = TypeVar("Measured")
 
 TILE_BYTES: Final = 4 << 20  # compared in one task
-TILE_ELEMENTS: Final = 1 << 18  # decoded in one task; a multiple of every type's block
+TILE_ELEMENTS: Final = 1 << 18  # decoded per task; a multiple of every type's block
 IN_FLIGHT: Final = 4  # tasks per thread
 
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A key that only one model has, or whose type or value differs; None where it is missing."""
+    """A key that only one model has, or whose type or value differs; None if it is missing."""
 
     key: str
     before: Value | None
@@ -44,12 +44,12 @@ class KeyChange:
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the elements of one tensor are from those of another, the first being the signal.
+    """How far the elements of one tensor are from those of another; the first is the signal.
 
     `rmse` is the root of the mean squared error, `max_abs` the largest error, `cosine` the cosine
     of the angle between the two (NaN where one is zero), `snr_db` the signal-to-noise ratio in
-    decibels (infinite without an error). `unequal` counts elements that differ, `not_finite`
-    those of them that are NaN or infinite in either: they count in nothing else.
+    decibels (infinite without an error). `unequal` counts elements that differ. `not_finite` counts
+    those that are NaN or infinite in either; they enter no other figure.
     """
 
     rmse: float
@@ -64,7 +64,7 @@ class Deviation:
 class TensorChange:
     """A tensor that only one model has, or that differs: in shape, else in type, else in data.
 
-    `deviation` is told for tensors of one shape that can be decoded, if data was compared.
+    `deviation` is set for tensors of one shape that can be decoded, if data was compared.
     """
 
     kind: DifferenceKind
@@ -101,10 +101,10 @@ def diff(
 ) -> Difference:
     """Return what differs from `before` to `after`: keys by type and value, tensors by data.
 
-    How the models lie makes no difference: files or shards, byte order, version, alignment, and
-    the order of keys and tensors. With `data=False` tensors of one type and shape are taken for
-    equal and no data is read. Data is read in tiles, memory staying at a few MiB per thread, and
-    the result does not depend on `threads`; `progress(done, total)` counts bytes. Raises
+    The layout makes no difference: files or shards, byte order, version, alignment, and the order
+    of keys and tensors. With `data=False`, tensors of one type and shape count as equal and no data
+    is read. Data is read in tiles with a few MiB of memory per thread, and the result does not
+    depend on `threads`; `progress(done, total)` counts bytes. Raises
     FormatError if a file changes meanwhile.
     """
     workers = worker_count(threads)
@@ -124,14 +124,14 @@ def diff(
 
 
 def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:
-    """Yield the keys that differ in type or value, those that tell the layout left out."""
+    """Yield the keys that differ in type or value, except layout keys."""
     for key in dict.fromkeys((*before, *after)):
         if key not in LAYOUT_KEYS and _encoded(before, key) != _encoded(after, key):
             yield KeyChange(key, _value(before, key), _value(after, key))
 
 
 def _encoded(metadata: Metadata, key: str) -> bytes:
-    """Return type and value of a key as bytes, none where it is missing."""
+    """Return type and value of a key as bytes, empty if it is missing."""
     return metadata.arranged([key]).encode(CANONICAL) if key in metadata else b""
 
 
@@ -148,7 +148,10 @@ def _pairs(before: Model, after: Model) -> list[TensorPair]:
 def _changes(
     before: Model, after: Model, unequal: set[str], deviations: dict[str, Deviation]
 ) -> Iterator[TensorChange]:
-    olds, news = dict(before.tensors), dict(after.tensors)  # whose `get` seeks no nearest name
+    olds, news = (
+        dict(before.tensors),
+        dict(after.tensors),
+    )  # dict.get does not look for a nearest name
     for name in dict.fromkeys((*olds, *news)):
         old, new = olds.get(name), news.get(name)
         kind = _kind(old, new, is_unequal=name in unequal)
@@ -171,7 +174,7 @@ def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> Differ
 
 @dataclass(frozen=True)
 class _Work:
-    """Tasks in a pool, some of them ahead."""
+    """Runs tasks in a pool, a few ahead of the reader."""
 
     pool: Executor
     limit: int
@@ -206,7 +209,7 @@ def _tile_differs(old: Tensor, new: Tensor, start: int, stop: int) -> tuple[str,
 
 
 def _deviates(pair: TensorPair, unequal: set[str]) -> bool:
-    """Whether elements are to be compared: of tensors that differ and can be decoded."""
+    """Whether to compare elements: the tensors differ and can be decoded."""
     old, new = pair
     differs = old.type != new.type or old.name in unequal
     return differs and not old.type.is_opaque and not new.type.is_opaque
@@ -242,7 +245,7 @@ def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
 
 
 class _DeviationSums(NamedTuple):
-    """What two runs of elements add to a deviation."""
+    """Partial sums of a deviation over a run of elements."""
 
     elements: int
     unequal: int
@@ -296,7 +299,7 @@ def _summed(old: Doubles, new: Doubles) -> _DeviationSums:
         unequal=int(np.count_nonzero(error)) + strange,
         not_finite=strange,
         max_error=float(np.abs(error).max(initial=0.0)),
-        # Sums of NumPy and not of BLAS, whose order of adding depends on its threads.
+        # NumPy sums, not BLAS: its order of addition depends on threads.
         error=float(np.square(error).sum()),
         before=float(np.square(old).sum()),
         after=float(np.square(new).sum()),

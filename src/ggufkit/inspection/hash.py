@@ -1,7 +1,7 @@
-"""Hash the tensors of a model: llama-gguf-hash's digests, and one of all that a model is.
+"""Hash the tensors of a model: llama-gguf-hash's digests, and one of the whole content.
 
-Its digests cover the bytes of tensors and nothing else. They are taken here of the bytes that
-little endian has, so that a model keeps them in whatever byte order and shards it lies.
+Its digests cover only the bytes of tensors. They are computed over the little-endian bytes, so that
+a model has the same digests in any byte order and in any shards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn
 
-# In the order of llama-gguf-hash's lines. An identifier is made of a whole model alone.
+# In the order of llama-gguf-hash's lines. Only a whole model has an identifier.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")
 UUID: Final = "uuid"
 CONTENT: Final = "content"
@@ -33,12 +33,12 @@ ALGORITHMS: Final = (*BY_TENSOR, UUID, CONTENT)
 UUID_NAMESPACE: Final = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")  # llama.cpp's own
 CONTENT_FORM: Final = b"ggufkit content 1\0"
 
-TILE_BYTES: Final = 1 << 20  # of two such tiles, one read and one hashed, caches hold both
+TILE_BYTES: Final = 1 << 20  # caches hold two: one being read and one being hashed
 READ_AHEAD: Final = 4  # tiles
 
 
 class Hash(Protocol):
-    """What takes bytes and gives their digest."""
+    """An object that takes bytes and gives their digest."""
 
     def update(self, data: Bytes, /) -> None:
         """Take more bytes."""
@@ -67,9 +67,9 @@ def hash(  # noqa: A001 (the name users expect)
 
     `algorithms` are names of ALGORITHMS: "xxh64", "sha1" and "sha256" of all tensor bytes in
     order, "uuid" the identifier that llama-gguf-hash makes of them, "content" the digest of names,
-    shapes, types, data and metadata that docs/hash.md defines, the same for the same content in
-    whatever layout. Data is read once, in bounded memory; `progress(done, total)` counts bytes.
-    Raises ValueTypeError for an unknown algorithm, FormatError if a file changes meanwhile.
+    shapes, types, data and metadata that docs/hash.md defines: equal content has equal digests in
+    any layout. Data is read once, in bounded memory; `progress(done, total)` counts bytes.
+    Raises ValueTypeError for an unknown algorithm, FormatError if a file changes while it is read.
     """
     wanted = _known(algorithms)
     workers = worker_count(threads)
@@ -99,7 +99,7 @@ def _known(algorithms: Iterable[str]) -> list[str]:
 
 
 class _Xxh64:
-    """XXH64 in the manner of hashlib."""
+    """XXH64 with the interface of hashlib."""
 
     def __init__(self) -> None:
         self._hash = _native.Xxh64()
@@ -131,7 +131,7 @@ def _new(algorithm: str) -> Hash:
     return hash_
 
 
-# A digest of all tensors in a row takes tile after tile: each goes to all hashes at once.
+# A digest of the whole model reads tiles in order; each tile goes to all hashes.
 
 
 def _in_order(
@@ -152,7 +152,7 @@ def _in_order(
 
 
 def _read_ahead(pool: Executor, model: Model) -> Iterator[Bytes]:
-    """Return all tiles of all tensors in order, some being read meanwhile."""
+    """Return all tiles of all tensors in order, reading a few ahead."""
     tasks = (
         functools.partial(packed, tensor, start, stop)
         for tensor in model.tensors.values()
@@ -161,7 +161,7 @@ def _read_ahead(pool: Executor, model: Model) -> Iterator[Bytes]:
     return in_turn(pool, tasks, READ_AHEAD)
 
 
-# Without such a digest each tensor is a task of its own.
+# Without a digest of the whole model, each tensor is a task of its own.
 
 
 def _side_by_side(
@@ -206,7 +206,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _info(tensor: Tensor) -> bytes:
-    """Return a tensor's name, dimensions and type as a tensor info has them."""
+    """Return a tensor's name, dimensions and type, encoded as in a tensor info."""
     name, dims = _utf8(tensor.name), tuple(reversed(tensor.shape))
     head = struct.pack("<Q", len(name)) + name
     return head + struct.pack(f"<I{len(dims)}QI", len(dims), *dims, tensor.type.id)

@@ -1,4 +1,4 @@
-"""Manifests of llama-gguf-hash: a line for each digest, and what a model's digests say to them."""
+"""Manifests of llama-gguf-hash: one line per digest, and how a model's digests compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggufkit.system.text_file import open_text
 
 # As llama-gguf-hash announces them, and prefers them where none is asked for; ours comes last.
 STRONGEST_FIRST: Final = ("sha256", "sha1", "xxh64", "uuid", "content")
-# Every run of spaces has one place that it can belong to: no line takes quadratic time.
+# Each run of spaces can match in only one place: no line takes quadratic time.
 _LINE: Final = re.compile(
     r"(?P<algorithm>\S+)\s+(?P<digest>\S+)\s+(?P<name>\S(?:.*?\S)??)"
     r"(?:\s+-\s+(?:Ok|Mismatch|Not Found))?"  # the output of a check is a manifest too
@@ -22,7 +22,7 @@ _LINE: Final = re.compile(
 
 
 class Result(Enum):
-    """What a manifest says of one digest."""
+    """The result of comparing one digest with a manifest."""
 
     OK = "Ok"
     MISMATCH = "Mismatch"
@@ -30,7 +30,7 @@ class Result(Enum):
 
 
 class Verdict(Enum):
-    """What a manifest says of a model: llama-gguf-hash's exit code and words."""
+    """The result for a whole model: llama-gguf-hash's exit code and words."""
 
     SUCCESS = (0, "Success")
     FAILURE = (1, "Failure")
@@ -71,7 +71,7 @@ class Manifest:
     algorithms: tuple[str, ...]
 
     def result(self, line: Line) -> Result:
-        """Return what the manifest says of a digest."""
+        """Return the result for a digest."""
         known = self.digests.get((line.algorithm, line.place))
         if known is None:
             return Result.NOT_FOUND

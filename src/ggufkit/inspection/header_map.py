@@ -1,4 +1,4 @@
-"""Take a header apart into its fields: where each lies, its bytes, and what they mean.
+"""List the fields of a header: their positions, bytes and meaning.
 
 It works on damaged files too, as far as their header can be read.
 """
@@ -22,13 +22,13 @@ from ggufkit.model.caches import resolve
 from ggufkit.rules.findings import Finding
 from ggufkit.system.mapped_file import MappedFile
 
-SHOWN_BYTES: Final = 64  # of a field: any tensor name whole, of arrays and templates the beginning
+SHOWN_BYTES: Final = 64  # of a field: any tensor name in full; arrays and templates are cut
 SHOWN_ITEMS: Final = 4  # of an array
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the header: `nbytes` at `offset`, of which `data` is the beginning."""
+    """A field of the header: `nbytes` at `offset`; `data` holds the first of these bytes."""
 
     offset: int
     nbytes: int
@@ -39,8 +39,8 @@ class Field:
 def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, ...]]:
     """Return the header's fields in order, and what was found wrong with the file.
 
-    Where an error ends the header early, the last field is the place of the error. Raises OSError
-    where the file cannot be read.
+    If an error ends the header early, the last field is the place of the error. Raises OSError if
+    the file cannot be read.
     """
     file = MappedFile(resolve(Path(path)))
     try:
@@ -62,7 +62,7 @@ class _Map:
         self.encoding = Encoding(header.byte_order, wide=header.version != 1)
 
     def fields(self) -> Iterator[Field]:
-        """Yield every field, as far as the scan came."""
+        """Yield every field that the scan reached."""
         at = 0
         error = self._fatal()
         for field in self._entries():
@@ -86,7 +86,7 @@ class _Map:
             yield from self._tensor(*record)
 
     def _fatal(self) -> Finding | None:
-        """Return the error that ended the scan: it stands where the scan ended."""
+        """Return the error at which the scan ended."""
         found = (f for f in self.header.findings if f.severity == "error")
         return next((f for f in found if f.offset == self.header.end), None)
 
@@ -181,7 +181,7 @@ class _Map:
             yield self._field(end, self.nbytes - end, "tensor data")
 
     def _stopped(self, at: int, error: Finding) -> Iterator[Field]:
-        """Yield what lies between the last whole entry and the error, and the error's place."""
+        """Yield the bytes between the last whole entry and the error, and the error's place."""
         if error.offset > at:
             meaning = "the start of an entry that cannot be read"
             yield self._field(at, error.offset - at, meaning)

@@ -1,4 +1,4 @@
-"""What a person wants to know of a model first, and all of it as plain data for other programs."""
+"""The first facts about a model for people, and all of it as plain data for programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Arrays, Strings, Value, type_name
 from ggufkit.model.model import Model, Tensor, bits_per_weight
 
-PerLayer: TypeAlias = "int | list[int] | None"  # one number for all layers, or one for each
+PerLayer: TypeAlias = "int | list[int] | None"  # one number for all layers, or one per layer
 
 
 @dataclass(frozen=True)
 class TypeShare:
-    """How much of a model has one tensor type: tensors, elements and bytes."""
+    """The share of one tensor type in a model: tensors, elements and bytes."""
 
     type: str
     tensors: int
@@ -29,10 +29,10 @@ class TypeShare:
 
 @dataclass(frozen=True)
 class Summary:
-    """Facts about a model; None for what its metadata does not say (or says in the wrong type).
+    """Facts about a model; None if its metadata lacks them (or has them in a wrong type).
 
-    `parameters` counts the elements of all tensors, `bits_per_weight` what they take on average,
-    `types` is sorted by bytes. Lengths and counts are numbers of tokens, layers, heads, ….
+    `parameters` counts the elements of all tensors, `bits_per_weight` is their average
+    size, `types` is sorted by bytes. Lengths and counts are numbers of tokens, layers, heads, ….
     """
 
     architecture: str | None
@@ -139,7 +139,7 @@ def _tokenizer(metadata: Metadata) -> str | None:
 
 
 def describe(model: Model) -> dict[str, Any]:
-    """Return everything but tensor data as values that JSON can hold; see docs/inspect.md."""
+    """Return everything except tensor data as JSON values; see docs/inspect.md."""
     return {
         "version": model.version,
         "byte_order": model.byte_order,
@@ -179,10 +179,10 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def plain(value: Value) -> object:
-    """Return a metadata value as JSON can hold it, exactly.
+    """Return a metadata value as an exact JSON value.
 
-    Floats become the shortest decimal of their own width, and the strings "NaN", "Infinity" and
-    "-Infinity" where they are not finite. An array inside an array becomes {"type", "value"}.
+    Floats become the shortest decimal of their width, or the strings "NaN", "Infinity" and
+    "-Infinity". An array inside an array becomes {"type", "value"}.
     """
     if isinstance(value, str | bool):
         return value

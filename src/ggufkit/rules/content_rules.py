@@ -1,8 +1,8 @@
-"""The rules about what a file means, as rows: its keys, its vocabulary, its template, its data.
+"""The rules about a file's content, as rows: keys, vocabulary, template, data.
 
-The rules about how a file is built stand in `rules`, which makes rules of these rows. Most come
-from what llama.cpp's loader (`llama-model.cpp`, `llama-vocab.cpp`) demands; the others say what
-people regret later. A row is id, severity, whom it breaks, message and remedy.
+The rules about a file's structure are in `rules.py`, which also turns these rows into rules. Most
+come from llama.cpp's loader (`llama-model.cpp`, `llama-vocab.cpp`); the others warn about likely
+mistakes. A row is id, severity, whom it breaks, message and remedy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Explain rules at length: what stands behind each, for people who meet it."""
+"""Explain each rule at length for people who meet it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ggufkit.rules.rules import RULES, Rule
 
 
 def explain(id: str) -> str:
-    """Return why there is a rule; MissingKeyError with the nearest one for an unknown id."""
+    """Return why a rule exists; MissingKeyError with the nearest one for an unknown id."""
     if id not in RULES:
         near = difflib.get_close_matches(id, RULES, 1)
         remedy = f"Did you mean {near[0]!r}?" if near else "docs/check.md lists all rules"
@@ -21,7 +21,7 @@ def explain(id: str) -> str:
 
 
 def pattern(rule: Rule) -> str:
-    """Return the message of a rule, what it names in capitals."""
+    """Return the message of a rule with its placeholders in capitals."""
     return re.sub(r"\{(\w+)[^}]*\}", lambda detail: detail[1].upper(), rule.message)
 
 

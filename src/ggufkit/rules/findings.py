@@ -1,4 +1,4 @@
-"""What was found in a file, made from the rules.
+"""Findings: what was found in a file, made from the rules.
 
 The parser collects findings and does not throw; `open` raises the first error among them as a
 typed exception, `check` lists them all.
@@ -14,8 +14,8 @@ from typing import Final
 from ggufkit.errors import FormatError, printable
 from ggufkit.rules.rules import RULES, Authority, Severity
 
-MAX_FINDINGS: Final = 1000  # of one rule in one file: enough for people, and memory stays small
-SHOWN_CHARACTERS: Final = 128  # of a name in a message: every name that the format allows, whole
+MAX_FINDINGS: Final = 1000  # of one rule in one file: enough to read, and it bounds memory
+SHOWN_CHARACTERS: Final = 128  # of a name in a message: more than any valid tensor name has
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Finding:
     path: str = field(default="", compare=False)
 
     def exception(self) -> FormatError:
-        """Return the typed exception that says the same."""
+        """Return the finding as a typed exception."""
         error = RULES[self.rule].error
         return error(
             self.message, remedy=self.remedy, rule=self.rule, offset=self.offset, path=self.path
@@ -51,7 +51,7 @@ class Findings:
     """The findings of one file as they are made; beyond MAX_FINDINGS a rule is only counted."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._found: list[Finding] = []
         self._listed: Counter[str] = Counter()
         self._omitted: Counter[str] = Counter()
@@ -74,7 +74,7 @@ class Findings:
         return any(rule in self._listed for rule in rules)
 
     def all(self) -> tuple[Finding, ...]:
-        """Return the findings in the order in which they were made, and how many were left out."""
+        """Return the findings in order, and how many were left out."""
         omitted = (+self._omitted).items()
         return (*self._found, *(finding("omitted", 0, count=n, of=rule) for rule, n in omitted))
 

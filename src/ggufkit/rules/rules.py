@@ -2,8 +2,8 @@
 
 Rules that break "GGUF" come from the specification (ggml's `docs/gguf.md`), those that break
 "llama.cpp" from its reader and loader (`gguf.cpp`, `llama-model-loader.cpp`), which refuse some
-files that the specification allows. Texts stand here and nowhere else: what is wrong, then what
-to do. The rows about what a file means stand in `meanings`.
+files that the specification allows. All texts are here: what is wrong, then what to do. The rows
+about a file's content are in `content_rules.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, the form in which code hosts and editors take the results of checks."""
+"""Findings as SARIF 2.1.0, the format that code hosts and editors read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _result(finding: Finding) -> dict[str, Any]:
 
 
 def _uri(path: str) -> str:
-    """Return a path as a URI: relative where it is, as code hosts want it."""
+    """Return a path as a URI; a relative path stays relative, as code hosts expect."""
     name = Path(path)
     lead = "file://" if name.is_absolute() else ""
     return lead + quote(os.fsencode(name.as_posix()))
