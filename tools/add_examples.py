@@ -134,7 +134,7 @@ def tensor_type_file(root: Path) -> str:
     shown = re.search(r"```cpp\n(struct Q8_H.*?)```", page, re.DOTALL)
     code = shown[1] if shown else ""
     includes = '#pragma once\n\n#include "../codec.hpp"\n#include "../extremes.hpp"\n'
-    return f"{includes}\nnamespace ggufkit {{\n\n{code}\n}}  // namespace ggufkit\n"
+    return f"{includes}\nnamespace {{\n\n{code}\n}}  // namespace\n"
 
 
 def additions(kind: str, root: Path) -> dict[str, Edit]:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import ggufkit
+import ggufkit._native as _native
 from ggufkit.edits import in_place
 from ggufkit.errors import DiskSpaceError, FormatError, OutputError, ValueTypeError
 from ggufkit.format.header import parse
 from ggufkit.system import descriptors, disk_blocks
+from shell import ggufkit as shell
 from speaking import speak
 
 TENSORS = {f"blk.{i}.weight": np.full((7, 50), i, np.float32) for i in range(5)}
@@ -433,3 +435,32 @@ def test_llama_cpp_loads_what_was_edited(smollm2, tmp_path):
     ggufkit.edit_in_place(path, set={"general.alignment": 64}, force=True)
     ggufkit.edit_in_place(path, chat_template="")
     assert speak(path) == "The capital of France is Paris."
+
+
+# How often a header is read.
+
+
+@pytest.fixture
+def scanned(monkeypatch):
+    """Return a list that grows by one for each header that is parsed."""
+    sizes = []
+
+    def scan(data):
+        sizes.append(len(data))
+        return original(data)
+
+    original = _native.scan
+    monkeypatch.setattr(_native, "scan", scan)
+    return sizes
+
+
+def test_edit_parses_the_header_once(path, scanned):
+    ggufkit.edit_in_place(path, set=LONGER)
+    assert len(scanned) == 1
+    assert contents(path) == LONGER["text"]
+
+
+def test_command_that_edits_parses_the_header_once(path, scanned):
+    assert shell("edit", str(path), "--set", "text=other").code == 0
+    assert len(scanned) == 1
+    assert contents(path) == "other"

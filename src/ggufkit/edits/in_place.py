@@ -11,8 +11,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -24,14 +24,13 @@ from ggufkit.format.header import parse
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.model.model import Model
-from ggufkit.model.open import ParsedFile, locate, map_part, model_of, shard_count, siblings
+from ggufkit.model.open import ParsedFile, first_file, model_of, open_part, shard_count
 from ggufkit.model.open import open as open_model
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal
-from ggufkit.system.descriptors import AnyPath, as_path, copy_at, naming, read_at, write_at
+from ggufkit.system.descriptors import AnyPath, copy_at, naming, write_at
 from ggufkit.system.edit_journal import EditJournal
-from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.staging import Staging
 from ggufkit.system.threads import Progress
 
@@ -107,13 +106,23 @@ def plan(
     path: AnyPath, *, reserve: int | None = None, force: bool = False, **edits: Unpack[Edits]
 ) -> EditPlan:
     """Return what `edit_in_place` would do, without doing it."""
+    return plan_by(path, lambda _: edits, reserve=reserve, force=force)
+
+
+def plan_by(
+    path: AnyPath,
+    choose: Callable[[Metadata], Edits],
+    *,
+    reserve: int | None = None,
+    force: bool = False,
+) -> EditPlan:
+    """Return the same for edits that depend on the metadata; the header is parsed once."""
     target = _target(first_file(path), force=force)
+    part, old = _part(target)
     with naming(target), target.open("rb") as file:
-        part = _part(target, file.fileno())
-        old = read_at(file.fileno(), part.header.data_offset, 0)
         step = disk_blocks.block_bytes(file.fileno())
     before = _whole(part)
-    after = edit(before, force=force, **edits)
+    after = edit(before, force=force, **choose(before.metadata))
     found = tuple(changes(before.metadata, after.metadata))
     same = EditJournal(part.header.nbytes, old, old)
     if after.alignment != before.alignment:
@@ -128,6 +137,7 @@ def plan(
 def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
     """Return what `undo` would do, without doing it."""
     target = _target(first_file(path), force=force)
+    edit_journal.settle(edit_journal.real(target))
     done = edit_journal.last(target)
     if done is None:
         raise OutputError(
@@ -143,15 +153,6 @@ def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
     back = done.reversed
     now, then = parse(back.old, back.nbytes), parse(back.new, done.nbytes)
     return EditPlan(target, tuple(changes(now.metadata, then.metadata)), back)
-
-
-def first_file(path: AnyPath) -> Path:
-    """Return the file that holds the keys of a model, however it is named."""
-    named = locate(as_path(path))
-    part = map_part(named)
-    with contextlib.closing(part.file):
-        others = siblings(part) if shard_count(part.header) > 1 else []
-    return others[0] if others and others[0].exists() else named
 
 
 def _target(path: Path, *, force: bool) -> Path:
@@ -179,13 +180,13 @@ def _target(path: Path, *, force: bool) -> Path:
     return target
 
 
-def _part(target: Path, descriptor: int) -> ParsedFile:
-    """Open a file of which nothing stays mapped: a map would keep its blocks from moving."""
-    with contextlib.closing(open_model(target, shards=False)) as model:
-        size = model.data_offset
-    file = MappedFile(target)
-    file.close()
-    return ParsedFile(file, parse(read_at(descriptor, size, 0), file.nbytes))
+def _part(target: Path) -> tuple[ParsedFile, bytes]:
+    """Parse a file and close it, for a map would keep its blocks from moving; also its header."""
+    with contextlib.ExitStack() as opened:
+        part = open_part(target, opened)
+        with part.file.unchanged():
+            old = part.file.view(0, part.header.data_offset).tobytes()
+    return replace(part, header=part.header.upon(old)), old
 
 
 def _whole(part: ParsedFile) -> Model:

@@ -7,7 +7,7 @@ be read.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -89,6 +89,11 @@ class Header:
     def metadata(self) -> Metadata:
         """The key-value pairs, not decoded yet."""
         return Metadata.encoded(self.entries.items())
+
+    def upon(self, data: bytes) -> Header:
+        """Return this header with its values in `data`, a copy of what was parsed."""
+        entries = {key: replace(entry, data=data) for key, entry in self.entries.items()}
+        return replace(self, entries=entries)
 
     @property
     def data_offset(self) -> int:

@@ -46,11 +46,13 @@ def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
     """
     first = locate(as_path(path))
     with contextlib.ExitStack() as opened:
-        part = _opened(first, opened)
+        part = open_part(first, opened)
         parts = [part]
         if shards and shard_count(part.header) > 1:
             _raise_first(about_siblings(part))
-            parts = [part if other == first else _opened(other, opened) for other in siblings(part)]
+            parts = [
+                part if other == first else open_part(other, opened) for other in siblings(part)
+            ]
             _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
@@ -73,6 +75,17 @@ def locate(path: Path) -> Path:
     )
 
 
+def first_file(path: AnyPath) -> Path:
+    """Return the file that holds the keys of a model, however it is named."""
+    named = locate(as_path(path))
+    if parse_shard_name(named.name) is None:
+        return named
+    part = map_part(named)
+    with contextlib.closing(part.file):
+        others = siblings(part) if shard_count(part.header) > 1 else []
+    return others[0] if others and others[0].exists() else named
+
+
 def _set_name(name: str) -> str:
     """Return the name that all shards of a set share; any other file has its own."""
     prefix, _, count = parse_shard_name(name) or (name, 0, 0)
@@ -90,7 +103,8 @@ def map_part(path: Path) -> ParsedFile:
         return ParsedFile(file, parse(file.data, file.nbytes))
 
 
-def _opened(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
+def open_part(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
+    """Map and parse one file until `opened` ends. Raises the first error in it."""
     part = map_part(path)
     opened.callback(part.file.close)
     _raise_first(found.at(str(path)) for found in part.header.findings)

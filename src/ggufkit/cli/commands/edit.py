@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +19,9 @@ from ggufkit.cli.show_changes import as_json, show
 from ggufkit.cli.write_model import PIPE, report, write_out
 from ggufkit.edits.changes import Change, changes
 from ggufkit.edits.edit import Edits
-from ggufkit.edits.in_place import Edited, EditPlan, apply, first_file, plan, plan_undo
+from ggufkit.edits.in_place import Edited, EditPlan, apply, plan_by, plan_undo
 from ggufkit.errors import printable
+from ggufkit.format.metadata import Metadata
 
 SECTION: Final = "Change"  # of the help
 
@@ -102,12 +104,13 @@ def command(  # noqa: PLR0913 (click passes each option)
     if undo:
         _apply(plan_undo(file, force=force), dry_run=dry_run, is_json=is_json)
         return
-    edits = _edits(file, assignments(**given))
+    asked = assignments(**given)
     if output is None:
-        planned = plan(file, reserve=reserve, force=force, **edits)
+        planned = plan_by(file, partial(_edits, asked), reserve=reserve, force=force)
         _apply(planned, dry_run=dry_run, is_json=is_json)
         return
     with ggufkit.open(file) as model:
+        edits = _edits(asked, model.metadata)
         edited = ggufkit.edit(model, reserve=reserve or 0, force=force, **edits)
         found = changes(model.metadata, edited.metadata)
         if not is_json:
@@ -124,12 +127,11 @@ def _report(paths: list[Path], found: list[Change], *, is_json: bool) -> None:
         report(paths)
 
 
-def _edits(file: str, given: Assignments) -> Edits:
+def _edits(given: Assignments, metadata: Metadata) -> Edits:
     """Return the edits as Python has them, which needs to know the types of the keys."""
-    with ggufkit.open(first_file(file), shards=False) as model:
-        for key in given.unfamiliar(model.metadata):
-            note(key)
-        return given.edits(model.metadata)
+    for key in given.unfamiliar(metadata):
+        note(key)
+    return given.edits(metadata)
 
 
 def _apply(planned: EditPlan, *, dry_run: bool, is_json: bool) -> None:
