@@ -72,7 +72,7 @@ def parse_memory(text: str) -> int:
     return nbytes
 
 
-class Tokens(click.IntRange):
+class TokenCount(click.IntRange):
     """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as contexts are counted."""
 
     name = "tokens"

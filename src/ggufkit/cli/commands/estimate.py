@@ -8,7 +8,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, open_any
-from ggufkit.cli.options import Tokens, parse_memory
+from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.inspection.compute_buffer import is_encoder
 from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context
@@ -32,7 +32,7 @@ SECTION: Final = "Look"  # of the help
 @click.argument("file", type=MODEL)
 @click.option(
     "--context",
-    type=Tokens(min=1),
+    type=TokenCount(min=1),
     metavar="N",
     help="Tokens of all texts together, such as 8192 or 32k.  [default: the model's training "
     "context]",

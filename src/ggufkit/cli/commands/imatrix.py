@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import Tokens, threads_option
+from ggufkit.cli.options import TokenCount, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
@@ -33,7 +33,7 @@ context_option = click.option(
     "--ctx",
     "--ctx-size",
     "context",
-    type=Tokens(1, MAX_CONTEXT),
+    type=TokenCount(1, MAX_CONTEXT),
     metavar="N",
     help="Tokens per chunk, missing in .dat files.  [default: from the other files, or 512]",
 )
@@ -144,7 +144,7 @@ def convert(
     "--ctx",
     "--ctx-size",
     "context",
-    type=Tokens(16, MAX_CONTEXT),
+    type=TokenCount(16, MAX_CONTEXT),
     default=CHUNK_SIZE,
     show_default=True,
     metavar="N",
