@@ -34,7 +34,30 @@ def test_convert_writes_a_file(checkpoint, tmp_path):
 def test_output_in_a_folder_is_named_by_the_convention(checkpoint, tmp_path):
     (tmp_path / "out").mkdir()
     assert run(checkpoint, tmp_path / "out").code == 0
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["Tiny-Plain-1.2K-F16.gguf"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["Tiny-Plain-1.2K-v1.0-F16.gguf"]
+
+
+def test_folder_with_a_slash_is_made(checkpoint, tmp_path):
+    assert run(checkpoint, f"{tmp_path}/new/folder/").code == 0
+    (path,) = (tmp_path / "new" / "folder").iterdir()
+    with library.open(path) as model:
+        assert model.files[0].path.name == "Tiny-Plain-1.2K-v1.0-F16.gguf"
+    assert not [each for each in library.check(path) if each.rule == "file-name"]
+
+
+def test_folder_is_not_made_for_nothing(checkpoint, tmp_path):
+    assert run(checkpoint, f"{tmp_path}/new/", "--dry-run").code == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_remedy_for_what_is_quantized_already_is_one_that_convert_has(checkpoint, tmp_path):
+    config = CONFIG | {"hidden_size": 32, "intermediate_size": 48, "vocab_size": 40}
+    wide = {name: numbers(*(4 * n for n in array.shape)) for name, array in whole().items()}
+    write_checkpoint(checkpoint, config, model=wide)
+    done = run(checkpoint, tmp_path / "o.gguf", "--outtype", "q8_0", "--quantize", "Q4_0")
+    assert done.code == 1
+    assert "--outtype f16" in done.err
+    assert "requantize" not in done.err
 
 
 def test_several_types_are_several_files(checkpoint, tmp_path):
@@ -59,7 +82,8 @@ def test_names_of_strangers_make_no_odd_file_names(checkpoint, tmp_path, name):
     (checkpoint / "README.md").write_text(f"---\n{card[1:-1]}\n---\n")
     done = run(checkpoint, tmp_path / "out")
     assert done.code == 0, done.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a-b-1.2K-F16.gguf"]
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.name == "Tiny-Plain-1.2K-v1.0-F16.gguf"  # by the name of the folder
 
 
 def test_several_types_need_a_folder(checkpoint, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from gguf.metadata import Metadata as Official
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufkit.conversion.card.describe import describe, described_file_name
+from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
@@ -183,10 +182,3 @@ def test_unknown_override_is_refused_with_the_nearest_key(tmp_path):
 def test_override_of_the_wrong_type_is_refused_with_its_key(tmp_path):
     with pytest.raises(CheckpointError, match=r"general\.author"):
         describe(folder_with(tmp_path), overrides={"general.author": 5})
-
-
-def test_file_name_follows_the_convention(tmp_path):
-    folder = tmp_path / "SmolLM2-360M-Instruct"
-    folder.mkdir()
-    found = describe(Checkpoint(folder, json.loads("{}"), Tensors([])))
-    assert described_file_name(found, "q4_k_m") == "SmolLM2-360M-Instruct-Q4_K_M.gguf"

@@ -287,3 +287,23 @@ def test_flipped_bytes_are_an_error_or_a_model(sound, tmp_path):
         except GGUFError:
             outcomes.add(0)
     assert outcomes == {0, len(starts)}
+
+
+@pytest.mark.parametrize(
+    ("version", "type", "stated", "wanted"),
+    [
+        (3, "F16", 1, 1),
+        (3, "Q4_0", 2 + 2000, 2),
+        (3, "Q8_0", 7, 7),
+        (3, "Q8_0", 2, 7 | 1024),  # the header is wrong
+        (1, "Q4_0", 2, 1024),  # decoded to F32, so that it holds no longer
+    ],
+)
+def test_file_type_is_the_one_that_the_header_states(version, type, stated, wanted, tmp_path):
+    path = tmp_path / "old.bin"
+    legacy_files.write(path, "GGJT", version, type)
+    data = bytearray(path.read_bytes())
+    data[32:36] = stated.to_bytes(4, "little")  # behind magic, version and six sizes
+    path.write_bytes(data)
+    with ggufkit.convert_legacy(path) as model:
+        assert model.metadata["general.file_type"] == wanted

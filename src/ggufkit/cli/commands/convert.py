@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
-import numpy as np
 
 import ggufkit
 from ggufkit.cli.options import (
@@ -21,8 +22,8 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
 from ggufkit.cli.write_model import PIPE, report, working, write_out
-from ggufkit.errors import printable
-from ggufkit.format.file_types import file_type_name
+from ggufkit.errors import TensorTypeError, printable
+from ggufkit.format.file_name import build_name
 from ggufkit.model.model import Model, bits_per_weight
 
 SECTION: Final = "Convert"  # of the help
@@ -128,9 +129,14 @@ def command(  # noqa: PLR0913 (click passes each option)
         say=note,
     )
     with model:
-        models = [ggufkit.quantize(model, recipe) for recipe in wanted] or [model]
+        models = [_quantized(model, recipe, outtype) for recipe in wanted] or [model]
         outputs = [(each, _target(each, out)) for each in models]
-        paths = [] if dry_run else _written(outputs, work)
+        with (
+            contextlib.nullcontext()
+            if dry_run or not _is_folder(out)
+            else _folder_of(outputs[0][1])
+        ):
+            paths = [] if dry_run else _written(outputs, work)
         if as_json:
             emit([_plain(each, target) for each, target in outputs])
         elif dry_run:
@@ -148,18 +154,39 @@ def _target(model: Model, out: str) -> str:
     """Return the file to write: OUT, or in the folder OUT the one that the convention names."""
     if out == PIPE or not _is_folder(out):
         return out
-    from ggufkit.conversion.card.describe import described_file_name  # noqa: PLC0415 (dear)
-
-    return str(Path(out) / described_file_name(model.metadata, _encoding(model)))
-
-
-def _encoding(model: Model) -> str:
-    """Return the type for the file's name; some architectures write no general.file_type."""
-    number = model.metadata.get("general.file_type")
-    if isinstance(number, np.integer):
-        return file_type_name(int(number))
+    parts = ggufkit.name(model)
     kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
-    return kinds[0] if kinds else "F32"
+    # Some architectures write no general.file_type.
+    encoding = parts.encoding or next(iter(kinds), "F32")
+    basename = parts.basename or str(model.metadata.get("general.name", ""))
+    return str(Path(out) / build_name(replace(parts, basename=basename, encoding=encoding)))
+
+
+def _quantized(model: Model, recipe: str, outtype: str) -> Model:
+    """Return the model quantized; the remedy for what is quantized already is one of ours."""
+    try:
+        return ggufkit.quantize(model, recipe)
+    except TensorTypeError as error:
+        if "allow_requantize" not in error.remedy:
+            raise
+        hint = "Use --outtype f16, bf16 or f32 with --quantize" if outtype == "q8_0" else ""
+        otherwise = "Convert without --quantize, then use ggufkit quantize --allow-requantize"
+        raise TensorTypeError(error.message, remedy=hint or otherwise) from None
+
+
+@contextlib.contextmanager
+def _folder_of(target: str) -> Iterator[None]:
+    """Make the folder of an output, and remove it again if nothing comes to be in it."""
+    folder = Path(target).parent
+    is_new = target != PIPE and not folder.exists()
+    if is_new:
+        folder.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it is not empty: the output is there
+                folder.rmdir()
 
 
 def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Path]:

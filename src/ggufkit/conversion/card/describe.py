@@ -18,9 +18,7 @@ from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.coerce import typed
 from ggufkit.format.file_name import (
-    FileName,
     ModelId,
-    build_name,
     parse_model_id,
     size_label,
     title,
@@ -123,20 +121,6 @@ def describe(
     if said.get("size_label") is None and parameters:
         said["size_label"] = _counted_size(counted, parameters)
     return _typed(said)
-
-
-def described_file_name(metadata: Mapping[str, Value], encoding: str) -> str:
-    """Return the file name that the convention gives to a model with these `general.*` keys."""
-    texts = {key: str(metadata.get(f"general.{key}", "")) for key in _TEXTS}
-    return build_name(
-        FileName(
-            texts["basename"] or texts["name"],
-            texts["size_label"],
-            texts["finetune"],
-            texts["version"],
-            encoding,
-        )
-    )
 
 
 # The model card.

@@ -24,6 +24,7 @@ from ggufkit.conversion.legacy.header import (
 )
 from ggufkit.conversion.legacy.parts import first_part, joined, other_parts
 from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
+from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import DEFAULT_ALIGNMENT, padded, tensor_type
 from ggufkit.model.model import Model, Tensor, Tensors
@@ -86,7 +87,7 @@ def convert_legacy(
         _require_whole(tensors, header, str(file.path))
         metadata = _metadata(header, tensors, context_length, rms_epsilon)
         tokens = _borrowed(vocab_from, header) if vocab_from else _tokens(*parts[0].vocabulary)
-        number = guessed_file_type(tensors.values())
+        number = _file_type(header, tensors)
         model = Model(stamped(metadata.updated(tokens), number), tensors)
         opened.pop_all()
     return model.reading([part.file for part in parts])
@@ -144,6 +145,15 @@ def lacks_scores(path: AnyPath) -> bool:
     file = MappedFile(first_part(locate(as_path(path))))
     with contextlib.closing(file):
         return not read_header(LegacyReader(file)).is_versioned
+
+
+def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
+    """Return the recipe that the header states if a matrix has its type, else a guess."""
+    name = FILE_TYPES.get(header.file_type, "")
+    matrices = (tensor for tensor in tensors.values() if len(tensor.shape) > 1)
+    if any(name.startswith(tensor.type.name) for tensor in matrices):
+        return header.file_type
+    return guessed_file_type(tensors.values())
 
 
 # The vocabulary.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ggufkit.errors import FormatError, NotGGUFError
@@ -29,6 +29,7 @@ class LegacyHeader:
     heads: int
     layers: int
     rotated: int
+    file_type: int = field(default=0, compare=False)  # the recipe that the header states
 
     @property
     def title(self) -> str:
@@ -44,6 +45,9 @@ class LegacyHeader:
     def blocks(self) -> int:
         """The version by which blocks are laid out: that of GGJT, 0 for what is older."""
         return self.version if self.kind == "GGJT" else 0
+
+
+VERSION_FACTOR: Final = 1000  # the recipe's number bears the version of blocks in thousands
 
 
 class LegacyReader:
@@ -96,14 +100,16 @@ def read_header(reader: LegacyReader) -> LegacyHeader:
     version = reader.numbers(1, "its version")[0] if kind in VERSIONS else 0
     if version not in VERSIONS.get(kind, (0,)):
         raise reader.wrong(f"version {version} never existed for {kind}")
-    tokens, width, _, heads, layers, rotated, _ = reader.numbers(7, "the model's sizes")
+    tokens, width, _, heads, layers, rotated, file_type = reader.numbers(7, "the model's sizes")
     limits = {"tokens": (tokens, MAX_TOKENS), "layers": (layers, MAX_LAYERS)}
     for what, (number, limit) in limits.items():
         if not 0 < number <= limit:
             raise reader.wrong(f"{number} {what} exceed the limit of {limit}")
     if not heads or width % heads or width // heads != rotated:
         raise reader.wrong(f"{heads} heads of {rotated} elements do not make a width of {width}")
-    return LegacyHeader(kind, version, tokens, width, heads, layers, rotated)
+    return LegacyHeader(
+        kind, version, tokens, width, heads, layers, rotated, file_type % VERSION_FACTOR
+    )
 
 
 def read_vocabulary(reader: LegacyReader, header: LegacyHeader) -> tuple[list[bytes], list[float]]:
