@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+import small_llama
 from ggufkit.edits.changes import changes
 from ggufkit.edits.edit import special_token_key
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError
@@ -291,3 +292,48 @@ def test_slack_is_no_difference(model):
     assert len(roomy["ggufkit.reserved"]) == 100
     assert changes(model.metadata, roomy) == []
     assert "ggufkit.reserved" not in edited(model.replace(metadata=roomy), reserve=0)
+
+
+# What llama.cpp refuses is refused before it is written.
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"set": {"llama.attention.head_count": 7}},
+        {"set": {"llama.attention.head_count_kv": 4}},
+        {"set": {"llama.rope.dimension_count": 32}},
+        {"set": {"llama.rope.scaling.type": "ntk"}},
+        {"set": {"llama.expert_count": 4}},
+        {"set": {"tokenizer.ggml.pre": "lama"}},
+        {"set": {"tokenizer.ggml.model": "sentencepiece"}},
+        {"set": {"tokenizer.ggml.tokens[3]": "b"}},
+        {"set": {"general.architecture": "qwen2"}},
+        {"unset": ["tokenizer.ggml.merges"]},
+        {"unset": ["general.architecture"]},
+    ],
+    ids=str,
+)
+def test_edit_that_llama_cpp_would_refuse_needs_force(tmp_path, edits):
+    path = tmp_path / "model.gguf"
+    ggufkit.save(path, small_llama.tensors(), small_llama.keys())
+    with ggufkit.open(path) as model:
+        with pytest.raises(ValueTypeError, match="llama.cpp may refuse the model"):
+            ggufkit.edit(model, **edits)
+        ggufkit.edit(model, **edits, force=True)
+
+
+def test_many_broken_tensors_are_one_sentence(tmp_path):
+    path = tmp_path / "model.gguf"
+    ggufkit.save(path, small_llama.tensors(), small_llama.keys())
+    with ggufkit.open(path) as model, pytest.raises(ValueTypeError) as error:
+        ggufkit.edit(model, set={"llama.feed_forward_length": 100})
+    assert str(error.value).count("ffn_") == 1
+    assert "5 more" in str(error.value)
+
+
+def test_edit_of_a_broken_model_has_not_to_mend_it_all(tmp_path):
+    path = tmp_path / "model.gguf"
+    ggufkit.save(path, small_llama.tensors(), small_llama.keys(llama__rope__dimension_count=32))
+    with ggufkit.open(path) as model:
+        ggufkit.edit(model, set={"llama.rope.dimension_count": 8, "general.name": "x"})

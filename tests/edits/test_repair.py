@@ -62,7 +62,7 @@ def test_same_number_gets_the_type_that_llama_cpp_reads(tmp_path, key, value):
 def test_what_would_be_another_value_is_left_alone(tmp_path, key, value):
     path = saved(tmp_path / "x.gguf", **{key: value})
     before = path.read_bytes()
-    assert "key-type" in rules(path)
+    assert "key-kind" in rules(path)
     apply(plan_repair(path))
     assert path.read_bytes() == before
 
@@ -101,3 +101,35 @@ def test_sound_file_is_left_as_it_is(tmp_path):
     assert plan_repair(path).is_empty
     apply(plan_repair(path))
     assert path.read_bytes() == before
+
+
+def test_recipe_is_that_of_the_matrices_and_not_of_the_vectors(tmp_path):
+    path = tmp_path / "x.gguf"
+    held = tensors()
+    held |= {
+        f"blk.{i}.attn_{part}.bias": np.ones(64 // (1 + (part != "q")), np.float32)
+        for i in (0, 1)
+        for part in "qkv"
+    }
+    packed = {
+        name: (ggufkit.quants.quantize(data, "Q8_0"), "Q8_0") if data.ndim > 1 else data
+        for name, data in held.items()
+    }
+    packed |= {
+        f"blk.{i}.ffn_{part}.bias": np.ones(64 if part == "down" else 96, np.float32)
+        for i in (0, 1)
+        for part in ("up", "down", "gate")
+    }
+    ggufkit.save(path, packed, keys(general__file_type=np.uint32(15)))
+    assert "file-type-mix" in rules(path)
+    apply(plan_repair(path))
+    assert rules(path) == []
+    with ggufkit.open(path) as model:
+        assert model.metadata["general.file_type"] == np.uint32(1024 + 7)  # Q8_0, guessed
+
+
+def test_what_cannot_be_kept_is_not_promised_to_be_corrected(tmp_path):
+    path = saved(tmp_path / "x.gguf", llama__block_count="six")
+    found = [each for each in ggufkit.check(path) if each.rule.startswith("key-")]
+    assert [each.rule for each in found] == ["key-kind"]
+    assert "--fix" not in found[0].remedy

@@ -38,6 +38,8 @@ CASES = {
     "architecture-keys": ({key.replace(".", "__"): None for key in keys() if "llama." in key}, {}),
     "key-required": ({"llama__attention__layer_norm_rms_epsilon": None}, {}),
     "key-type": ({"llama__context_length": np.int32(128)}, {}),
+    "key-kind": ({"llama__context_length": "long"}, {}),
+    "split-total": ({"split__tensors__count": np.int32(3)}, {}),
     "alignment-ggml": ({"general__alignment": u32(8), "general__name": "x" * 9}, {}),
     "expert-count": ({"llama__expert_count": u32(2), "llama__expert_used_count": u32(3)}, {}),
     "expert-groups": (

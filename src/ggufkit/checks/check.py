@@ -183,6 +183,12 @@ def _about_split_keys(first: ParsedFile) -> Iterator[Finding]:
     if count > 1 and key not in first.header.entries:
         at = first.header.entries["split.count"].value_at
         yield finding("split-key", at, key=key, count=count).at(str(first.file.path))
+    held = len(first.header.places.infos.names)
+    expected = first.header.entries[key].decode() if key in first.header.entries else held
+    if count <= 1 and isinstance(expected, np.integer) and expected != held:
+        at = first.header.entries[key].value_at
+        found = {"expected": int(expected), "count": held}
+        yield finding("split-total", at, **found).at(str(first.file.path))
 
 
 def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:

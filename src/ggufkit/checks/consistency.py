@@ -13,6 +13,7 @@ from typing import Final
 
 from ggufkit.checks.demands import Demands
 from ggufkit.checks.hyperparameters import about_hyperparameters
+from ggufkit.checks.same_value import same_value
 from ggufkit.checks.subject import (
     ARCHITECTURE,
     EMBEDDING,
@@ -74,7 +75,14 @@ def about_architecture(seen: Subject) -> Iterator[Broken]:
 def about_types(seen: Subject) -> Iterator[Broken]:
     """Look at the types of values."""
     for key, found, wanted in wrong_types(seen, seen.hyperparameters):
-        yield at_key("key-type", key, found=found, wanted=wanted)
+        yield wrong_type(seen, key, found, wanted)
+
+
+def wrong_type(seen: Subject, key: str, found: str, wanted: str) -> Broken:
+    """Return what is wrong with a value, which `--fix` keeps if the wanted type can hold it."""
+    can_be_kept = same_value(seen.metadata[key], wanted) is not None
+    rule = "key-type" if can_be_kept else "key-kind"
+    return at_key(rule, key, found=found, wanted=wanted)
 
 
 def wrong_types(seen: Subject, hyperparameters: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -154,7 +162,7 @@ def inconsistencies(seen: Subject) -> Iterator[Broken]:
         yield Broken("architecture-unknown", {"architecture": seen.architecture}, key=ARCHITECTURE)
     read = [seen.own(name) for name in known.types] if known else []
     for key, found, wanted in wrong_types(seen, [key for key in read if key in seen.metadata]):
-        yield at_key("key-type", key, found=found, wanted=wanted)
+        yield wrong_type(seen, key, found, wanted)
     yield from about_tokenizer(seen)
     yield from about_tokens(seen)
     yield from _about_alignment(seen)

@@ -45,7 +45,7 @@ def about_tokenizer(seen: Subject) -> Iterator[Broken]:
         yield Broken("merges-missing", {"kind": kind, "key": MERGES}, key=KIND)
     elif seen.metadata.type_name(MERGES) != "array[string]":
         found = {"found": seen.metadata.type_name(MERGES), "wanted": "array[string]"}
-        yield at_key("key-type", MERGES, **found)
+        yield at_key("key-kind", MERGES, **found)
 
 
 def vocabulary_faults(seen: Subject) -> Iterator[Broken]:

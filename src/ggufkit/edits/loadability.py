@@ -1,7 +1,7 @@
 """What keeps an edited model from loading in llama.cpp, told before it is written.
 
 A rule looks at the model alone; what was wrong before an edit is no obstacle to it. The rules are
-those of `consistency`, and what may not change at all.
+those by which `check` says that llama.cpp refuses a file, and what may not change at all.
 """
 
 from __future__ import annotations
@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ggufkit.checks.consistency import LOADING
-from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Subject
+from ggufkit.checks.consistency import LOADING, inconsistencies
+from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Broken, Subject, at_key
+from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.model.model import Model
 from ggufkit.rules.findings import finding
+from ggufkit.rules.rules import RULES
 
 ALIGNMENT: Final = "general.alignment"
+BEYOND: Final = "token-id-range"  # which llama.cpp ignores, and no edit can mean
 _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 
 
 def obstacles(before: Model, after: Model) -> list[str]:
     """Return what an edit breaks, one sentence each; nothing where the model still loads."""
     old, new = Subject.of(before), Subject.of(after)
-    known = set(_wrong_with(old))
-    broken = [sentence for sentence in _wrong_with(new) if sentence not in known]
-    return [*_lost(old, new), *broken]
+    known = _refused(old)
+    broken = {place: rule for place, rule in _refused(new).items() if place not in known}
+    return [*_lost(old, new), *_sentences(list(broken.values()))]
 
 
 def _lost(old: Subject, new: Subject) -> Iterator[str]:
@@ -51,10 +54,24 @@ def _bytes(seen: Subject, key: str) -> bytes:
     return seen.metadata.arranged([key] if key in seen.metadata else []).encode(CANONICAL)
 
 
-def _wrong_with(seen: Subject) -> Iterator[str]:
-    for rule in LOADING:
-        for broken in rule(seen):
-            yield finding(broken.rule, 0, **broken.details).message
+def _refused(seen: Subject) -> dict[tuple[str, str, str], Broken]:
+    """Return what llama.cpp refuses, by rule and place."""
+    found = [broken for rule in LOADING for broken in rule(seen)]
+    if seen.is_language_model:
+        found += [*inconsistencies(seen), *vocabulary_faults(seen)]
     for key in seen.metadata:
         if seen.metadata.type_name(key) == "array[array]":
-            yield f"{key} is an array of arrays, and llama.cpp refuses those"
+            found.append(at_key("array-nested", key))
+    return {
+        (broken.rule, broken.key, broken.tensor or str(broken.details.get("name", ""))): broken
+        for broken in found
+        if RULES[broken.rule].breaks == "llama.cpp" or broken.rule == BEYOND
+    }
+
+
+def _sentences(found: list[Broken]) -> Iterator[str]:
+    """Yield a sentence for each rule: its first case, and how many more there are."""
+    for rule in dict.fromkeys(broken.rule for broken in found):
+        first, *others = [broken for broken in found if broken.rule == rule]
+        more = f" (and {len(others)} more)" if others else ""
+        yield finding(rule, 0, **first.details).message + more

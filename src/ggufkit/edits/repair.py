@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import inconsistencies
+from ggufkit.checks.same_value import same_value
 from ggufkit.checks.subject import Broken, Subject
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
 from ggufkit.format.types import SPLIT_TYPES
-from ggufkit.format.values import Value
-from ggufkit.model.model import Model
+from ggufkit.model.model import Model, Tensor
 from ggufkit.model.open import open as open_model
+from ggufkit.quantization.eligibility import is_eligible
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION, VERSION_KEY, guessed_file_type
 from ggufkit.system.descriptors import AnyPath
 
@@ -29,13 +30,6 @@ REPAIRED: Final = frozenset(
         "file-type-value",
     }
 )
-_DTYPES: Final = {
-    "uint16": np.uint16,
-    "uint32": np.uint32,
-    "int32": np.int32,
-    "float32": np.float32,
-    "bool": np.bool_,
-}
 
 
 def plan_repair(path: AnyPath) -> EditPlan:
@@ -60,9 +54,9 @@ def repairs(model: Model) -> Edits:
         if broken.rule == "token-id-range":
             gone.append(broken.key)
         elif broken.rule.startswith("file-type-"):
-            values[broken.key] = np.uint32(guessed_file_type(model.tensors.values()))
+            values[broken.key] = np.uint32(guessed_file_type(_quantizable(seen)))
         elif broken.rule == "key-type":
-            same = _same(model.metadata[broken.key], str(broken.details["wanted"]))
+            same = same_value(model.metadata[broken.key], str(broken.details["wanted"]))
             values |= {} if same is None else {broken.key: same}
     is_quantized = any(tensor.type.is_quantized for tensor in model.tensors.values())
     values |= _split_values(model)
@@ -71,11 +65,17 @@ def repairs(model: Model) -> Edits:
     return Edits(set={k: v for k, v in values.items() if k not in gone}, unset=gone)
 
 
+def _quantizable(seen: Subject) -> list[Tensor]:
+    """Return the tensors that a recipe decides on; all where it decides on none."""
+    tensors = list(seen.model.tensors.values())
+    return [t for t in tensors if is_eligible(t, seen.architecture)] or tensors
+
+
 def _split_values(model: Model) -> dict[str, object]:
     """Return what the keys of a split that is none should be; an opened set shows no such keys."""
     told = ((key, kind.name.lower()) for key, kind in SPLIT_TYPES.items() if key in model.metadata)
     found = {
-        key: _same(model.metadata[key], name)
+        key: same_value(model.metadata[key], name)
         for key, name in told
         if model.metadata.type_name(key) != name
     }
@@ -86,18 +86,3 @@ def _faults(seen: Subject) -> Iterator[Broken]:
     """Yield what the keys are wrong about, false claims last: they are to be other numbers."""
     yield from inconsistencies(seen)
     yield from false_claims(seen)
-
-
-def _same(value: Value, wanted: str) -> object | None:
-    """Return the same number, or the same numbers, in another type; None if it has not got them."""
-    item = wanted.removeprefix("array[").removesuffix("]")
-    is_array = isinstance(value, np.ndarray)
-    if item not in _DTYPES or is_array != (item != wanted):
-        return None
-    if not isinstance(value, np.ndarray | np.generic | bool):
-        return None
-    before = np.asarray(value)
-    with np.errstate(all="ignore"):
-        after: np.ndarray[Any, Any] = before.astype(_DTYPES[item])
-        is_same = (after == before) & (after.astype(before.dtype) == before)
-    return after[()] if is_same.all() else None

@@ -52,6 +52,11 @@ _KEYS: Final = (
     ),
     _refused("key-type", "{key} is of type {found}, but llama.cpp requires {wanted}", _FIX),
     _refused(
+        "key-kind",
+        "{key} is of type {found}, but llama.cpp requires {wanted}, which cannot hold the value",
+        _SET,
+    ),
+    _refused(
         "alignment-ggml",
         "general.alignment is {number}, and some tensor does not start at a multiple of {least}, "
         "so llama.cpp aborts",
@@ -61,6 +66,11 @@ _KEYS: Final = (
         "split-key",
         "split.count says that there are {count} shards, but {key} is missing",
         "`ggufkit copy IN OUT --shard-size SIZE` writes a correct set",
+    ),
+    _odd(
+        "split-total",
+        "split.tensors.count is {expected}, but the file holds {count} tensors",
+        "Correct split.tensors.count with `ggufkit edit`, or compare the file with the publisher's",
     ),
     _refused(
         "expert-count",
