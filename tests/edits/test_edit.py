@@ -318,7 +318,7 @@ def test_edit_that_llama_cpp_would_refuse_needs_force(tmp_path, edits):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, small_llama.tensors(), small_llama.keys())
     with ggufkit.open(path) as model:
-        with pytest.raises(ValueTypeError, match="llama.cpp may refuse the model"):
+        with pytest.raises(ValueTypeError, match="may refuse the model after"):
             ggufkit.edit(model, **edits)
         ggufkit.edit(model, **edits, force=True)
 
