@@ -28,11 +28,12 @@ NAMES = st.lists(
 ).map("-".join)
 ORGANIZATIONS = st.sampled_from(["", "meta-llama/", "./", "../a/", "/", "a/b/", " a/"])
 PARAMETERS = st.sampled_from([0, 1000, 270_000_000, 7_000_000_000, 8 * 10**12, -5_000_000])
-# The convention as its document writes it, which takes exponentially long on some names.
+# The convention as its document writes it, which takes exponentially long on some names; and with
+# dots in base names and fine-tunes, as gguf-py's `naming_convention` writes them.
 CONVENTION = re.compile(
-    r"^(?:(?P<sidecar>mmproj|mtp)-)?(?P<basename>[A-Za-z0-9\s]*(?:(?:-(?:(?:[A-Za-z\s][A-Za-z0-9\s]"
-    r"*)|(?:[0-9\s]*)))*))-(?:(?P<size_label>(?:\d+x)?(?:\d+\.)?\d+[A-Za-z](?:-[A-Za-z]+(\d+\.)?\d+"
-    r"[A-Za-z]+)?)(?:-(?P<finetune>[A-Za-z0-9\s-]+))?)?-(?:(?P<version>v\d+(?:\.\d+)*))(?:-"
+    r"^(?:(?P<sidecar>mmproj|mtp)-)?(?P<basename>[A-Za-z0-9\s.]*(?:(?:-(?:(?:[A-Za-z\s.][A-Za-z0-9\s.]"
+    r"*)|(?:[0-9\s.]*)))*))-(?:(?P<size_label>(?:\d+x)?(?:\d+\.)?\d+[A-Za-z](?:-[A-Za-z]+(\d+\.)?\d+"
+    r"[A-Za-z]+)?)(?:-(?P<finetune>[A-Za-z0-9\s.-]+))?)?-(?:(?P<version>v\d+(?:\.\d+)*))(?:-"
     r"(?P<encoding>(?!LoRA|vocab)[\w_]+))?(?:-(?P<type>LoRA|vocab))?"
     r"(?:-(?P<shard>\d{5}-of-\d{5}))?\.gguf$",
     re.ASCII,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ import numpy as np
 from ggufkit.errors import OutputError
 from ggufkit.format.file_name import (
     FileName,
+    as_written,
     build_name,
     parse_name,
     parse_spoken,
@@ -25,7 +25,6 @@ from ggufkit.system.edit_journal import follow
 from ggufkit.system.rename_files import rename_files
 
 FIRST_VERSION: Final = "v1.0"  # what the convention has readers assume where none is told
-_NUMBER: Final = re.compile(r"\d+(\.\d+)*")
 _PARTS: Final = ("basename", "size_label", "finetune", "version")
 
 
@@ -44,18 +43,19 @@ def name(model: Model) -> FileName:
         part: _text(metadata, f"general.{part}") or getattr(spoken, part) or getattr(said, part)
         for part in _PARTS
     }
-    return replace(
+    found = replace(
         said,
         basename=told["basename"],
         size_label=told["size_label"] or _counted(model, count),
         finetune=told["finetune"],
-        version=_version(told["version"]),
+        version=told["version"] or FIRST_VERSION,
         encoding=_encoding(metadata) or plain_encoding(said.encoding),
         type=_type(model),
         sidecar=_sidecar(metadata) or said.sidecar,
         shard=(1, len(model.files)) if len(model.files) > 1 else None,
         conventional=False,
     )
+    return as_written(found)
 
 
 def rename(model: Model, parts: FileName) -> list[Path]:
@@ -95,10 +95,6 @@ def _text(metadata: Metadata, key: str) -> str:
     """Return the text of a key, nothing for what cannot be part of a name."""
     value = metadata.get(key, "")
     return value.strip() if isinstance(value, str) and value.isprintable() else ""
-
-
-def _version(told: str) -> str:
-    return f"v{told}" if _NUMBER.fullmatch(told) else told or FIRST_VERSION
 
 
 def _encoding(metadata: Metadata) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-# The convention's own expression, unrolled: no name takes exponential time.
+# The convention's own expression, unrolled: no name takes exponential time. Base names and
+# fine-tunes may have the dots that llama.cpp's own names have ("Llama-3.2").
 _CONVENTION: Final = re.compile(
     r"(?:(?P<sidecar>mmproj|mtp)-)?"
-    r"(?P<basename>[A-Za-z0-9\s]*(?:-(?:[A-Za-z\s][A-Za-z0-9\s]*|[0-9][0-9\s]*)?)*)-"
+    r"(?P<basename>[A-Za-z0-9\s.]*(?:-(?:[A-Za-z\s.][A-Za-z0-9\s.]*|[0-9][0-9\s.]*)?)*)-"
     r"(?:(?P<size_label>(?:\d+x)?(?:\d+\.)?\d+[A-Za-z](?:-[A-Za-z]+(?:\d+\.)?\d+[A-Za-z]+)?)"
-    r"(?:-(?P<finetune>[A-Za-z0-9\s-]+))?)?"
+    r"(?:-(?P<finetune>[A-Za-z0-9\s.-]+))?)?"
     r"-(?P<version>v\d+(?:\.\d+)*)"
     r"(?:-(?P<encoding>(?!LoRA|vocab)\w+))?"
     r"(?:-(?P<type>LoRA|vocab))?"
@@ -38,6 +39,21 @@ _TUNE_PART: Final = re.compile(r"chat|instruct|vision|lora", re.IGNORECASE)
 _NO_TITLE: Final = re.compile(r"(v\d+(?:\.\d+)*|\d.*)$")
 _NUMBERED_SIZE: Final = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([KMBT])")
 _MARK: Final = "UD-"  # precedes encodings whose types were chosen by hand
+_NUMBER: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
+NO_BASENAME: Final = "ggml-model"  # llama.cpp's name of a model without one
+# What each part of a conventional name must look like, in words and as an expression.
+PART_FORMS: Final = {
+    "sidecar": ("mmproj or mtp", re.compile(r"(mmproj|mtp)?")),
+    "basename": ("letters, digits, dots and dashes", re.compile(r"[A-Za-z0-9\s./-]+")),
+    "size_label": (
+        "a size such as 8B, 8x7B or 3.8B-ContextLength4k",
+        re.compile(r"((\d+x)?(\d+\.)?\d+[A-Za-z](-[A-Za-z]+(\d+\.)?\d+[A-Za-z]+)?)?", re.ASCII),
+    ),
+    "finetune": ("letters, digits, dots and dashes", re.compile(r"[A-Za-z0-9\s./-]*")),
+    "version": ("a version such as v1.0", re.compile(r"v?\d+(\.\d+)*", re.ASCII)),
+    "encoding": ("a recipe or tensor type such as Q4_K_M", re.compile(r"\w*", re.ASCII)),
+    "type": ("LoRA or vocab", re.compile(r"(LoRA|vocab)?")),
+}
 _SCALES: Final = ((1e12, 1e-12, "T"), (1e9, 1e-9, "B"), (1e6, 1e-6, "M"), (-1, 1e-3, "K"))
 
 Role = Literal["version", "type", "size_label", "finetune"]
@@ -89,23 +105,51 @@ def parse_name(file_name: str, parameters: int = 0) -> FileName:
     return FileName(**parts, shard=_shard_numbers(shard), conventional=True)
 
 
+def as_written(parts: FileName) -> FileName:
+    """Return the parts as their file name has them; a version that is only a number gets a "v"."""
+    written = _plainly(parts)
+    is_bare = _NUMBER.fullmatch(written.version)
+    return replace(written, version=f"v{written.version}") if is_bare else written
+
+
+def _plainly(parts: FileName) -> FileName:
+    """Return the parts with dashes for spaces and slashes, and the encoding in capitals."""
+    return replace(
+        parts,
+        sidecar=_dashed(parts.sidecar),
+        basename=_dashed(parts.basename) or NO_BASENAME,
+        size_label=_dashed(parts.size_label),
+        finetune=_dashed(parts.finetune),
+        version=_dashed(parts.version),
+        encoding=_dashed(parts.encoding).upper(),
+        type=_dashed(parts.type),
+    )
+
+
+def wrong_part(part: str, text: str) -> str:
+    """Return what a part of a conventional name looks like; nothing if `text` is one."""
+    wanted, form = PART_FORMS[part]
+    return "" if form.fullmatch(text) else wanted
+
+
 def build_name(parts: FileName) -> str:
     """Return the file name that the convention gives to `parts`.
 
     Spaces and slashes become dashes and the encoding is written in capitals.
     """
+    parts = _plainly(parts)
     shard = f"{parts.shard[0]:05}-of-{parts.shard[1]:05}" if parts.shard else ""
     texts = (
         parts.sidecar,
-        parts.basename or "ggml-model",
+        parts.basename,
         parts.size_label,
         parts.finetune,
         parts.version,
-        parts.encoding.upper(),
+        parts.encoding,
         parts.type,
         shard,
     )
-    return "-".join(_dashed(text) for text in texts if text) + ".gguf"
+    return "-".join(text for text in texts if text) + ".gguf"
 
 
 def plain_encoding(encoding: str) -> str:

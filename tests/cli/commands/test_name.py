@@ -40,6 +40,57 @@ def test_options_come_before_all(model):
     assert done("name", "none-1B.gguf", *options).lines[-1] == expected
 
 
+def test_name_without_a_file_says_that_there_is_none(model):
+    result = done("name", "mx.gguf")
+    assert result.err == "note: there is no file mx.gguf; only its name is read\n"
+    assert done("name", "my.gguf").err == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--encoding", "NONSENSE"),
+        ("--version", "beta"),
+        ("--size-label", "L6"),
+        ("--type", "adapter"),
+        ("--sidecar", "vision"),
+        ("--basename", ""),
+        ("--finetune", "a_b*"),
+    ],
+)
+def test_part_that_no_conventional_name_has_is_wrong_usage(model, option, text):
+    for name in ("my.gguf", "none.gguf"):
+        result = ggufkit("name", name, option, text, "--rename", "--dry-run")
+        assert result.code == 2
+        assert f"Invalid value for {option}: {text!r} is not" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("phi-4-Q4_K_M.gguf", "phi-v4-Q4_K_M.gguf"),
+        ("Mistral-24B-Instruct-2501-Q8_0.gguf", "Mistral-24B-Instruct-v2501-Q8_0.gguf"),
+        ("mmproj-model-f16.gguf", "mmproj-ggml-model-v1.0-F16.gguf"),
+        ("Llama-3.2-1B-v1.0-F32.gguf", "Llama-3.2-1B-v1.0-F32.gguf"),
+        ("gemma 3-1b-v2.gguf", "gemma-3-1b-v2.gguf"),
+    ],
+)
+def test_parts_that_are_shown_are_those_of_the_proposed_name(name, expected):
+    told = done("name", name, "--json").json()
+    assert told["conventional_name"] == expected
+    parts = told["conventional"]
+    order = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
+    assert "-".join(parts[part] for part in order if parts[part]) + ".gguf" == expected
+    # The convention's expression wants a size.
+    said = done("name", expected, "--json").json()["file_name"]
+    assert said["conventional"] == bool(parts["size_label"])
+
+
+def test_version_that_is_only_a_number_gets_its_letter(model):
+    lines = done("name", "my.gguf", "--version", "2").lines
+    assert lines[-1] == "conventional name: Llama-3-8B-v2-Q4_K_M.gguf"
+
+
 def test_file_is_renamed_but_not_by_a_dry_run(model):
     expected = "my.gguf -> Llama-3-8B-v1.0-Q4_K_M.gguf\n"
     assert done("name", "my.gguf", "--rename", "--dry-run").out == expected

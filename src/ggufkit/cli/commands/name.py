@@ -10,15 +10,26 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.output import emit, examples, table
+from ggufkit.cli.output import emit, examples, note, table
 from ggufkit.cli.pipes import require_file
 from ggufkit.edits.name import FIRST_VERSION, new_paths, rename
 from ggufkit.errors import printable
-from ggufkit.format.file_name import FileName, build_name, parse_name, plain_encoding
+from ggufkit.format.file_name import (
+    PART_FORMS,
+    FileName,
+    as_written,
+    build_name,
+    parse_name,
+    plain_encoding,
+    wrong_part,
+)
+from ggufkit.format.file_types import FILE_TYPES
+from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.model.caches import is_name
 
 SECTION: Final = "Look"  # of the help
 
+_ENCODINGS: Final = {"", *FILE_TYPES.values(), *(kind.name for kind in TENSOR_TYPES.values())}
 PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
 
 
@@ -58,21 +69,23 @@ def command(
     """
     if is_rename and not dry_run:
         require_file(file)
-    chosen: dict[str, Any] = {part: text for part, text in given.items() if text is not None}
+    chosen = {part: _part(part, text) for part, text in given.items() if text is not None}
     if Path(file).exists() or is_name(file) or is_rename:
         with ggufkit.open(file) as model:
             before = [lying.path for lying in model.files]
             said = parse_name(before[0].name)
-            wanted = replace(ggufkit.name(model), **chosen)
+            wanted = as_written(replace(ggufkit.name(model), **chosen))
             after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
     else:
+        if not as_json:
+            note(f"there is no file {file}; only its name is read")
         before = after = []
         said = parse_name(Path(file).name)
         told = {
             "version": said.version or FIRST_VERSION,
             "encoding": plain_encoding(said.encoding),
         }
-        wanted = replace(said, **{**told, **chosen})
+        wanted = as_written(replace(said, **{**told, **chosen}, conventional=False))
     files = list(zip(before, after, strict=True))
     if as_json:
         emit(_plain(said, wanted, files))
@@ -80,6 +93,17 @@ def command(
         _print_renames(files)
     else:
         _print(said, wanted)
+
+
+def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by its name)
+    """Return a part that was given; a wrong one is wrong usage."""
+    wanted = wrong_part(part, text)
+    if part == "encoding" and text.upper() not in _ENCODINGS:
+        wanted = PART_FORMS[part][0]
+    if wanted:
+        option = f"--{part.replace('_', '-')}"
+        raise click.BadParameter(f"{text!r} is not {wanted}", param_hint=option)
+    return text
 
 
 def _print(said: FileName, wanted: FileName) -> None:
