@@ -29,7 +29,7 @@ SINKS = {
 }
 
 # What breaks a rule still, and must not grow: file by file.
-LONG_FILES = {"conversion/card/front_matter.py", "inspection/estimate.py"}
+LONG_FILES = {"inspection/estimate.py"}
 CHANGING = {
     "checks/check.py": {"_check_file", "_check_set"},
     "conversion/architecture/config_json.py": {"_config", "_solve"},

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ggufkit.conversion.card.front_matter import front_matter
+from ggufkit.conversion.card.front_matter import MAX_CHARACTERS, front_matter
 from ggufkit.conversion.card.write_card import model_card
 from ggufkit.errors import CheckpointError
 
@@ -181,3 +181,36 @@ def test_exported_cards_are_read_again_whatever_ends_a_line(end):
 
 def test_front_matter_may_end_with_the_file():
     assert front_matter("---\na: b") == {"a": "b"}
+
+
+def test_both_parsers_of_pyyaml_give_the_same(monkeypatch):
+    found = read(CARD)
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    assert read(CARD) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]",
+        "a: !!python/object/apply:os.system [x]",
+        "<<: *a",
+    ],
+)
+def test_what_could_stand_for_more_is_refused(text):
+    with pytest.raises(CheckpointError, match="aliases and tags"):
+        read(text)
+
+
+def test_merge_key_is_a_key_like_others():
+    assert read("<<: {a: b}") == {"<<": {"a": "b"}}
+
+
+def test_head_beyond_the_limit_is_refused():
+    with pytest.raises(CheckpointError, match="longer than"):
+        read("a: " + "x" * MAX_CHARACTERS)
+
+
+def test_second_document_is_refused():
+    with pytest.raises(CheckpointError, match="second document"):
+        read("a: b\n...\n--- \nc: d")
