@@ -28,8 +28,7 @@ SINKS = {
     "session": {"clear"},
 }
 
-# What breaks a rule still, and must not grow: file by file.
-LONG_FILES = {"inspection/estimate.py"}
+# What still changes an argument, and must not grow: file by file.
 CHANGING = {
     "checks/check.py": {"_check_file", "_check_set"},
     "conversion/architecture/config_json.py": {"_config", "_solve"},
@@ -120,7 +119,7 @@ def test_no_file_is_too_long():
         path.relative_to(PACKAGE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
         for path in PACKAGE.rglob("*.py")
     }
-    assert {path for path, count in lines.items() if count > MOST_LINES} <= LONG_FILES
+    assert not {path: count for path, count in lines.items() if count > MOST_LINES}
 
 
 def test_no_function_is_too_long():

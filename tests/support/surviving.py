@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 import oracle
 from ggufkit.format.types import TensorType, tensor_type
+from oracle import Bytes, Floats
 
-Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
-Case = tuple[Floats, Floats | None]
+Weighted = tuple[Floats, Floats | None]
 
 
-def encode(library: str, type: TensorType, cases: Sequence[Case]) -> list[Bytes | None]:
+def encode(library: str, type: TensorType, cases: Sequence[Weighted]) -> list[Bytes | None]:
     """Return ggml's bytes of each array with its weights, None where ggml aborts."""
     arrays = {f"x{i}": x for i, (x, _) in enumerate(cases)}
     arrays |= {f"w{i}": w for i, (_, w) in enumerate(cases) if w is not None}

@@ -22,7 +22,7 @@ from ggufkit.checks.subject import (
 from ggufkit.model.model import Tensor
 
 MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
-Sizes = Mapping[str, int | None]
+KeySizes = Mapping[str, int | None]
 
 
 def about_tensors(seen: Subject, known: Demands) -> Iterator[Broken]:
@@ -87,7 +87,7 @@ def _is_fused(seen: Subject, name: str, fused: Mapping[str, str]) -> bool:
     return fused[row].replace("{i}", number) in seen.model.tensors
 
 
-def _about_shape(tensor: Tensor, known: KnownTensor, variants: list[Sizes]) -> Iterator[Broken]:
+def _about_shape(tensor: Tensor, known: KnownTensor, variants: list[KeySizes]) -> Iterator[Broken]:
     if tensor.name == EMBEDDING or not known.shape:  # the embedding has rules of its own
         return
     implied = [_implied(known.shape, sizes) for sizes in variants]
@@ -97,7 +97,7 @@ def _about_shape(tensor: Tensor, known: KnownTensor, variants: list[Sizes]) -> I
     yield at_tensor("tensor-shape", tensor, shape=list(tensor.shape), wanted=list(implied[0] or ()))
 
 
-def _implied(words: tuple[str, ...], sizes: Sizes) -> tuple[int, ...] | None:
+def _implied(words: tuple[str, ...], sizes: KeySizes) -> tuple[int, ...] | None:
     """Return the shape that the keys imply; None where they do not tell."""
     lengths = [sizes[word] for word in words]
     known = tuple(length for length in lengths if length is not None)
@@ -110,7 +110,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[lead:]
 
 
-def sizes(seen: Subject) -> list[Sizes]:
+def sizes(seen: Subject) -> list[KeySizes]:
     """Return what the words of the tables mean in this model, None where blocks may differ.
 
     There are two sets where blocks with a sliding window have heads of another size.
@@ -121,7 +121,7 @@ def sizes(seen: Subject) -> list[Sizes]:
     return variants
 
 
-def _sizes(seen: Subject, window: str) -> Sizes:
+def _sizes(seen: Subject, window: str) -> KeySizes:
     width, heads = seen.size("embedding_length"), seen.size("attention.head_count")
     groups = seen.size("attention.head_count_kv", heads)
     key, value = (_head(seen, f"attention.{name}_length", window) for name in ("key", "value"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,8 +40,8 @@ from ggufkit.model.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.rules.findings import finding
 from ggufkit.system.descriptors import AnyPath
+from ggufkit.system.threads import Say
 
-Say = Callable[[str], None]
 SHOWN: Final = 3  # names in a note
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")

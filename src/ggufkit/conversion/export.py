@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -34,9 +34,8 @@ from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
 from ggufkit.system.folders import appearing
 from ggufkit.system.readers_limit import ReadersLimit
-from ggufkit.system.threads import Progress
+from ggufkit.system.threads import Progress, Say
 
-Say = Callable[[str], None]
 AUTO: Final = "auto"
 DTYPES: Final = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 SHOWN: Final = 5  # names in a note

@@ -7,7 +7,7 @@ as long as it still does: whoever changes the tokenizer or the model card afterw
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
@@ -17,8 +17,8 @@ from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Encoded, Metadata
 from ggufkit.format.values import Value, encode
 from ggufkit.model.model import Model
+from ggufkit.system.threads import Say
 
-Say = Callable[[str], None]
 # Nothing that a checkpoint may say apart from its configuration and its files.
 _FOREIGN: Final = ("general.architecture", "split.")
 FORMAT: Final = 1

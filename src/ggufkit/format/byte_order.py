@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import numpy.typing as npt
 
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TensorType
-
-Bytes = npt.NDArray[np.uint8]
+from ggufkit.system.mapped_file import Bytes
 
 
 def is_bytewise(type: TensorType) -> bool:

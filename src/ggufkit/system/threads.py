@@ -9,7 +9,9 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+# What a caller may pass to be told how work goes.
 Progress = Callable[[int, int], None]  # called with what is done and the total
+Say = Callable[[str], None]  # called with a note
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from ggufkit.model.model import Model
 
 SECTION: Final = "Change"  # of the help
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 GraftPair = tuple[str, str]
 # A graft: the first colon ends the name of a file, unless it has more before its ".gguf:". Names of
 # cached models have colons of their own, so that there the last one counts, or the one before re:.
@@ -65,7 +65,7 @@ def parse_graft(text: str) -> GraftPair:
 
 def _each(
     name: str, *, type: Callable[[str], object], metavar: str, help: str
-) -> Callable[[Function], Function]:
+) -> Callable[[Decorated], Decorated]:
     """Return the decorator of an option that may be given several times."""
     return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
 

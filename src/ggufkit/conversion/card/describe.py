@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -24,8 +24,7 @@ from ggufkit.format.file_name import (
     title,
 )
 from ggufkit.format.values import Value
-
-Say = Callable[[str], None]
+from ggufkit.system.threads import Say
 
 # The file's order. What stands here can be overridden by the user.
 _TEXTS: Final = (

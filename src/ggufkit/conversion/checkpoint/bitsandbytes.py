@@ -14,7 +14,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.conversion.checkpoint.packed_weights import Parts, required
+from ggufkit.conversion.checkpoint.packed_weights import StoredParts, required
 from ggufkit.conversion.checkpoint.safetensors import MAX_AXES
 from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import reshape
@@ -25,7 +25,7 @@ from ggufkit.model.rows import Made
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 
-Numbers = npt.NDArray[np.float32]
+Float32s = npt.NDArray[np.float32]
 
 MAX_AXIS: Final = 1 << 48  # what is beyond has no place in a file
 MAX_BLOCK: Final = 4096  # the library's largest; a chunk of rows needs a block of scales besides
@@ -44,18 +44,18 @@ class Scales:
     """One scale for each block: a float, or with a `table` a code scaled in blocks itself."""
 
     tensor: Tensor
-    table: Numbers | None = None
-    outer: Numbers | None = None
+    table: Float32s | None = None
+    outer: Float32s | None = None
     block: int = 1
     offset: float = 0.0
 
-    def read(self, start: int, stop: int) -> Numbers:
+    def read(self, start: int, stop: int) -> Float32s:
         """Return the scales of blocks."""
         if self.table is None or self.outer is None:
             return read_floats(self.tensor, _F32, start, stop).reshape(-1)
         codes = self.tensor.source.read(start, stop).reshape(-1)
         outer = self.outer[np.arange(start, stop) // self.block]
-        scales: Numbers = self.table[codes] * outer + np.float32(self.offset)
+        scales: Float32s = self.table[codes] * outer + np.float32(self.offset)
         return scales
 
 
@@ -64,7 +64,7 @@ class Looked(Made):
     """Rows of numbers looked up by half bytes, the upper first, each block times its scale."""
 
     codes: Tensor
-    table: Numbers
+    table: Float32s
     scales: Scales
     block: int
     width: int
@@ -95,11 +95,11 @@ class Stepped(Made):
         codes = self.codes.source.read(start, stop).view(np.int8).astype(np.float32)
         scales = read_floats(self.scales, _F32, start, stop)
         with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
-            numbers: Numbers = codes * scales * _STEP
+            numbers: Float32s = codes * scales * _STEP
         return numbers.view(np.uint8)
 
 
-def bitsandbytes(held: Parts, _said: Mapping[str, Any]) -> list[Tensor]:
+def bitsandbytes(held: StoredParts, _said: Mapping[str, Any]) -> list[Tensor]:
     """Return tensors with each weight decoded in its place, as what it was quantized from.
 
     Raises CheckpointError, which lists everything that does not fit.
@@ -119,7 +119,7 @@ def bitsandbytes(held: Parts, _said: Mapping[str, Any]) -> list[Tensor]:
     return list(kept.values())
 
 
-def _decoded(held: Parts, name: str) -> tuple[dict[str, Tensor], list[str]]:
+def _decoded(held: StoredParts, name: str) -> tuple[dict[str, Tensor], list[str]]:
     """Return the weight that `name` is a mark of, by its name, and the parts that it used up."""
     weight, is_state, _ = name.partition(_MARK)
     if is_state:
@@ -132,7 +132,7 @@ def _decoded(held: Parts, name: str) -> tuple[dict[str, Tensor], list[str]]:
     return {weight: made}, used
 
 
-def _eight_bits(held: Parts, name: str, scales_name: str) -> tuple[Tensor, list[str]]:
+def _eight_bits(held: StoredParts, name: str, scales_name: str) -> tuple[Tensor, list[str]]:
     codes = required(held, "", name, ("I8",))
     layout = name.removesuffix("weight") + _LAYOUT
     if len(codes.shape) != 2 or not codes.elements:  # noqa: PLR2004
@@ -146,7 +146,7 @@ def _eight_bits(held: Parts, name: str, scales_name: str) -> tuple[Tensor, list[
     return Tensor.over(name, _F32, codes.shape, source), [scales_name, layout]
 
 
-def _four_bits(held: Parts, name: str, state_name: str) -> tuple[Tensor, list[str]]:
+def _four_bits(held: StoredParts, name: str, state_name: str) -> tuple[Tensor, list[str]]:
     state = _State.of(held[state_name])
     shape, block, kind = state.shape(), state.size("blocksize"), state.type()
     count = math.prod(shape)
@@ -158,7 +158,7 @@ def _four_bits(held: Parts, name: str, state_name: str) -> tuple[Tensor, list[st
     return made, [state_name, *(f"{name}.{part}" for part in parts)]
 
 
-def _scales(held: Parts, name: str, state: _State, count: int) -> Scales:
+def _scales(held: StoredParts, name: str, state: _State, count: int) -> Scales:
     absmax = _flat(required(held, "", f"{name}.absmax", ("U8", "F32")), count)
     if absmax.type.name == "F32":
         return Scales(absmax)
@@ -168,8 +168,8 @@ def _scales(held: Parts, name: str, state: _State, count: int) -> Scales:
     return Scales(absmax, table, outer.numpy(), block, state.number("nested_offset"))
 
 
-def _table(held: Parts, name: str, length: int) -> Numbers:
-    table: Numbers = required(held, "", name, ("F32",), (length,)).numpy()
+def _table(held: StoredParts, name: str, length: int) -> Float32s:
+    table: Float32s = required(held, "", name, ("F32",), (length,)).numpy()
     return table
 
 

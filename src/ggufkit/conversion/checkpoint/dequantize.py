@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
 from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
-from ggufkit.conversion.tensors.arithmetic import Floats, read_floats
+from ggufkit.conversion.tensors.arithmetic import AnyFloats, read_floats
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
@@ -94,10 +94,10 @@ class Scaled(Made):
         scales = self._scales(first, int(wanted[-1]) + 1 if len(wanted) else 0)
         spread = np.repeat(scales[wanted - first], wide, axis=1)[:, :width]
         with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
-            scaled: Floats = numbers * spread
+            scaled: AnyFloats = numbers * spread
         return np.ascontiguousarray(scaled, np.float32).view(np.uint8)
 
-    def _scales(self, start: int, stop: int) -> Floats:
+    def _scales(self, start: int, stop: int) -> AnyFloats:
         return read_floats(self.scale, _F32, start, stop)
 
 

@@ -23,7 +23,7 @@ from ggufkit.model.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
 Codes = npt.NDArray[np.int16]
-Parts = Mapping[str, Tensor]
+StoredParts = Mapping[str, Tensor]
 
 WORD_BITS: Final = 32
 _F32: Final = tensor_type("F32")
@@ -130,7 +130,7 @@ def _regular(width: int, size: int) -> RowIndex:
 
 
 def assemble(
-    held: Parts, parts: Sequence[str], make: Callable[[str, Parts], Tensor]
+    held: StoredParts, parts: Sequence[str], make: Callable[[str, StoredParts], Tensor]
 ) -> list[Tensor]:
     """Return tensors with one made of the `parts` of each weight, which the first of them marks.
 
@@ -153,7 +153,11 @@ def assemble(
 
 
 def required(
-    found: Parts, stem: str, part: str, kinds: Sequence[str], shape: tuple[int, ...] | None = None
+    found: StoredParts,
+    stem: str,
+    part: str,
+    kinds: Sequence[str],
+    shape: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Return a part of a weight; CheckpointError if it is missing or is not as it must be."""
     tensor = found.get(part)
@@ -166,7 +170,7 @@ def required(
     return tensor
 
 
-def _matrix(found: Parts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
+def _matrix(found: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
     tensor = required(found, stem, part, kinds)
     if len(tensor.shape) != 2 or not tensor.elements:  # noqa: PLR2004
         raise CheckpointError(f"{tensor.name} of shape {tensor.shape} is not a matrix")
@@ -216,12 +220,12 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
 # The formats.
 
 
-def gptq(held: Parts, said: Mapping[str, Any]) -> list[Tensor]:
+def gptq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
     """Decode GPTQ: columns packed down, transposed; the first version stores zeros less one."""
     packing = across_words(whole_number(said, "bits", (2, 3, 4, 8)))
     version = _require_word(said, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
 
-    def make(stem: str, found: Parts) -> Tensor:
+    def make(stem: str, found: StoredParts) -> Tensor:
         words = _matrix(found, stem, ".qweight", _WORDS)
         scales = _matrix(found, stem, ".scales", _FLOATS)
         groups, rows = scales.shape
@@ -242,12 +246,12 @@ def gptq(held: Parts, said: Mapping[str, Any]) -> list[Tensor]:
     return assemble(held, (".qweight", ".qzeros", ".scales", ".g_idx"), make)
 
 
-def awq(held: Parts, said: Mapping[str, Any]) -> list[Tensor]:
+def awq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
     """Decode AWQ as its `gemm` kernels have it: eight columns in a word, in their own order."""
     whole_number(said, "bits", (4,))
     _require_word(said, "version", "gemm", ("gemm",))
 
-    def make(stem: str, found: Parts) -> Tensor:
+    def make(stem: str, found: StoredParts) -> Tensor:
         words = _matrix(found, stem, ".qweight", _WORDS)
         scales = _matrix(found, stem, ".scales", _FLOATS)
         width, (groups, rows) = words.shape[0], scales.shape
@@ -262,14 +266,14 @@ def awq(held: Parts, said: Mapping[str, Any]) -> list[Tensor]:
     return assemble(held, (".qweight", ".qzeros", ".scales"), make)
 
 
-def pack_quantized(held: Parts, weights: Mapping[str, Any]) -> list[Tensor]:
+def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor]:
     """Decode compressed-tensors' `pack-quantized`, of which `weights` describes the group."""
     packing = within_words(whole_number(weights, "num_bits", range(1, 9)))
     _require_word(weights, "type", "int", ("int",))
     strategy = _require_word(weights, "strategy", "group", ("group", "channel"))
     size = weights.get("group_size") if strategy == "group" else -1
 
-    def make(stem: str, found: Parts) -> Tensor:
+    def make(stem: str, found: StoredParts) -> Tensor:
         words = _matrix(found, stem, "_packed", _WORDS)
         scales = _matrix(found, stem, "_scale", _FLOATS)
         sizes = required(found, stem, "_shape", _WHOLE, (2,)).numpy().tolist()
@@ -293,7 +297,7 @@ def pack_quantized(held: Parts, weights: Mapping[str, Any]) -> list[Tensor]:
     return assemble(held, [f".weight{part}" for part in stems], _weight(make))
 
 
-def _weight(make: Callable[[str, Parts], Tensor]) -> Callable[[str, Parts], Tensor]:
+def _weight(make: Callable[[str, StoredParts], Tensor]) -> Callable[[str, StoredParts], Tensor]:
     """Return `make` for stems that lack `.weight`, which the parts' names then begin with."""
     begin = ".weight"
     return lambda stem, found: make(

@@ -15,7 +15,7 @@ from ggufkit.model.rows import Made
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 
-Floats = npt.NDArray[Any]
+AnyFloats = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Computed(Made):
 
     tensor: Tensor
     type: TensorType
-    apply: Callable[[Floats], Floats]
+    apply: Callable[[AnyFloats], AnyFloats]
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read, compute and return rows."""
@@ -32,7 +32,7 @@ class Computed(Made):
         return np.ascontiguousarray(numbers, self.type.dtype).view(np.uint8)
 
 
-def read_floats(tensor: Tensor, type: TensorType, start: int, stop: int) -> Floats:
+def read_floats(tensor: Tensor, type: TensorType, start: int, stop: int) -> AnyFloats:
     """Return rows as float16 or float32, which `type` says."""
     data = np.ascontiguousarray(tensor.source.read(start, stop))
     if tensor.type.dtype is not None:
@@ -45,12 +45,12 @@ def working_type(tensor: Tensor) -> TensorType:
     return tensor_type("F16" if tensor.type.name == "F16" else "F32")
 
 
-def compute(tensor: Tensor, apply: Callable[[Floats], Floats]) -> Tensor:
+def compute(tensor: Tensor, apply: Callable[[AnyFloats], AnyFloats]) -> Tensor:
     """Return the tensor with `apply` done to each of its elements."""
     kind = working_type(tensor)
     return Tensor.over(tensor.name, kind, tensor.shape, Computed(tensor, kind, apply))
 
 
-def same(array: Floats) -> Floats:
+def same(array: AnyFloats) -> AnyFloats:
     """Return the elements, which `compute` makes floats."""
     return array

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.tensors.arithmetic import Floats, compute
+from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute
 from ggufkit.conversion.tensors.moves import concat, filled, reshape, row_axis, take, transpose
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
@@ -74,13 +74,13 @@ def reshaping(
     return Operation(do, undo if back else None)
 
 
-def elementwise(do: Callable[..., Floats], undo: Callable[..., Floats]) -> Operation:
+def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) -> Operation:
     """Return the operation that computes each element; the shape stays.
 
     Both are functions of a module, for the work may go on in another process.
     """
 
-    def computed(apply: Callable[..., Floats], tensor: Tensor, *arguments: float) -> Tensor:
+    def computed(apply: Callable[..., AnyFloats], tensor: Tensor, *arguments: float) -> Tensor:
         return compute(tensor, functools.partial(apply, *arguments))
 
     return Operation(functools.partial(computed, do), functools.partial(computed, undo))
@@ -211,29 +211,29 @@ def _picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
 # Arithmetic.
 
 
-def _plus(number: float, array: Floats) -> Floats:
-    made: Floats = array + array.dtype.type(number)
+def _plus(number: float, array: AnyFloats) -> AnyFloats:
+    made: AnyFloats = array + array.dtype.type(number)
     return made
 
 
-def _minus(number: float, array: Floats) -> Floats:
+def _minus(number: float, array: AnyFloats) -> AnyFloats:
     return _plus(-number, array)
 
 
-def _times(factor: float, array: Floats) -> Floats:
-    made: Floats = array * array.dtype.type(factor)
+def _times(factor: float, array: AnyFloats) -> AnyFloats:
+    made: AnyFloats = array * array.dtype.type(factor)
     return made
 
 
-def _over(factor: float, array: Floats) -> Floats:
+def _over(factor: float, array: AnyFloats) -> AnyFloats:
     return _times(1 / factor, array)
 
 
-def _neg_exp(array: Floats) -> Floats:
+def _neg_exp(array: AnyFloats) -> AnyFloats:
     return -np.exp(array.astype(np.float64)).astype(array.dtype)
 
 
-def _log_of_minus(array: Floats) -> Floats:
+def _log_of_minus(array: AnyFloats) -> AnyFloats:
     with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
         return np.log(-array.astype(np.float64)).astype(array.dtype)
 

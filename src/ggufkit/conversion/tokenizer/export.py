@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.entries import ADDED_SCORE
-from ggufkit.conversion.tokenizer.files import Say
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.sentencepiece import SENTENCE_PIECE
 from ggufkit.conversion.tokenizer.sentencepiece_model import (
@@ -27,6 +26,7 @@ from ggufkit.conversion.tokenizer.wordpiece_unigram import FAIRSEQ, FAIRSEQ_MODE
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
+from ggufkit.system.threads import Say
 
 _PIECE_MODELS: Final = {"llama": ModelType.BPE, "t5": ModelType.UNIGRAM}
 # Roles that transformers has a field for, in the order of its files.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -10,10 +9,9 @@ from typing import Any, Final
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceModel, parse_pieces
 from ggufkit.errors import CheckpointError
+from ggufkit.system.threads import Say
 
 MAX_ROWS: Final = 1 << 24  # 64 times the largest vocabulary; a larger number is a mistake
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from typing import Final
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
 from ggufkit.conversion.tokenizer.entries import TokenEntries
-from ggufkit.conversion.tokenizer.files import Say, TokenizerFiles
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
 from ggufkit.format.values import Value
+from ggufkit.system.threads import Say
 
 TokenizerKind = Callable[[TokenizerFiles, TokenEntries], None]
 

@@ -6,11 +6,11 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.files import Say
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT, rules_of_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import SPACE as MERGE_SPACE
+from ggufkit.system.threads import Say
 
 TokenizerRules = dict[str, Any]
 _NO_BPE_EXTRAS: Final = {
