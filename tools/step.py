@@ -11,18 +11,25 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 PULSE = 10.0  # seconds
 
 
-def main(arguments: list[str]) -> int:
+def run(
+    title: str,
+    command: Sequence[str | Path],
+    *,
+    is_silent: bool = False,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run the step and return the exit code of its command."""
-    is_silent = arguments[:1] == ["--silent-command"]
-    title, *command = arguments[is_silent:]
     began = time.monotonic()
     print(f"==> {title}", flush=True)
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, cwd=folder, env=environment) as process:
         while process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(PULSE if is_silent else None)
@@ -31,6 +38,13 @@ def main(arguments: list[str]) -> int:
     result = "done" if process.returncode == 0 else "failed"
     print(f"    {result} after {time.monotonic() - began:.1f} s", flush=True)
     return process.returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Run the step that the command line tells."""
+    is_silent = arguments[:1] == ["--silent-command"]
+    title, *command = arguments[is_silent:]
+    return run(title, command, is_silent=is_silent)
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ UNFIT = [
     np.longdouble(1),
     np.complex64(1),
     np.datetime64("2026-01-01"),
-    np.timedelta64(1),
+    np.timedelta64(1, "s"),
     np.bytes_(b"a"),
     np.void(b"a"),
     ml_dtypes.bfloat16(1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,12 @@ def test_every_instruction_set_has_the_same_codecs(isa):
 def test_no_type_has_two_codecs():
     numbers = [row[0] for row in _native.codecs("portable")]
     assert len(numbers) == len(set(numbers))
+
+
+def test_every_type_of_the_native_sources_has_a_codec():
+    text = "".join(path.read_text(encoding="utf-8") for path in TYPES.glob("*.hpp"))
+    written = {int(number) for number in re.findall(r"\buint32_t id = (\d+)", text)}
+    assert written == {row[0] for row in _native.codecs("portable")}
 
 
 @pytest.mark.parametrize("row", TENSOR_TYPES.values(), ids=str)

@@ -62,6 +62,7 @@ def test_blocks_stay_where_a_type_of_today_holds_them(version, type, expected, t
         assert model.tensors["output.weight"].type.name == expected
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("kind", "version", "type"),
     [
@@ -224,6 +225,7 @@ def test_more_parts_than_there_ever_were_are_beyond_the_limit(tmp_path):
         ggufkit.convert_legacy(tmp_path / "x.bin")
 
 
+@pytest.mark.real
 def test_parts_load_in_llama_cpp(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 2)
     with ggufkit.convert_legacy(tmp_path / "x.bin", context_length=512) as model:
