@@ -84,3 +84,13 @@ def is_checkpoint(path: str) -> bool:
 def open_any(path: str) -> Model:
     """Open a GGUF model, or convert a checkpoint lazily, telling what its conversion has to say."""
     return ggufkit.convert(path, say=note) if is_checkpoint(path) else ggufkit.open(path)
+
+
+def look_at(path: str) -> Model:
+    """Open what is there of a model, or of a checkpoint, for its header alone; note what is not."""
+    if is_checkpoint(path):
+        return open_any(path)
+    model = ggufkit.open(path, partial=True)
+    for found in model.missing:
+        note(f"{found.path}: {found.message}. {found.remedy}")
+    return model

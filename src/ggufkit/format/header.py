@@ -65,6 +65,7 @@ TENSOR_RECORD: Final = np.dtype(
         ("type", "u4"),
     ]
 )
+CUT: Final = "data-truncated"  # the header is whole, and tells where all tensors would be
 _NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Encoding(), [], []), 0)
 
 
@@ -235,4 +236,5 @@ def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findi
     data_offset = padded(end, alignment)
     places = Places.of(infos, nbytes - data_offset)
     about_places(places, alignment, data_offset, findings)
-    return places if places.end <= max(places.room, 0) else _NOWHERE
+    is_known = places.end <= max(places.room, 0) or findings.breaks(CUT)
+    return places if is_known else _NOWHERE

@@ -18,6 +18,7 @@ from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.types import TensorType
 from ggufkit.model.rows import Columns, OpenedFile, Rows, Source, rows_and_width
 from ggufkit.quants import codec
+from ggufkit.rules.findings import Finding
 from ggufkit.system.mapped_file import Bytes
 
 
@@ -238,6 +239,7 @@ class Model:
         self.files = files
         self.end_padded = end_padded  # ggml pads the end of a file; some writers do not
         self.inputs: tuple[OpenedFile, ...] = ()
+        self.missing: tuple[Finding, ...] = ()  # what `open(partial=True)` did not find
 
     @property
     def alignment(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from ggufkit.errors import ShardError
 from ggufkit.format.file_name import parse_shard_name, shard_name
-from ggufkit.format.header import Header, parse
+from ggufkit.format.header import CUT, Header, parse
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.model.caches import resolve
 from ggufkit.model.model import Model, ModelFile, Tensor, Tensors
@@ -24,6 +24,7 @@ from ggufkit.system import edit_journal
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
+EXCUSED: Final = (CUT, "shard-missing", "shard-name")  # what is there can still be looked at
 SHOWN_FILES: Final = 5  # names in a message
 
 
@@ -35,27 +36,32 @@ class ParsedFile:
     header: Header
 
 
-def open(path: AnyPath, *, shards: bool = True) -> Model:  # noqa: A001
+def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:  # noqa: A001
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
     `path` names a file, any shard of a set, a folder that holds exactly one file or set, or a
     model in a cache as `ggufkit.list` calls it.
-    With `shards=False` a shard is opened alone. Raises a FormatError (a ValueError) for the
+    With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
+    opened too, and a file that is cut short after its header: `missing` of the model tells what
+    is not there, and reading that raises a FormatError. Raises a FormatError (a ValueError) for the
     first error in a file, its subclass ShardError for a missing or foreign shard,
     OSError as the builtin `open` does.
     """
     first = locate(as_path(path))
+    excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
-        part = open_part(first, opened)
-        parts = [part]
+        part = open_part(first, opened, excused)
+        parts, lost = [part], []
         if shards and shard_count(part.header) > 1:
-            _raise_first(about_siblings(part))
-            parts = [
-                part if other == first else open_part(other, opened) for other in siblings(part)
-            ]
-            _raise_first(about_set(parts))
+            lost = _raise_first(about_siblings(part), excused)
+            others = [other for other in siblings(part) if not lost or other.exists()] or [first]
+            parts = [part if o == first else open_part(o, opened, excused) for o in others]
+            if not lost:
+                _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
+    lost += [each for part in parts for each in _about(part) if each.rule in excused]
+    model.missing = tuple(lost)
     return model.reading(part.file for part in parts)
 
 
@@ -103,18 +109,27 @@ def map_part(path: Path) -> ParsedFile:
         return ParsedFile(file, parse(file.data, file.nbytes))
 
 
-def open_part(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
-    """Map and parse one file until `opened` ends. Raises the first error in it."""
+def open_part(
+    path: Path, opened: contextlib.ExitStack, excused: Collection[str] = ()
+) -> ParsedFile:
+    """Map and parse one file until `opened` ends. Raises the first error that is not excused."""
     part = map_part(path)
     opened.callback(part.file.close)
-    _raise_first(found.at(str(path)) for found in part.header.findings)
+    _raise_first(_about(part), excused)
     return part
 
 
-def _raise_first(findings: Iterable[Finding]) -> None:
-    wrong = first_error(findings)
+def _about(part: ParsedFile) -> Iterator[Finding]:
+    return (found.at(str(part.file.path)) for found in part.header.findings)
+
+
+def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> list[Finding]:
+    """Raise the first error that is not excused; return the findings that are."""
+    listed = list(findings)
+    wrong = first_error(found for found in listed if found.rule not in excused)
     if wrong:
         raise wrong.exception()
+    return [found for found in listed if found.rule in excused]
 
 
 # Shard sets.
@@ -148,11 +163,12 @@ def about_siblings(part: ParsedFile) -> Iterator[Finding]:
     paths = siblings(part)
     missing = [path.name for path in paths if not path.exists()]
     if not paths:
-        yield _about(part, "shard-name", "split.count", file=part.file.path.name, count=count)
+        yield _placed(part, "shard-name", "split.count", file=part.file.path.name, count=count)
     elif missing:
         names = ", ".join(missing[:SHOWN_FILES]) + (", ..." if len(missing) > SHOWN_FILES else "")
         details = {"count": len(missing), "total": count, "names": names}
-        yield _about(part, "shard-missing", "split.count", **details)
+        details["folder"] = str(part.file.path.parent.absolute())
+        yield _placed(part, "shard-missing", "split.count", **details)
 
 
 def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:
@@ -163,12 +179,12 @@ def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:
         for name in part.header.places.infos.names:
             if name in owners:
                 files = {"file": owners[name], "other": part.file.path.name}
-                yield _about(part, "shard-tensor", "split.no", name=name, **files)
+                yield _placed(part, "shard-tensor", "split.no", name=name, **files)
             owners[name] = part.file.path.name
     expected = _split(parts[0].header, "split.tensors.count", len(owners))
     if expected != len(owners):
         counts = {"expected": expected, "count": len(owners)}
-        yield _about(parts[0], "shard-total", "split.tensors.count", **counts)
+        yield _placed(parts[0], "shard-total", "split.tensors.count", **counts)
 
 
 def _about_shard(part: ParsedFile, place: int, parts: list[ParsedFile]) -> Iterator[Finding]:
@@ -176,12 +192,12 @@ def _about_shard(part: ParsedFile, place: int, parts: list[ParsedFile]) -> Itera
     number, count = _split(header, "split.no", -1), shard_count(header)
     if (number, count) != (place, len(parts)):
         said = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
-        yield _about(part, "shard-number", "split.no", file=file, **said)
+        yield _placed(part, "shard-number", "split.no", file=file, **said)
     if header.byte_order != parts[0].header.byte_order:
-        yield _about(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
+        yield _placed(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
 
 
-def _about(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:
+def _placed(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:
     """Make a finding placed at the value of `key`, or at the beginning of the file."""
     entry = part.header.entries.get(key)
     return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))

@@ -314,7 +314,8 @@ _FILES: Final = (
     ),
     _wrong(
         "shard-missing",
-        "the set of {total} shards is incomplete, {count} missing: {names}",
+        "{count} of the {total} shards are not in the folder {folder}: {names}",
+        "Download the missing files into that folder, under these names",
         error=ShardError,
     ),
     _wrong(

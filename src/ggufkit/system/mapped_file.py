@@ -149,6 +149,12 @@ class MappedFile:
             pass
         if nbytes == 0:
             return np.empty(0, np.uint8)
+        if offset + nbytes > self.nbytes:  # as of a file that was opened although it is cut
+            raise FormatError(
+                f"the file ends at byte {self.nbytes:,}, before byte {offset + nbytes:,}",
+                remedy="Download the rest of the file",
+                path=str(self.path),
+            )
         self._watch()
         return np.frombuffer(self.data, np.uint8, nbytes, offset)
 

@@ -153,6 +153,8 @@ def _check(file: str, *, data: bool, threads: int | None) -> list[Finding]:
 def verdict(findings: list[Finding]) -> str:
     """Return in words what a file with these findings is to GGUF and to llama.cpp."""
     errors = [found for found in findings if found.severity == "error"]
+    if errors and all(found.rule == "shard-missing" for found in errors):
+        return "incomplete: shards are missing"
     if any(found.breaks for found in errors):
         return "broken: it breaks the specification"
     if any(found.rule == "unfinished" for found in errors):

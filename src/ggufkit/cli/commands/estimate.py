@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.model_argument import MODEL, open_any
+from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.inspection.compute_buffer import is_encoder
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     --n-gpu-layers), and the longest context with which the whole model fits.
     """
     options["flash_attention"] = not no_flash_attention
-    with open_any(file) as opened:
+    with look_at(file) as opened:
         model = _quantized(opened, recipe)
         estimated = ggufkit.estimate(model, **options)
         fit = None if memory is None else estimated.fit(memory)

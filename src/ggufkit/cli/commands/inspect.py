@@ -10,8 +10,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-import ggufkit
-from ggufkit.cli.model_argument import MODEL, complete_key
+from ggufkit.cli.model_argument import MODEL, complete_key, look_at
 from ggufkit.cli.output import dims, emit, examples, grouped, paged, shorten, size, table
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
@@ -58,7 +57,7 @@ def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> Non
     if as_bytes:
         _print_map(file, as_json=as_json)
         return
-    with ggufkit.open(file) as model:
+    with look_at(file) as model:
         if key is not None:
             _print_value(model, key, as_json=as_json)
         elif as_json:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import emit, examples, note, table
 from ggufkit.cli.pipes import require_file
 from ggufkit.edits.name import FIRST_VERSION, new_paths, rename
@@ -71,7 +71,7 @@ def command(
         require_file(file)
     chosen = {part: _part(part, text) for part, text in given.items() if text is not None}
     if Path(file).exists() or is_name(file) or is_rename:
-        with ggufkit.open(file) as model:
+        with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [lying.path for lying in model.files]
             said = parse_name(before[0].name)
             wanted = as_written(replace(ggufkit.name(model), **chosen))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.model_argument import FILE, MODEL, open_any
+from ggufkit.cli.model_argument import FILE, MODEL, look_at
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.quantization.plan import PlannedSize
 
@@ -32,7 +32,7 @@ def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
     The notes say where a recipe lacks importance data for some tensors, and where it falls back to
     types with smaller blocks because the rows do not divide.
     """
-    with open_any(file) as model:
+    with look_at(file) as model:
         planned = sorted(ggufkit.plan(model, imatrix=imatrix), key=lambda p: -p.nbytes)
     if as_json:
         emit({"file": file, "recipes": [vars(one) for one in planned]})

@@ -1,0 +1,114 @@
+"""What is there of a model can be looked at: a lone shard, or a file cut short after its header."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import FormatError, ShardError, TruncatedError
+from shell import done
+from shell import ggufkit as run
+from small_llama import keys, tensors
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return ggufkit.save(tmp_path / "whole.gguf", tensors(), keys())[0]
+
+
+@pytest.fixture
+def shards(whole, tmp_path):
+    with ggufkit.open(whole) as model:
+        return ggufkit.write(model, tmp_path / "s" / "s.gguf", shard_tensors=6)
+
+
+@pytest.fixture
+def cut(whole, tmp_path):
+    with ggufkit.open(whole) as model:
+        end = model.data_offset + 1000
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(whole.read_bytes()[:end])
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    (tmp_path / "s").mkdir()
+
+
+def test_cut_file_shows_all_its_tensors_and_says_what_is_missing(cut, whole):
+    with pytest.raises(TruncatedError):
+        ggufkit.open(cut)
+    with ggufkit.open(cut, partial=True) as model, ggufkit.open(whole) as full:
+        assert list(model.tensors) == list(full.tensors)
+        assert [each.rule for each in model.missing] == ["data-truncated"]
+        *_, last = model.tensors.values()
+        with pytest.raises(FormatError, match="the file ends at byte"):
+            last.raw()
+        with pytest.raises(FormatError):
+            ggufkit.write(model, whole.with_name("never.gguf"))
+    assert not whole.with_name("never.gguf").exists()
+
+
+def test_lone_shard_shows_what_it_holds(shards):
+    first, *others = shards
+    for path in others:
+        path.unlink()
+    with pytest.raises(ShardError):
+        ggufkit.open(first)
+    with ggufkit.open(first, partial=True) as model:
+        assert len(model.tensors) == 6
+        (missing,) = model.missing
+    assert str(first.parent) in missing.message
+    assert all(path.name in missing.message for path in others)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(
+    "words",
+    [("inspect",), ("inspect", "--json"), ("inspect", "--bytes"), ("plan",), ("name",)],
+)
+def test_commands_that_need_headers_alone_work_and_say_so(shards, words, place):
+    left = shards[place]
+    for path in shards:
+        if path != left:
+            path.unlink()
+    result = run(*words, left)
+    assert result.code == 0
+    if words != ("inspect", "--bytes"):
+        assert f"{len(shards) - 1} of the {len(shards)} shards are not in the folder" in result.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect",),
+        ("inspect", "--key", "general.architecture"),
+        ("estimate",),
+        ("plan",),
+        ("name",),
+    ],
+)
+def test_cut_file_is_looked_at_by_commands_that_need_its_header_alone(cut, whole, words):
+    result = done(words[0], cut, *words[1:])
+    assert "note:" in result.err
+    assert "the file is cut short" in result.err
+    if words[0] in ("estimate", "plan"):
+        assert result.out == done(words[0], whole, *words[1:]).out
+
+
+def test_check_names_the_files_to_download_and_the_folder(shards):
+    for path in shards[1:]:
+        path.unlink()
+    result = run("check", shards[0])
+    assert result.code == 1
+    assert shards[1].name in result.out
+    assert "Download the missing files into that folder, under these names" in result.out
+    assert "incomplete: shards are missing" in result.lines[-1]
+
+
+def test_renaming_wants_the_whole_set(shards):
+    shards[-1].unlink()
+    assert run("name", shards[0], "--rename").code == 1
+    assert np.all([path.exists() for path in shards[:-1]])
