@@ -19,9 +19,9 @@ def model(tmp_path, monkeypatch):
 def test_name_of_no_file_is_parsed(tmp_path):
     lines = done("name", "Mixtral-8x7B-v0.1-KQ2.gguf").lines
     assert lines[2].split() == ["basename", "Mixtral", "Mixtral"]
-    assert "the file name follows the convention to the letter" in lines
+    assert "the file name follows the convention exactly" in lines
     wild = done("name", "/none/tinyllama-1.1b-chat.q4_k_m.gguf").lines
-    assert "the file name does not follow the convention to the letter" in wild
+    assert "the file name does not follow the convention exactly" in wild
     assert wild[-1] == "conventional name: tinyllama-1.1B-chat-v1.0-Q4_K_M.gguf"
 
 

@@ -113,7 +113,7 @@ def _print(said: FileName, wanted: FileName) -> None:
         rows.append(("shard", "{} of {}".format(*said.shard), "each of its own"))
     table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
     follows = "follows" if said.conventional else "does not follow"
-    click.echo(f"\nthe file name {follows} the convention to the letter")
+    click.echo(f"\nthe file name {follows} the convention exactly")
     click.echo(f"conventional name: {printable(build_name(wanted))}")
 
 
