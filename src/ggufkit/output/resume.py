@@ -127,7 +127,7 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
         raise OutputError(
             f"what is unfinished of {target} was begun by {version} of ggufkit, and this is "
             f"version {__version__}",
-            remedy="Finish it with that version, or write anew without resuming",
+            remedy="Finish it with that version, or write again without resuming",
         )
     if other:
         raise OutputError(

@@ -110,7 +110,7 @@ def _print(said: FileName, wanted: FileName) -> None:
     parts = [(part, getattr(said, part), getattr(wanted, part)) for part in PARTS]
     rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
     if said.shard:
-        rows.append(("shard", "{} of {}".format(*said.shard), "each of its own"))
+        rows.append(("shard", "{} of {}".format(*said.shard), "one each"))
     table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
     follows = "follows" if said.conventional else "does not follow"
     click.echo(f"\nthe file name {follows} the convention exactly")

@@ -47,7 +47,7 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
     said = [mode.name for mode in MODES if config.get(mode.field)]
     number = numbered(said[0] if said else config.get("pooling_mode"))
     if number is None:
-        raise CheckpointError(f"the pooling in {place} is none of mean, cls and last token")
+        raise CheckpointError(f"the pooling in {place} is not mean, cls or last token")
     return number
 
 

@@ -154,7 +154,7 @@ def _card_text(card: Mapping[str, Any], key: str, say: Say) -> str | None:
         return ",".join(item for item in found if isinstance(item, str))
     if found is None or isinstance(found, str):
         return found
-    say(f"README.md: {key} is no text: left out")
+    say(f"README.md: {key} is not text: left out")
     return None
 
 
@@ -315,7 +315,7 @@ def _about_works(field: str, works: Any) -> Iterator[tuple[str, str, Any]]:  # n
     if works is None:
         return
     if not isinstance(works, list) or not all(isinstance(work, Mapping) for work in works):
-        raise CheckpointError(f"general.{_WORKS[field][0]} is no list of mappings")
+        raise CheckpointError(f"general.{_WORKS[field][0]} is not a list of mappings")
     yield f"general.{field}.count", "uint32", len(works)
     for number, work in enumerate(works):
         for key in _OF_WORK:

@@ -194,7 +194,7 @@ def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Dequantized:
             if scales is None or is_scalar or blocks.shape != (*scales.shape, _GROUP_BYTES):
                 raise CheckpointError(f"{name} of shape {blocks.shape} lacks scales that fit")
             if {blocks.type, scales.type} != {U8}:
-                raise CheckpointError(f"{name} and its scales are no bytes ({U8})")
+                raise CheckpointError(f"{name} and its scales must be bytes ({U8})")
             shape = (*blocks.shape[:-2], 32 * blocks.shape[-2])
             source = Repacked(blocks, scales, blocks.shape[-2])
             made.append(Tensor.over(f"{stem}_mxfp4", _MXFP4, shape, source))

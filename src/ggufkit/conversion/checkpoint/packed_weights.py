@@ -280,7 +280,7 @@ def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor
         rows, width = scales.shape[0], int(sizes[1])
         if sizes[0] != rows or words.shape != (rows, packing.length(width)):
             raise CheckpointError(
-                f"{stem} is said to have the shape {sizes}, its words have {words.shape} and its "
+                f"{stem} should have the shape {sizes}, but its words have {words.shape} and its "
                 f"scales {scales.shape}"
             )
         index = _index(found.get("_g_idx"), stem, width, scales.shape[1], size)

@@ -135,7 +135,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON is)
     if not isinstance(fields, dict) or fields.keys() != _FIELDS:
-        raise ValueError("it must have dtype, shape and data_offsets, and nothing else")
+        raise ValueError("it must have only dtype, shape and data_offsets")
     kind = DTYPES.get(str(fields["dtype"]))
     if kind is None:
         raise ValueError(f"unknown dtype {brief(fields['dtype'])}")

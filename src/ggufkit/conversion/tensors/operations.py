@@ -104,7 +104,7 @@ def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
     """Return the order of rows in which those of a head's two halves alternate."""
     rows = tensor.shape[0]
     if heads < 1 or rows % (2 * heads):
-        raise ShapeError(f"{tensor.name!r} has {rows} rows, which are no pairs of {heads} heads")
+        raise ShapeError(f"{tensor.name!r} has {rows} rows, not pairs for {heads} heads")
     index = np.arange(rows).reshape(heads, 2, rows // heads // 2)
     return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
 
@@ -195,7 +195,7 @@ def _every(tensor: Tensor, start: int, step: int) -> Tensor:
     axis = row_axis(tensor)
     length = tensor.shape[axis]
     if not 0 <= start < step <= length or length % step:
-        raise ShapeError(f"{tensor.name!r} has {length} rows, of which none is one in {step}")
+        raise ShapeError(f"{tensor.name!r} has {length} rows, too few to take every {step}th")
     return _picked(tensor, axis, slice(start, None, step))
 
 
