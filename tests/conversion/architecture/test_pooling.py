@@ -37,5 +37,5 @@ def test_missing_file_of_a_module_is_named():
 
 def test_unknown_pooling_is_refused():
     files = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode_max_tokens": True}}
-    with pytest.raises(CheckpointError, match="none of mean, cls and last token"):
+    with pytest.raises(CheckpointError, match="not mean, cls or last token"):
         pooling_type(checkpoint(**files))

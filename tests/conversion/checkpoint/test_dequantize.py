@@ -122,12 +122,12 @@ def test_scales_of_activations_are_left_out_and_named(tmp_path):
         (
             {"e_blocks": np.ones((2, 3, 16), np.float32), "e_scales": np.ones((2, 3), np.uint8)},
             {"quant_method": "mxfp4"},
-            "no bytes",
+            "must be bytes",
         ),
         (
             {"e_blocks": np.ones((2, 3, 16), np.uint8), "e_scales": np.ones((2, 3), np.float16)},
             {"quant_method": "mxfp4"},
-            "no bytes",
+            "must be bytes",
         ),
     ],
 )

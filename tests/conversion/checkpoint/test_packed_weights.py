@@ -227,9 +227,9 @@ def test_awq_that_does_not_fit_is_told(tmp_path, said):
 @pytest.mark.parametrize(
     ("shape", "weights", "told"),
     [
-        ([13, 30], {}, "said to have the shape"),
-        ([12, 99], {}, "said to have the shape"),
-        ([12, -1], {}, "said to have the shape"),
+        ([13, 30], {}, "should have the shape"),
+        ([12, 99], {}, "should have the shape"),
+        ([12, -1], {}, "should have the shape"),
         ([12, 30], {"num_bits": 9}, "1 to 8"),
         ([12, 30], {"type": "float"}, "float"),
         ([12, 30], {"strategy": "tensor_group"}, "tensor_group"),

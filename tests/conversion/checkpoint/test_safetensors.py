@@ -118,7 +118,7 @@ def test_duplicate_tensor_is_named(tmp_path):
         ({"shape": [2**62] * 60}, "needs"),
         ({"data_offsets": [24, 0]}, "pair of start and end"),
         ({"data_offsets": [0]}, "pair of start and end"),
-        ({"extra": 1}, "nothing else"),
+        ({"extra": 1}, "must have only"),
     ],
 )
 def test_entry_that_contradicts_itself_is_named(tmp_path, change, told):

@@ -195,7 +195,9 @@ def _every(tensor: Tensor, start: int, step: int) -> Tensor:
     axis = row_axis(tensor)
     length = tensor.shape[axis]
     if not 0 <= start < step <= length or length % step:
-        raise ShapeError(f"{tensor.name!r} has {length} rows, too few to take every {step}th")
+        raise ShapeError(
+            f"{tensor.name!r} has {length} rows; every({start}, {step}) needs a multiple of {step}"
+        )
     return _picked(tensor, axis, slice(start, None, step))
 
 
