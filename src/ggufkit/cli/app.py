@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,9 @@ _FOLDER: Final = Path(__file__).with_name("commands")
 COMMANDS: Final = tuple(
     sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.stem[0].isalpha())
 )
+
+
+ONLY_SHOW: Final = ("inspect", "plan", "estimate", "archs", "list", "name", "bench")
 
 
 class Commands(click.Group):
@@ -54,7 +58,10 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # click ends quietly: who read our output has had enough
+            if ctx.invoked_subcommand not in ONLY_SHOW:
+                raise  # click ends quietly with 1: the exit code would have meant something
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
+            ctx.exit(0)  # who read our output has had enough
         except (GGUFError, OSError) as error:
             report(error)
             ctx.exit(FAILED)

@@ -21,6 +21,9 @@ _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
 _RENAMED: Final = {"tensor_types": "tensor_type"}  # options that are not called as arguments are
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+PIPED_WIDTH: Final = 120  # columns where there is no terminal to ask
+LEAST_WIDTH: Final = 40
+_WIDTH: Final = "ggufkit.width"  # in the context of a command
 _IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
 
 
@@ -89,6 +92,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
         click.echo("\n".join(some))
 
 
+def columns() -> int:
+    """Return the width of the terminal, also of one that `paged` writes to later."""
+    context = click.get_current_context(silent=True)
+    known = context.meta.get(_WIDTH) if context else None
+    if known is None and sys.stdout.isatty():
+        known = shutil.get_terminal_size().columns
+    return PIPED_WIDTH if known is None else max(known, LEAST_WIDTH)
+
+
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
     """Show what is printed within through a pager, if it is longer than the terminal is high."""
@@ -99,6 +111,7 @@ def paged() -> Iterator[None]:
     color = context.color
     held = io.StringIO()
     context.color = color is not False  # what is held would not look like a terminal
+    context.meta[_WIDTH] = shutil.get_terminal_size().columns
     try:
         with contextlib.redirect_stdout(held):
             yield

@@ -70,10 +70,20 @@ def _lines(before: str, after: str) -> Iterator[str]:
     if max(map(len, texts)) > COMPARED_LINES:
         yield f"{len(texts[0]):,} lines -> {len(texts[1]):,} lines, too many to be compared"
         return
-    _, _, *lines = difflib.unified_diff(*texts, n=1, lineterm="")
+    lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[2:]  # without the names of files
+    if not lines or _ends(before) != _ends(after):
+        yield f"line ends: {_ends(before)} -> {_ends(after)}"
     yield from (shorten(line, 2 * SHOWN_WIDTH) for line in lines[:SHOWN_LINES])
     if len(lines) > SHOWN_LINES:
         yield f"... {len(lines) - SHOWN_LINES:,} more lines"
+
+
+def _ends(text: str) -> str:
+    """Return how the lines of a text end, and whether the last one does."""
+    windows = text.count("\r\n")
+    kinds = {"CRLF": windows, "LF": text.count("\n") - windows, "CR": text.count("\r") - windows}
+    held = " and ".join(name for name, count in kinds.items() if count) or "none"
+    return held if text.endswith(("\n", "\r")) else f"{held}, none after the last line"
 
 
 def _brief(value: object) -> str:

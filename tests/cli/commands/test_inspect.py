@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -121,12 +125,12 @@ def test_file_that_says_nothing_of_itself_is_shown(tmp_path, metadata):
     ],
 )
 def test_key_prints_one_value(path, key, text):
-    assert done("inspect", path, "--key", key).out == text + "\n"
+    assert done("inspect", path, "--key", key).out.rstrip("\n") == text
 
 
 @pytest.mark.parametrize("key", ["tokenizer.chat_template", "a.bytes", "a.long"])
 def test_key_gives_a_pipe_the_bytes_of_a_string(path, key):
-    wanted = METADATA[key].encode("utf-8", "surrogateescape") + b"\n"
+    wanted = METADATA[key].encode("utf-8", "surrogateescape")  # and no newline of ours
     assert done("inspect", path, "--key", key).raw == wanted
 
 
@@ -216,3 +220,57 @@ def test_bytes_as_json(path):
 
 def test_key_and_bytes_exclude_each_other(path):
     assert ggufkit("inspect", path, "--key", "a", "--bytes").code == 2
+
+
+@pytest.mark.parametrize("ends", [("\n", ""), ("\r\n", "\r\n"), ("\r", "\n"), ("\n", "\n\n")])
+def test_what_is_shown_of_a_key_can_be_stored_again_with_any_line_ends(tmp_path, ends):
+    path, text = tmp_path / "m.gguf", tmp_path / "t.jinja"
+    between, last = ends
+    template = f"{{{{ 1 }}}}{between}{{{{ 2 }}}}{last}"
+    api.save(path, {}, {"tokenizer.chat_template": template.replace("\r\n", "\n").rstrip("\n")})
+    text.write_bytes(template.encode())
+    result = done("edit", path, "--chat-template", text)
+    with api.open(path) as model:
+        assert model.metadata["tokenizer.chat_template"] == template
+    assert ("line ends" in result.out) == (ends != ("\n", "") and between != "\r")
+    shown = done("inspect", path, "--key", "tokenizer.chat_template").raw
+    assert shown == template.encode()
+    text.write_bytes(shown)
+    assert "already has these values" in done("edit", path, "--chat-template", text).out
+
+
+def test_several_keys_are_all_shown(path):
+    keys = ("--key", "general.name", "--key", "llama.block_count", "--key", "general.name")
+    assert done("inspect", path, *keys).out == "Tiny\n2\n"
+    told = done("inspect", path, *keys, "--json").json()
+    assert {key: one["value"] for key, one in told.items()} == {
+        "general.name": "Tiny",
+        "llama.block_count": 2,
+    }
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_values_are_as_wide_as_the_terminal_lets_them(path, width):
+    theirs, ours = os.openpty()
+    size = {"COLUMNS": str(width), "LINES": "999", "NO_COLOR": "1"}
+    with process("inspect", path, stdout=ours, env=size) as command:
+        os.close(ours)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while piece := os.read(theirs, 1 << 16):
+                shown += piece
+        os.close(theirs)
+        assert command.wait() == 0
+    (line,) = (line for line in shown.decode().splitlines() if line.startswith("a.long"))
+    assert width - 20 < len(line) <= width
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
+def test_reader_that_has_seen_enough_is_no_failure(tmp_path):
+    tensors = {f"blk.{i}.weight": np.ones(1, np.float32) for i in range(5000)}
+    api.save(tmp_path / "m.gguf", tensors)
+    line = f"set -o pipefail; {sys.executable} -m ggufkit inspect {tmp_path}/m.gguf | head -1"
+    ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("parameters")

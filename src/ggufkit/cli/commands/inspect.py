@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,7 +10,7 @@ import click
 import numpy as np
 
 from ggufkit.cli.model_argument import MODEL, complete_key, look_at
-from ggufkit.cli.output import dims, emit, examples, grouped, paged, shorten, size, table
+from ggufkit.cli.output import columns, dims, emit, examples, grouped, paged, shorten, size, table
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.header_map import Field, dissect
@@ -21,7 +20,6 @@ from ggufkit.rules.findings import first_error
 
 SECTION: Final = "Look"  # of the help
 
-PIPED_WIDTH: Final = 120  # columns where there is no terminal to ask
 SHOWN_ITEMS: Final = 8  # of an array
 ROW_BYTES: Final = 16  # of a hex dump
 LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 0.0
@@ -41,25 +39,27 @@ LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 
 @click.option("--json", "as_json", is_flag=True, help="Print everything in full as JSON.")
 @click.option(
     "--key",
+    "keys",
     metavar="KEY",
+    multiple=True,
     shell_complete=complete_key,
-    help="Print the value of one metadata key.",
+    help="Print the value of a metadata key.  [repeatable]",
 )
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
-def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> None:
+def command(file: str, *, as_json: bool, keys: tuple[str, ...], as_bytes: bool) -> None:
     """Show what is in FILE: a summary of the model, its metadata and its tensors.
 
     FILE is a GGUF file, any shard of a set, or a folder that holds one. Long values are
     shortened; --json and --key print them in full. --bytes also works on damaged files.
     """
-    if key is not None and as_bytes:
+    if keys and as_bytes:
         raise click.UsageError("Use either --key or --bytes, not both")
     if as_bytes:
         _print_map(file, as_json=as_json)
         return
     with look_at(file) as model:
-        if key is not None:
-            _print_value(model, key, as_json=as_json)
+        if keys:
+            _print_values(model, tuple(dict.fromkeys(keys)), as_json=as_json)
         elif as_json:
             emit(describe(model))
         else:
@@ -70,16 +70,23 @@ def command(file: str, *, as_json: bool, key: str | None, as_bytes: bool) -> Non
 # One value.
 
 
-def _print_value(model: Model, key: str, *, as_json: bool) -> None:
-    value = model.metadata[key]
+def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None:
+    """Print the values of keys: one exactly, several with a newline after each."""
+    values = [model.metadata[key] for key in keys]
     if as_json:
-        emit({"type": model.metadata.type_name(key), "value": plain(value)})
-    elif not isinstance(value, str):
-        emit(plain(value))
-    elif sys.stdout.isatty():
-        click.echo("\n".join(map(printable, value.split("\n"))))
-    else:
-        click.echo(value.encode("utf-8", "surrogateescape"))
+        told = {
+            key: {"type": model.metadata.type_name(key), "value": plain(value)}
+            for key, value in zip(keys, values, strict=True)
+        }
+        emit(told if len(keys) > 1 else told[keys[0]])
+        return
+    for value in values:
+        if not isinstance(value, str):
+            emit(plain(value))
+        elif sys.stdout.isatty():
+            click.echo("\n".join(map(printable, value.split("\n"))))
+        else:  # a newline after the only value would be taken for a part of it
+            click.echo(value.encode("utf-8", "surrogateescape"), nl=len(keys) > 1)
 
 
 # The model.
@@ -127,13 +134,7 @@ def _lies(model: Model) -> str:
 
 
 def _shown(text: str | None) -> str:
-    return "" if text is None else shorten(text, _columns() - 17)
-
-
-def _columns() -> int:
-    if not sys.stdout.isatty():
-        return PIPED_WIDTH
-    return max(shutil.get_terminal_size().columns, 60)
+    return "" if text is None else shorten(text, columns() - 17)
 
 
 def _count(number: int) -> str:
@@ -184,7 +185,7 @@ def _print_metadata(model: Model) -> None:
     keys = [printable(key) for key in model.metadata]
     types = [model.metadata.type_name(key) for key in model.metadata]
     used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
-    width = max(_columns() - used, 20)
+    width = max(columns() - used, 20)
     rows = [
         (key, kind, _short_value(value, width))
         for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
