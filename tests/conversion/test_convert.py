@@ -183,6 +183,13 @@ def test_all_tensors_that_llama_cpp_would_miss_are_told_at_once(convert):
     assert len(problems(convert, held)) == 6
 
 
+def test_tensors_of_another_class_are_one_problem(convert):
+    strange = {f"encoder.layer.{n}.weight": numbers(2) for n in range(30)}
+    (told,) = problems(convert, whole() | strange)
+    assert told.startswith("30 tensors have no place in llama: ")
+    assert len(told) < 300
+
+
 def test_layer_beyond_the_count_is_told(convert):
     assert any("layer 2" in each for each in problems(convert, whole() | layer(2)))
 

@@ -32,19 +32,13 @@ SINKS = {
 CHANGING = {
     "checks/check.py": {"_check_file", "_check_set"},
     "conversion/architecture/config_json.py": {"_config", "_solve"},
-    "conversion/card/describe.py": {"_tried"},
-    "conversion/checkpoint/folder.py": {"_part"},
-    "conversion/convert.py": {"_stored", "parameters"},
-    "conversion/export.py": {"_lost"},
     "conversion/legacy/convert_legacy.py": {"_source", "_tensor"},
-    "conversion/place.py": {"_arrive", "_finish"},
     "conversion/tensors/row_sources.py": {"_turn_tiles"},
     "conversion/tokenizer/hub_tokenizer.py": {"_add"},
     "conversion/tokenizer/pre/encode.py": {"_merged"},
     "conversion/tokenizer/sentencepiece.py": {"llama", "mpt"},
     "conversion/tokenizer/special_tokens.py": {"write"},
     "conversion/tokenizer/wordpiece_unigram.py": {"modern_bert"},
-    "conversion/unplace.py": {"_arrange", "_claims", "_tried"},
 }
 
 

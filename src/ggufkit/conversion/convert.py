@@ -47,7 +47,10 @@ _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
 # Rules of `check` that no sound checkpoint breaks: llama.cpp would not load what came of it.
-REFUSED: Final = {"tensor-required", "tensor-shape", "key-type", "head-count", "expert-count"}
+REFUSED: Final = {
+    *("tensor-required", "tensor-shape", "key-type", "key-kind"),
+    *("head-count", "expert-count"),
+}
 
 
 def convert(  # noqa: PLR0913 (each is one thing a user may say)
@@ -131,10 +134,11 @@ def converted(  # noqa: PLR0913 (handed on as they came)
     placement.skipped += plain.skipped
     made = [*generate(facts), *placement.tensors]
     problems = [*placement.problems, *_about_layers(facts, placement)]
-    early = parameters(facts, architecture.early, problems)
-    later = parameters(facts, architecture.metadata, problems)
-    problems += [*facts.problems(), *_about_shapes(facts, made)]
-    kept = _stored(made, kind, problems)
+    early, wrong_early = parameters(facts, architecture.early)
+    later, wrong_later = parameters(facts, architecture.metadata)
+    problems += [*wrong_early, *wrong_later, *facts.problems(), *_about_shapes(facts, made)]
+    kept, unstored = _stored(made, kind)
+    problems += unstored
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     _tell(placement, facts, say)
@@ -181,9 +185,10 @@ def _tell(placement: Placement, facts: ConfigFacts, say: Say) -> None:
 # Metadata.
 
 
-def parameters(facts: ConfigFacts, table: ConfigEntries, problems: list[str]) -> dict[str, Value]:
-    """Return the architecture's key-values, in order; what cannot be computed is a problem."""
+def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, Value], list[str]]:
+    """Return the architecture's key-values, in order, and what cannot be computed."""
     found: dict[str, Value] = {}
+    problems: list[str] = []
     for key, expression in table:
         full = full_key(facts.architecture, key)
         try:
@@ -192,7 +197,7 @@ def parameters(facts: ConfigFacts, table: ConfigEntries, problems: list[str]) ->
                 found[full] = typed_parameter(value)
         except GGUFError as error:
             problems.append(f"{full}: {error.message}")
-    return found
+    return found, problems
 
 
 def typed_parameter(value: Any) -> Value:  # noqa: ANN401 (as JSON is)
@@ -298,8 +303,10 @@ def _without_layer(name: str) -> str:
     return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))
 
 
-def _stored(tensors: Sequence[Tensor], kind: str, problems: list[str]) -> list[Tensor]:
+def _stored(tensors: Sequence[Tensor], kind: str) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors in the types of the file, and what keeps them from it."""
     kept: dict[str, Tensor] = {}
+    problems: list[str] = []
     for tensor in tensors:
         if tensor.name in kept:
             problems.append(f"two tensors become {tensor.name}")
@@ -307,4 +314,4 @@ def _stored(tensors: Sequence[Tensor], kind: str, problems: list[str]) -> list[T
             kept[tensor.name] = stored(tensor, kind)
         except GGUFError as error:
             problems.append(f"{tensor.name}: {error.message}")
-    return list(kept.values())
+    return list(kept.values()), problems

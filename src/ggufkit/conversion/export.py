@@ -218,10 +218,9 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
 def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
     """Yield the keys that converting the exported configuration would not give again."""
     architecture = facts.architecture
-    problems: list[str] = []
     number = model.metadata.get("general.file_type")
-    facts.fields["file_type"] = None if number is None else plain(number)
-    tables = (parameters(facts, t, problems) for t in (architecture.early, architecture.metadata))
+    told = facts.with_field("file_type", None if number is None else plain(number))
+    tables = (parameters(told, t)[0] for t in (architecture.early, architecture.metadata))
     made = {key: value for table in tables for key, value in table.items()}
     written = {full_key(architecture, key) for key in entries(architecture)}
     for key in dict.fromkeys([*model.metadata, *made]):

@@ -7,17 +7,19 @@ layer where the last of its experts stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
-from ggufkit.errors import CheckpointError, GGUFError
+from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.model.model import Tensor
+
+SHOWN: Final = 5  # names in a problem
 
 
 class Arrival(NamedTuple):
@@ -59,6 +61,7 @@ def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement:
     index = NameIndex(facts.architecture.rules)
     heaps: dict[str, Heap] = {}
     done = Placement()
+    unplaced: list[str] = []
     skip = [with_fields(pattern, facts) for pattern in facts.architecture.skip]
     for position, tensor in enumerate(tensors):
         name = rename(tensor.name, facts.architecture.rename)
@@ -66,19 +69,38 @@ def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement:
             done.skipped.append(tensor.name)
             continue
         placed = index.place(name)
-        if placed is None or not tensor.elements:
-            lacks = "no elements" if placed else f"no place in {facts.architecture.name}"
-            done.problems.append(f"tensor {tensor.name!r} has {lacks}")
+        if placed is None:
+            unplaced.append(tensor.name)
+            continue
+        if not tensor.elements:
+            done.problems.append(f"tensor {brief(tensor.name)} has no elements")
             continue
         if placed.layer is not None:
             done.layers.add(placed.layer)
         for target in placed.rule.targets:
             name = _target_name(placed, target, facts)
-            if target.parts != FIRST or name not in heaps:
-                _arrive(heaps, placed, target._replace(name=name), position, tensor)
+            if target.parts == FIRST and name in heaps:
+                continue
+            heap = heaps.setdefault(name, Heap(name, placed.rule.stacks, placed.layer))
+            where = placed.expert if heap.stacks else target.place
+            heap.arrivals.append(Arrival(position, where or 0, tensor, target))
+    done.problems.extend(_about_unplaced(unplaced, facts.architecture.name))
     for heap in _in_order(list(heaps.values())):
-        _finish(heap, facts, done)
+        try:
+            done.tensors.append(_finished(heap, facts))
+        except GGUFError as error:  # noqa: PERF203 (each is told)
+            done.problems.append(f"{heap.name}: {error.message}")
     return done
+
+
+def _about_unplaced(names: list[str], architecture: str) -> Iterator[str]:
+    """Yield one line for all tensors that the architecture does not know."""
+    if len(names) == 1:
+        yield f"tensor {brief(names[0])} has no place in {architecture}"
+    elif names:
+        shown = ", ".join(brief(name) for name in names[:SHOWN])
+        more = ", ..." if len(names) > SHOWN else ""
+        yield f"{len(names)} tensors have no place in {architecture}: {shown}{more}"
 
 
 def rename(name: str, table: Mapping[str, str]) -> str:
@@ -102,15 +124,6 @@ def with_fields(text: str, facts: ConfigFacts) -> str:
     return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
 
-def _arrive(
-    heaps: dict[str, Heap], placed: Placed, target: Target, position: int, tensor: Tensor
-) -> None:
-    stacks = placed.rule.stacks
-    heap = heaps.setdefault(target.name, Heap(target.name, stacks, placed.layer))
-    where = placed.expert if stacks else target.place
-    heap.arrivals.append(Arrival(position, where or 0, tensor, target))
-
-
 def _in_order(heaps: list[Heap]) -> list[Heap]:
     ends: dict[int | None, int] = {}
     for heap in heaps:
@@ -119,25 +132,21 @@ def _in_order(heaps: list[Heap]) -> list[Heap]:
     return sorted(heaps, key=lambda h: (ends[h.layer] if h.stacks else h.last, h.last))
 
 
-def _finish(heap: Heap, facts: ConfigFacts, done: Placement) -> None:
-    """Make the tensor of a heap, or tell what keeps it from being made."""
+def _finished(heap: Heap, facts: ConfigFacts) -> Tensor:
+    """Return the tensor of a heap; GGUFError where something keeps it from being made."""
     arrivals = sorted(heap.arrivals, key=lambda arrival: arrival.place)
     places = [arrival.place for arrival in arrivals]
     needed = max(places[-1] + 1, arrivals[0].target.parts)
     if len(places) != needed or places != list(range(needed)):
         held = ", ".join(repr(arrival.tensor.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
-        done.problems.append(f"{heap.name} needs {needed} {what}, once each, but gets only {held}")
-        return
-    try:
-        made = [_stepped(arrival, facts) for arrival in arrivals]
-        if heap.stacks:
-            made = [stack(heap.name, made)]
-        elif arrivals[0].target.parts > 1:
-            made = [concat(heap.name, made)]
-        done.tensors.append(renamed(made[0], heap.name))
-    except GGUFError as error:
-        done.problems.append(f"{heap.name}: {error.message}")
+        raise CheckpointError(f"it needs {needed} {what}, once each, but gets only {held}")
+    made = [_stepped(arrival, facts) for arrival in arrivals]
+    if heap.stacks:
+        made = [stack(heap.name, made)]
+    elif arrivals[0].target.parts > 1:
+        made = [concat(heap.name, made)]
+    return renamed(made[0], heap.name)
 
 
 def _stepped(arrival: Arrival, facts: ConfigFacts) -> Tensor:

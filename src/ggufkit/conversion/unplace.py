@@ -16,7 +16,7 @@ from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Target, 
 from ggufkit.conversion.place import place, rename, with_fields
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
-from ggufkit.errors import GGUFError, ShapeError
+from ggufkit.errors import GGUFError, ShapeError, brief
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import in_order
 
@@ -57,11 +57,18 @@ def recover(
     done = Recovered()
     left = {name: tensor for name, tensor in tensors.items() if name not in set(passed)}
     found: list[tuple[int, Tensor]] = []
-    for order, (claim, names) in enumerate(_claims(left, facts, done)):
-        made = _tried(claim, [left[name] for name in names], facts, done)
-        found += ((order, tensor) for tensor in made)
+    for order, (claim, names) in enumerate(_claims(left, facts)):
+        if claim is None:
+            path = facts.architecture.path
+            done.problems.append(f"tensor {brief(names[0])} has no place in {path}")
+            continue
+        made = [left[name] for name in names]
+        try:
+            found += [(order, tensor) for tensor in _sources(claim, made, facts)]
+        except GGUFError as error:
+            done.problems.append(f"{names[0]}: {error.message}")
     if not done.problems:
-        _arrange(found, list(left), facts, done)
+        done.files = _arranged(found, list(left), facts)
     return done
 
 
@@ -69,9 +76,12 @@ def recover(
 
 
 def _claims(
-    tensors: Mapping[str, Tensor], facts: ConfigFacts, done: Recovered
-) -> Iterator[tuple[Claim, list[str]]]:
-    """Yield each rule that made some of the tensors, once, with the names of those."""
+    tensors: Mapping[str, Tensor], facts: ConfigFacts
+) -> Iterator[tuple[Claim | None, list[str]]]:
+    """Yield each rule that made some of the tensors, once, with the names of those.
+
+    A name that no rule makes comes with None.
+    """
     candidates = _candidates(facts)
     claimed: set[str] = set()
     for name in tensors:
@@ -79,7 +89,7 @@ def _claims(
             continue
         found = _claim(name, tensors, candidates, facts)
         if found is None:
-            done.problems.append(f"tensor {name!r} has no place in {facts.architecture.path}")
+            yield None, [name]
             continue
         claimed.update(found[1])
         yield found
@@ -131,16 +141,6 @@ def _filled(template: str, claim: Claim) -> str:
 # What it was made of.
 
 
-def _tried(
-    claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts, done: Recovered
-) -> list[Tensor]:
-    try:
-        return list(_sources(claim, tensors, facts))
-    except GGUFError as error:
-        done.problems.append(f"{tensors[0].name}: {error.message}")
-        return []
-
-
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the tensors that a rule took: one, or one for each expert of a stack."""
     steps = [_steps(target, facts) for target in claim.rule.targets]
@@ -179,25 +179,24 @@ def _steps(target: Target, facts: ConfigFacts) -> tuple[Done, ...]:
 # In which order.
 
 
-def _arrange(
-    found: list[tuple[int, Tensor]], wanted: list[str], facts: ConfigFacts, done: Recovered
-) -> None:
-    """Put the tensors in files so that converting them gives the order that they came in."""
+def _arranged(
+    found: Sequence[tuple[int, Tensor]], wanted: list[str], facts: ConfigFacts
+) -> list[list[Tensor]]:
+    """Return the tensors in files so that converting them gives the order that they came in."""
     by_name = sorted((tensor for _, tensor in found), key=lambda tensor: tensor.name)
-    done.files = [by_name]
-    if _order(done.files, facts) == wanted:
-        return
+    if _order([by_name], facts) == wanted:
+        return [by_name]
     runs = _runs(_grouped(found))
     mean = sum(tensor.nbytes for tensor in by_name) / len(runs)
-    if (len(runs) <= FEW or mean >= LARGE) and _order(runs, facts) == wanted:
-        done.files = runs
+    is_fine = len(runs) <= FEW or mean >= LARGE
+    return runs if is_fine and _order(runs, facts) == wanted else [by_name]
 
 
 def _order(files: Sequence[Sequence[Tensor]], facts: ConfigFacts) -> list[str]:
     return [t.name for t in place([t for file in files for t in file], facts).tensors]
 
 
-def _grouped(found: list[tuple[int, Tensor]]) -> list[Tensor]:
+def _grouped(found: Sequence[tuple[int, Tensor]]) -> list[Tensor]:
     """Return tensors in the file's order, the experts of a layer together and by name."""
     firsts: dict[str, int] = {}
     keyed = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -78,6 +79,13 @@ class ConfigFacts:
             other = next((each for each in names.get(name, ()) if each in said), None)
             if other is not None:
                 self.fields[name] = self.lookup(other)
+
+    def with_field(self, name: str, value: Any) -> ConfigFacts:  # noqa: ANN401 (as JSON is)
+        """Return the same facts with another value of a field."""
+        other = copy.copy(self)
+        other.fields = {**self.fields, name: value}
+        other.functions = {**self.functions, **bound(FACTS, other)}
+        return other
 
     def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
         """Return a field of the configuration, None where it is absent or null."""

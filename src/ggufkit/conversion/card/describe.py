@@ -244,15 +244,14 @@ def _sampling(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
     except CheckpointError as error:
         say(f"{error.message}: left out")
         return {}
-    problems: list[str] = []
-    found: dict[str, Any] = {}
-    for key, kind, fields in _SAMPLING:
-        value = next((given[field] for field in fields if field in given), None)
-        if value is not None:
-            found[f"sampling.{key}"] = _tried(key, kind, value, problems)
+    stated = [
+        (key, kind, next((given[field] for field in fields if field in given), None))
+        for key, kind, fields in _SAMPLING
+    ]
+    found, problems = _each_typed(entry for entry in stated if entry[2] is not None)
     for problem in problems:
         say(f"generation_config.json: {problem}: left out")
-    return found
+    return {f"sampling.{key}": value for key, value in found.items()}
 
 
 # What the user says.
@@ -280,19 +279,22 @@ def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
 
 def _typed(said: Mapping[str, Any]) -> dict[str, Value]:
     """Return the fields as key-values in order; what is empty or None is not written."""
-    problems: list[str] = []
-    tried = [(key, _tried(key, kind, value, problems)) for key, kind, value in _ordered(said)]
+    found, problems = _each_typed(_ordered(said))
     if problems:
         raise CheckpointError("the description of the model cannot be stored", problems)
-    return {"general.type": "model", **{key: value for key, value in tried if value is not None}}
+    return {"general.type": "model", **found}
 
 
-def _tried(key: str, kind: str, value: object, problems: list[str]) -> Value | None:
-    try:
-        return typed(kind, value)
-    except ValueTypeError as error:
-        problems.append(f"{key}: {error.message}")
-        return None
+def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, Value], list[str]]:
+    """Return values of the named types by key, and what is wrong with those that cannot have it."""
+    found: dict[str, Value] = {}
+    problems: list[str] = []
+    for key, kind, value in entries:
+        try:
+            found[key] = typed(kind, value)
+        except ValueTypeError as error:  # noqa: PERF203 (each is told)
+            problems.append(f"{key}: {error.message}")
+    return found, problems
 
 
 def _ordered(said: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:

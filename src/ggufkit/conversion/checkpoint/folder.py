@@ -176,11 +176,16 @@ def _tensors(
     files: list[MappedFile] = []
     tensors: dict[str, Tensor] = {}
     for name in names:
-        held = _part(folder, name, opened, files, problems)
-        for tensor in held:
-            if tensor.name in tensors:
-                problems.append(f"tensor {tensor.name!r} stands in two files")
-            tensors[tensor.name] = tensor
+        try:
+            file = opened.enter_context(contextlib.closing(_opened(folder, name)))
+        except CheckpointError as error:
+            problems.append(error.message)
+            continue
+        files.append(file)
+        held, wrong = (read_pytorch if name.endswith(PYTORCH) else read_tensors)(file)
+        problems.extend(f"{name}: {what}" for what in wrong)
+        problems.extend(_about_twice(held, tensors))
+        tensors |= {tensor.name: tensor for tensor in held}
     if index is not None and not problems:
         problems.extend(_about_index(index_name, homes, tensors))
     return list(tensors.values()), files, problems
@@ -203,29 +208,21 @@ def _parts(folder: Path) -> tuple[str, list[str]]:
     return INDEX, []
 
 
-def _part(
-    folder: Path,
-    name: str,
-    opened: contextlib.ExitStack,
-    files: list[MappedFile],
-    problems: list[str],
-) -> list[Tensor]:
-    """Open one file and return its tensors, none where something is wrong."""
-    try:
-        path = locate(folder, name)
-    except CheckpointError as error:
-        problems.append(error.message)
-        return []
+def _opened(folder: Path, name: str) -> MappedFile:
+    """Return a mapped file of the folder; CheckpointError where it has none of that name."""
+    path = locate(folder, name)
     if path is None:
-        problems.append(f"the file {name} is missing")
-        return []
-    file = MappedFile(path)
-    opened.callback(file.close)
-    files.append(file)
-    read = read_pytorch if name.endswith(PYTORCH) else read_tensors
-    tensors, wrong = read(file)
-    problems.extend(f"{name}: {what}" for what in wrong)
-    return tensors
+        raise CheckpointError(f"the file {name} is missing")
+    return MappedFile(path)
+
+
+def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[str]:
+    """Yield one line for all tensors of a file that an earlier one has too."""
+    twice = [tensor.name for tensor in tensors if tensor.name in others]
+    if len(twice) == 1:
+        yield f"tensor {brief(twice[0])} stands in two files"
+    elif twice:
+        yield f"{len(twice)} tensors stand in two files, the first of them {brief(twice[0])}"
 
 
 def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) -> Iterator[str]:
