@@ -209,6 +209,7 @@ def test_vocabulary_alone_has_no_tensors_and_no_keys_of_layers(model):
     assert len(vocabulary.tensors) == 0
     assert list(vocabulary.metadata) == [
         "general.architecture",
+        "general.file_type",
         "tokenizer.ggml.tokens",
         "llama.vocab_size",
     ]
@@ -243,3 +244,10 @@ def test_pruned_real_model_speaks_and_is_whole_again_with_its_layer(smollm2, tmp
             ggufkit.write(whole, tmp_path / "whole.gguf")
             assert content(whole) == content(model)
     assert speak(tmp_path / "whole.gguf") == "The capital of France is Paris."
+
+
+def test_graft_of_another_shape_is_refused(model, tmp_path):
+    wide = {"blk.0.attn_q.weight": np.zeros(16, np.float32)}
+    ggufkit.save(tmp_path / "wide.gguf", wide, KEYS)
+    with ggufkit.open(tmp_path / "wide.gguf") as donor, pytest.raises(ShapeError, match="shape"):
+        ggufkit.select(model, graft=[(donor, "blk.0.*")])

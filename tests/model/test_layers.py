@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import ggufkit
 import llama_prune
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
-from ggufkit.model.layers import parse_layers, prune_layers
+from ggufkit.model.layers import parse_layers, prune_layers, resized
 from ggufkit.model.model import Model, Tensors
 from ggufkit.output.write import as_tensor
 
@@ -143,3 +143,17 @@ def test_real_models_are_pruned_as_llama_quantize_does(name, request, tmp_path):
         found = ggufkit.diff(theirs, prune_layers(opened, [3, 5, 6]))
     assert {change.key for change in found.keys} <= {"general.file_type"}
     assert not found.tensors
+
+
+@pytest.mark.parametrize(
+    ("label", "left"), [("28K", "20K"), ("8x7M", "8x5.0M"), ("Large", "Large"), (None, None)]
+)
+def test_size_label_follows_the_layers(label, left):
+    tensors = [
+        as_tensor(f"blk.{i}.attn_q.weight", np.zeros((40, 100), np.float32)) for i in range(7)
+    ]
+    given = {"general.architecture": "llama", "llama.block_count": np.uint32(7)}
+    given |= {} if label is None else {"general.size_label": label}
+    whole = Model(ggufkit.Metadata(given), Tensors(tensors))
+    pruned = resized(prune_layers(whole, [1, 2]), whole)
+    assert pruned.metadata.get("general.size_label") == left

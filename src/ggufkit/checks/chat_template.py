@@ -34,10 +34,15 @@ _OPEN: Final = re.compile(r"\{[{%]")
 _CLOSE: Final = {"{{": "}}", "{%": "%}"}
 
 
-def template_faults(seen: Subject) -> Iterator[Broken]:
-    """Yield every rule that the chat templates of a model break."""
+def template_keys(seen: Subject) -> list[str]:
+    """Return the keys of all chat templates of a model."""
+    return [key for key in seen.metadata if _is_template(key)]
+
+
+def template_faults(seen: Subject, keys: list[str] | None = None) -> Iterator[Broken]:
+    """Yield every rule that the chat templates of a model break: those of `keys`, or all."""
     count = 0
-    for key in filter(_is_template, seen.metadata):
+    for key in template_keys(seen) if keys is None else keys:
         text = seen.metadata[key]
         if not isinstance(text, str) or not text:
             continue

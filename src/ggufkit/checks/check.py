@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,9 +44,10 @@ MAX_GAP: Final = 1 << 20  # bytes looked at between two tensors: padding is far 
 
 @dataclass(frozen=True)
 class Looking:
-    """How deep to look: at tensor data too if `data` is true."""
+    """How deep to look: at tensor data if `data` is true, at file names if `names` is."""
 
     data: bool = False
+    names: bool = False
     threads: int | None = None
     progress: Progress | None = None
 
@@ -54,6 +56,7 @@ def check(
     path: str | os.PathLike[str],
     *,
     data: bool = False,
+    names: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
@@ -61,12 +64,36 @@ def check(
 
     Any shard stands for its whole set, a folder for all GGUF files in it. Tensor data is read
     only if `data` is true: in bounded memory, with `threads` threads (default: one for each
-    usable core), `progress(done, total)` being called with bytes. Nothing is raised for what is
-    wrong inside a file; OSError, as the builtin `open` raises it, where `path` itself cannot be
-    read.
+    usable core), `progress(done, total)` being called with bytes. File names that do not follow the
+    naming convention are noted only if `names` is true. Nothing is raised for what is wrong inside
+    a file; OSError, as the builtin `open` raises it, where `path` itself cannot be read.
     """
-    path, looking = resolve(Path(path)), Looking(data, threads, progress)
-    found = _check_folder(path, looking) if path.is_dir() else _check_file(path, set(), looking)
+    models = check_models(path, Looking(data, names, threads, progress))
+    return sorted(itertools.chain(*models.values()), key=lambda each: (each.path, each.offset))
+
+
+def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:
+    """Return the findings of each model, by the path of its first file."""
+    place = resolve(Path(path))
+    if not place.is_dir():
+        return {str(path): _in_order(_check_file(place, set(), looking))}
+    found: dict[str, list[Finding]] = {}
+    checked: set[Path] = set()
+    for file in sorted(place.glob("*.gguf")):
+        if file not in checked:
+            found[str(file)] = _in_order(_readable(file, checked, looking))
+    return found or {str(path): [_unreadable(place, "this folder contains no GGUF file")]}
+
+
+def _readable(path: Path, checked: set[Path], looking: Looking) -> Iterator[Finding]:
+    """Check a file of a folder; one that cannot be read does not keep the others from it."""
+    try:
+        yield from _check_file(path, checked, looking)
+    except OSError as error:
+        yield _unreadable(path, str(error))
+
+
+def _in_order(found: Iterable[Finding]) -> list[Finding]:
     return sorted(_told_once(list(found)), key=lambda each: (each.path, each.offset))
 
 
@@ -77,19 +104,6 @@ def _told_once(found: list[Finding]) -> Iterator[Finding]:
         is_same = each.rule.startswith("data-zero") and each.offset >= ends.get(each.path, np.inf)
         if not is_same:
             yield each
-
-
-def _check_folder(folder: Path, looking: Looking) -> Iterator[Finding]:
-    paths = sorted(folder.glob("*.gguf"))
-    if not paths:
-        yield _unreadable(folder, "this folder contains no GGUF file")
-    checked: set[Path] = set()
-    for path in paths:
-        if path not in checked:
-            try:
-                yield from _check_file(path, checked, looking)
-            except OSError as error:
-                yield _unreadable(path, str(error))
 
 
 def _unreadable(path: Path, reason: str) -> Finding:
@@ -162,7 +176,7 @@ def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
     if seen.is_language_model:
         yield from inconsistencies(seen)
         yield from vocabulary_faults(seen)
-        yield from false_claims(seen)
+        yield from false_claims(seen, names=looking.names)
     yield from template_faults(seen)
     if looking.data:
         yield from audit(model, threads=looking.threads, progress=looking.progress)

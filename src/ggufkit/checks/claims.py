@@ -16,8 +16,11 @@ from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIP
 _NAME: Final = "general.architecture"  # a name has no place in a file; this is where a model begins
 
 
-def false_claims(seen: Subject) -> Iterator[Broken]:
-    """Yield every rule that a model breaks by what it says of itself."""
+def false_claims(seen: Subject, *, names: bool = False) -> Iterator[Broken]:
+    """Yield every rule that a model breaks by what it says of itself.
+
+    With `names`, a file name that does not follow the naming convention is one.
+    """
     version = seen.number(VERSION_KEY)
     if version not in (None, QUANTIZATION_VERSION):
         numbers = {"number": version, "now": QUANTIZATION_VERSION}
@@ -29,7 +32,10 @@ def false_claims(seen: Subject) -> Iterator[Broken]:
     if claimed is not None:
         yield from _about_mix(seen, claimed)
     if seen.model.files:
-        yield from _about_name(seen.model.files[0].path.name, claimed)
+        name = seen.model.files[0].path.name
+        yield from _about_encoding(name, claimed)
+        if names:
+            yield from _about_name(name)
 
 
 def _about_mix(seen: Subject, claimed: str) -> Iterator[Broken]:
@@ -55,11 +61,14 @@ def _standing_for(base: str) -> set[str]:
     return types - ({LAST_RESORT} if base != LAST_RESORT else set())
 
 
-def _about_name(file: str, claimed: str | None) -> Iterator[Broken]:
-    """Look at names that tell something; "model.gguf" claims nothing."""
-    said = parse_name(file)
-    encoding = said.encoding.upper()
+def _about_encoding(file: str, claimed: str | None) -> Iterator[Broken]:
+    encoding = parse_name(file).encoding.upper()
     if claimed and encoding in NUMBER_OF and encoding != claimed:
         yield Broken("file-encoding", {"said": encoding, "claimed": claimed}, key=FILE_TYPE_KEY)
-    if not said.conventional and encoding:
+
+
+def _about_name(file: str) -> Iterator[Broken]:
+    """Look at names that tell something; "model.gguf" claims nothing."""
+    said = parse_name(file)
+    if not said.conventional and said.encoding:
         yield Broken("file-name", {"file": file}, key=_NAME)

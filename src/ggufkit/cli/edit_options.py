@@ -14,9 +14,10 @@ from typing import Final
 
 import click
 
+from ggufkit.cli.output import note
 from ggufkit.cli.pipes import claim_standard_input
 from ggufkit.cli.write_model import PIPE
-from ggufkit.edits.edit import ITEM, Edits
+from ggufkit.edits.edit import ITEM, Edits, item_type
 from ggufkit.format.metadata import Metadata
 from ggufkit.system.text_file import decoded
 
@@ -54,7 +55,7 @@ class Assignments:
         if key in self.types:
             name = self.types[key]
         elif item and item["key"] in metadata:
-            name = metadata.type_name(item["key"]).removeprefix("array[").removesuffix("]")
+            name = item_type(metadata, item)
         else:
             name = metadata.type_name(key) if key in metadata else ""
         return read(key, text, name)
@@ -93,7 +94,12 @@ def assignments(  # noqa: PLR0913 (the options that edit)
         "add_tags": [tag.strip() for tags in add_tags for tag in tags.split(",") if tag.strip()],
     }
     if chat_template is not None:
-        others["chat_template"] = _text_of(chat_template)
+        text = _text_of(chat_template)
+        if "\r\n" in text:
+            note(
+                f"{chat_template} has Windows line endings (CRLF), which the key keeps as they are"
+            )
+        others["chat_template"] = text
     return Assignments(texts, types, values, others)
 
 

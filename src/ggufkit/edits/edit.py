@@ -15,7 +15,7 @@ from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import MissingKeyError, ValueTypeError, brief
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.metadata import Metadata, alignment_of
-from ggufkit.format.values import Array, Arrays, Strings, Value
+from ggufkit.format.values import Array, Arrays, Strings, Value, type_name
 from ggufkit.model.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
@@ -181,11 +181,24 @@ def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str
         raise ValueTypeError(
             f"{item.string}: items cannot have a type of their own", remedy="Set the whole array"
         )
-    places = [int(place) for place in re.findall(r"-?\d+", item["places"])]
     try:
-        return _replaced(metadata[key], places, value)
+        return _replaced(metadata[key], _places(item), value)
     except ValueTypeError as error:
         raise ValueTypeError(f"{item.string}: {error.message}", remedy=error.remedy) from None
+
+
+def item_type(metadata: Metadata, item: re.Match[str]) -> str:
+    """Return the name of the type that an item has: it may be one of an inner array."""
+    value: Value = metadata[item["key"]]
+    for place in _places(item):
+        if not isinstance(value, Arrays) or not -len(value) <= place < len(value):
+            return type_name(value).removeprefix("array[").removesuffix("]")
+        value = value[place]
+    return type_name(value)
+
+
+def _places(item: re.Match[str]) -> list[int]:
+    return [int(place) for place in re.findall(r"-?\d+", item["places"])]
 
 
 def _replaced(array: Value, places: list[int], value: object) -> Array:

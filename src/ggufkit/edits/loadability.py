@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ggufkit.checks.chat_template import template_faults, template_keys
 from ggufkit.checks.consistency import LOADING, inconsistencies
 from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Broken, Subject, at_key
 from ggufkit.checks.vocabulary import vocabulary_faults
@@ -26,9 +27,18 @@ _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 def obstacles(before: Model, after: Model) -> list[str]:
     """Return what an edit breaks, one sentence each; nothing where the model still loads."""
     old, new = Subject.of(before), Subject.of(after)
+    broken = [*_newly_refused(old, new), *_broken_templates(old, new)]
+    return [*_lost(old, new), *_sentences(broken)]
+
+
+def refusals(before: Model, after: Model) -> list[str]:
+    """Return why llama.cpp refuses a model made of another, where it did not refuse that one."""
+    return list(_sentences(_newly_refused(Subject.of(before), Subject.of(after))))
+
+
+def _newly_refused(old: Subject, new: Subject) -> list[Broken]:
     known = _refused(old)
-    broken = {place: rule for place, rule in _refused(new).items() if place not in known}
-    return [*_lost(old, new), *_sentences(list(broken.values()))]
+    return [broken for place, broken in _refused(new).items() if place not in known]
 
 
 def _lost(old: Subject, new: Subject) -> Iterator[str]:
@@ -67,6 +77,14 @@ def _refused(seen: Subject) -> dict[tuple[str, str, str], Broken]:
         for broken in found
         if RULES[broken.rule].breaks == "llama.cpp" or broken.rule == BEYOND
     }
+
+
+def _broken_templates(old: Subject, new: Subject) -> Iterator[Broken]:
+    """Yield what is wrong with the templates that the edit changes."""
+    changed = [key for key in template_keys(new) if _bytes(old, key) != _bytes(new, key)]
+    for broken in template_faults(new, changed) if changed else ():
+        if RULES[broken.rule].severity != "note":
+            yield broken
 
 
 def _sentences(found: list[Broken]) -> Iterator[str]:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ggufkit.edits.name_patterns import matching, pattern, rename
 from ggufkit.errors import MissingKeyError, ShapeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
-from ggufkit.model.layers import block_count, keys_by_layer, layer_of, prune_layers
+from ggufkit.model.layers import block_count, keys_by_layer, layer_of, prune_layers, resized
 from ggufkit.model.model import Model, Tensor
 
 Grafts: TypeAlias = Sequence[tuple[Model, str]]
-
-KEYS_OF_WEIGHTS: Final = (
-    "general.alignment",
-    "general.file_type",
-    "general.parameter_count",
-    "general.quantization_version",
-)
 
 
 def select(  # noqa: PLR0913 (each is one choice)
@@ -54,7 +47,7 @@ def select(  # noqa: PLR0913 (each is one choice)
         metadata=model.metadata.without(*SPLIT_KEYS),
         tensors=_kept(model.tensors.values(), keep, drop),
     )
-    chosen = _renamed(prune_layers(chosen, prune) if prune else chosen, renames)
+    chosen = _renamed(_pruned(chosen, prune), renames)
     for donor, text in graft:
         chosen = _grafted(chosen, donor, text)
     metadata = _kept_keys(chosen.metadata, keep_keys, drop_keys)
@@ -64,6 +57,11 @@ def select(  # noqa: PLR0913 (each is one choice)
     left = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
     donors = (file for donor, _ in (*graft, *graft_keys) for file in donor.inputs)
     return left.reading((*model.inputs, *donors))
+
+
+def _pruned(model: Model, layers: Iterable[int]) -> Model:
+    gone = list(layers)
+    return resized(prune_layers(model, gone), model) if gone else model
 
 
 def _with_keys(metadata: Metadata, grafts: Grafts) -> Metadata:
@@ -108,7 +106,7 @@ def _vocabulary(metadata: Metadata) -> Metadata:
         for key in metadata
         if key.startswith(("general.", "tokenizer.")) or key.endswith(".vocab_size")
     ]
-    return metadata.arranged(kept).without(*KEYS_OF_WEIGHTS)
+    return metadata.arranged(kept)
 
 
 # Grafts.
@@ -116,11 +114,24 @@ def _vocabulary(metadata: Metadata) -> Metadata:
 
 def _grafted(model: Model, donor: Model, text: str) -> Model:
     added = {name: donor.tensors[name] for name in matching(donor.tensors, pattern(text))}
-    metadata = model.metadata
-    if any(_is_new_layer(name, model) for name in added):
-        _require_like(model, donor)
-        metadata = metadata.updated(keys_by_layer(donor.metadata))
-    return model.replace(metadata=metadata, tensors=({**model.tensors} | added).values())
+    for name, tensor in added.items():
+        _require_shape(model.tensors.get(name, tensor), tensor)
+    grafted = model.replace(tensors=({**model.tensors} | added).values())
+    if not any(_is_new_layer(name, model) for name in added):
+        return grafted
+    _require_like(model, donor)
+    metadata = model.metadata.updated(keys_by_layer(donor.metadata))
+    return resized(grafted.replace(metadata=metadata), model)
+
+
+def _require_shape(ours: Tensor, theirs: Tensor) -> None:
+    """Raise ShapeError for a tensor that would take the place of one of another shape."""
+    if ours.shape != theirs.shape:
+        raise ShapeError(
+            f"the tensor {ours.name!r} has the shape {list(ours.shape)} here and "
+            f"{list(theirs.shape)} in the other model",
+            remedy="Graft from a model of the same widths, or drop the tensor first",
+        )
 
 
 def _is_new_layer(name: str, model: Model) -> bool:

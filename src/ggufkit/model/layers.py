@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError, brief
+from ggufkit.format.file_name import size_label
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Array, Arrays, Strings, Value
 from ggufkit.model.model import Model, Tensor
@@ -24,6 +25,10 @@ BLOCK: Final = re.compile(r"blk\.(\d+)\.")  # how the name of a layer's tensor b
 LAYER_NAME: Final = re.compile(r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d+)(?P<after>\..+)")
 _LAYERS: Final = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
 MAX_LAYERS: Final = 1 << 16  # llama.cpp loads 512 (LLAMA_MAX_LAYERS); no real model has more
+
+SIZE_LABEL: Final = "general.size_label"
+_SIZE: Final = re.compile(r"(?P<experts>(?:\d+x)?)(?P<number>(?:\d+\.)?\d+)(?P<unit>[KMBTQ])")
+_UNITS: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "Q": 1e15}
 
 # Keys after "<architecture>." that count layers: from the first on, or the last ones.
 FIRST_LAYERS: Final = (
@@ -74,12 +79,26 @@ def prune_layers(model: Model, layers: Iterable[int]) -> Model:
         return model
     left = [layer for layer in range(count) if layer not in gone]
     numbers = {old: new for new, old in enumerate(left)}
-    kept = (_renumbered(tensor, numbers) for tensor in model.tensors.values())
+    kept = [each for each in (_renumbered(t, numbers) for t in model.tensors.values()) if each]
     prefix = key.removesuffix("block_count")
-    return model.replace(
-        metadata=_pruned(model.metadata, prefix, gone, count),
-        tensors=[tensor for tensor in kept if tensor],
-    )
+    return model.replace(metadata=_pruned(model.metadata, prefix, gone, count), tensors=kept)
+
+
+def resized(model: Model, before: Model) -> Model:
+    """Return a model whose size label fits the parameters that are left of those `before`.
+
+    llama-quantize leaves the label as it was, and so does `prune_layers`.
+    """
+    label = model.metadata.get(SIZE_LABEL)
+    said = _SIZE.fullmatch(label) if isinstance(label, str) else None
+    left, whole = (sum(t.elements for t in each.tensors.values()) for each in (model, before))
+    if said is None or left == whole:
+        return model
+    changed = size_label(left)
+    if said["experts"]:
+        each = float(said["number"]) * _UNITS[said["unit"]] * left / whole
+        changed = said["experts"] + size_label(round(each))
+    return model.replace(metadata=model.metadata.updated({SIZE_LABEL: changed}))
 
 
 def block_count(metadata: Metadata) -> tuple[str, int]:

@@ -154,7 +154,7 @@ def test_fix_writes_the_version_that_readers_assume(tmp_path):
 
 def test_number_that_does_not_fit_is_left_alone(odd):
     api.edit_in_place(odd, set={"llama.context_length": np.int64(-1)}, force=True)
-    assert "key-type" in rules(done("check", "--json", "--fix", odd))
+    assert "key-kind" in rules(done("check", "--json", "--fix", odd))
 
 
 def test_broken_file_is_not_fixed_but_told_of(cut):
@@ -200,3 +200,30 @@ def test_sarif_has_what_its_schema_requires(odd, cut):
 )
 def test_options_that_contradict_are_wrong_usage(arguments):
     assert ggufkit("check", *arguments).code == 2
+
+
+def test_each_model_of_a_folder_has_an_entry(sound, cut, tmp_path):
+    api.save(tmp_path / "parts.gguf", tensors(), keys(), shard_size=50_000)
+    document = ggufkit("check", tmp_path, "--json").json()
+    first = next(tmp_path.glob("parts-00001-of-*.gguf"))
+    assert [entry["file"] for entry in document] == [str(cut), str(first), str(sound)]
+    assert [bool(entry["findings"]) for entry in document] == [True, False, False]
+    lines = ggufkit("check", tmp_path).lines
+    assert sum("valid GGUF" in line or "broken" in line for line in lines) == len(document)
+
+
+def test_explanation_is_json_on_demand():
+    told = done("check", "--explain", "key-type", "--json").json()
+    assert told["rule"] == "key-type"
+    assert told["fixable"]
+    assert told["explanation"].endswith(".")
+    assert set(told) == {
+        "rule", "severity", "breaks", "message", "explanation", "remedy", "fixable",
+    }  # fmt: skip
+
+
+def test_names_are_judged_on_demand(tmp_path):
+    path = tmp_path / "small-f32.gguf"
+    api.save(path, tensors(), keys())
+    assert rules(done("check", path, "--json")) == []
+    assert rules(done("check", path, "--json", "--names")) == ["file-name"]

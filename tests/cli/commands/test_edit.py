@@ -352,3 +352,34 @@ def test_texts_of_very_many_lines_are_not_compared(path, tmp_path):
     template.write_text("x\n" * 20_000)
     shown = done("edit", path, "--chat-template", template, "--dry-run")
     assert "2 lines -> 20,000 lines" in shown.out
+
+
+@pytest.mark.parametrize(
+    "text", ["{% if %}", "{{ 1 // 0 }}", "{% for m in messages %}{{ m.role }}"]
+)
+def test_broken_template_needs_force(path, tmp_path, text):
+    template = tmp_path / "template.jinja"
+    template.write_text(text)
+    before = path.read_bytes()
+    refused = ggufkit("edit", path, "--chat-template", template)
+    assert refused.code == 1
+    assert "tokenizer.chat_template" in refused.err
+    assert path.read_bytes() == before
+    done("edit", path, "--chat-template", template, "--force")
+    assert metadata(path)["tokenizer.chat_template"] == ("string", text)
+
+
+def test_windows_line_endings_are_noted(path, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_bytes(b"{{ messages[0].content }}\r\n")
+    assert "note: " in done("edit", path, "--chat-template", template).err
+    template.write_bytes(b"{{ messages[1].content }}\n")
+    assert "note: " not in done("edit", path, "--chat-template", template).err
+
+
+def test_item_of_an_inner_array_of_strings_is_text(path):
+    done(
+        "edit", path, "--set-type", 'my.nested:array[array[string]]=[["a"], ["b", "c"]]', "--force"
+    )
+    done("edit", path, "--set", "my.nested[1][0]=zz")
+    assert metadata(path)["my.nested"] == ("array[array]", [["a"], ["zz", "c"]])

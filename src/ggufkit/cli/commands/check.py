@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
+from ggufkit.checks.check import Looking, check_models
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import threads_option
 from ggufkit.cli.output import counted, emit, examples, paged
@@ -47,6 +48,7 @@ _SEVERITIES: Final = tuple(_COLOURS)
     is_flag=True,
     help="Also read tensor data and report NaN, infinities and broken blocks.",
 )
+@click.option("--names", is_flag=True, help="Also report names outside the naming convention.")
 @click.option("--fix", is_flag=True, help="First repair what is safe to repair, in place.")
 @click.option("--dry-run", is_flag=True, help="With --fix: show what would change.")
 @click.option("--explain", "rule", metavar="RULE", help="Explain a rule; check nothing.")
@@ -66,6 +68,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     files: tuple[str, ...],
     *,
     data: bool,
+    names: bool,
     fix: bool,
     dry_run: bool,
     rule: str | None,
@@ -83,7 +86,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     """
     _require_sense(files, rule, is_dry=dry_run and not fix, is_twice=as_json and sarif)
     if rule is not None:
-        _explain(rule)
+        _explain(rule, as_json=as_json)
         return
     is_quiet = as_json or sarif
     if fix:
@@ -91,7 +94,9 @@ def command(  # noqa: PLR0913 (click passes each option)
             require_file(file)
         for file in dict.fromkeys(files):
             _fix(file, dry_run=dry_run, is_quiet=is_quiet)
-    checked = {file: _check(file, data=data, threads=threads) for file in dict.fromkeys(files)}
+    checked: dict[str, list[Finding]] = {}
+    for file in dict.fromkeys(files):
+        checked |= _check(file, data=data, names=names, threads=threads)
     if as_json:
         emit([_plain(file, findings) for file, findings in checked.items()])
     elif sarif:
@@ -116,7 +121,7 @@ def _require_sense(
         raise click.UsageError("Missing argument 'FILE...'")
 
 
-def _explain(id: str) -> None:
+def _explain(id: str, *, as_json: bool) -> None:
     try:
         why = explain(id)
     except MissingKeyError as error:
@@ -124,6 +129,11 @@ def _explain(id: str) -> None:
             f"{error.message}. {error.remedy}", param_hint="--explain"
         ) from None
     row = RULES[id]
+    if as_json:
+        told = {"message": pattern(row), "explanation": why, "remedy": row.remedy}
+        kind = {"rule": id, "severity": row.severity, "breaks": row.breaks}
+        emit(kind | told | {"fixable": id in REPAIRED})
+        return
     click.echo(f"{id}: {', '.join(filter(None, (row.severity, _BREAKS[row.breaks])))}")
     click.echo(f"\n{pattern(row)}\n\n{why}\n\n{row.remedy}.")
     if id in REPAIRED:
@@ -142,12 +152,13 @@ def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
         apply(planned)
 
 
-def _check(file: str, *, data: bool, threads: int | None) -> list[Finding]:
+def _check(file: str, *, data: bool, names: bool, threads: int | None) -> dict[str, list[Finding]]:
+    """Return the findings of a file, or of each model in a folder."""
     try:
         with progress_bar("checking") as progress:
-            return ggufkit.check(file, data=data, threads=threads, progress=progress)
+            return check_models(file, Looking(data, names, threads, progress))
     except OSError as error:  # which must not keep the other files from being checked
-        return [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]
+        return {file: [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]}
 
 
 def verdict(findings: list[Finding]) -> str:

@@ -12,9 +12,10 @@ import click
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import threads_option
-from ggufkit.cli.output import counted, emit, examples, paged
+from ggufkit.cli.output import counted, emit, examples, note, paged
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.write_model import PIPE, report, write_out
+from ggufkit.edits.loadability import refusals
 from ggufkit.edits.name_patterns import pattern, rename
 from ggufkit.errors import ValueTypeError, printable
 from ggufkit.model.caches import is_name
@@ -140,6 +141,9 @@ def command(  # noqa: PLR0913 (click passes each option)
             **chosen,
         )
         changes = _changes(model, selected)
+        if selected.tensors:
+            for sentence in refusals(model, selected):
+                note(f"llama.cpp may refuse the result: {sentence}")
         paths = [] if dry_run else write_out(selected, out, threads=threads)
     if as_json:
         files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
