@@ -161,6 +161,17 @@ def test_checkpoint_is_compared_with_what_was_converted_of_it(saved, tmp_path):
     assert ggufkit("diff", "Tiny-Plain", "whole.gguf").code == 2
 
 
+def test_checkpoint_of_floats_shows_what_an_f16_file_lost(saved, tmp_path):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    arch = ("--arch-path", "arch")
+    write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=whole(np.float32))
+    done("convert", "Tiny-Plain", "half.gguf", *arch)
+    assert any("F32 -> F16" in line for line in different("Tiny-Plain", "half.gguf", *arch).lines)
+    done("convert", "Tiny-Plain", "whole.gguf", "--outtype", "f32", *arch)
+    assert done("diff", "Tiny-Plain", "whole.gguf", *arch).out == "no difference\n"
+
+
 def test_file_that_is_no_model_is_trouble(saved, tmp_path):
     (tmp_path / "c.gguf").write_text("<html>")
     assert ggufkit("diff", "a.gguf", "c.gguf").code == 2

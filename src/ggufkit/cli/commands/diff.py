@@ -21,6 +21,7 @@ from ggufkit.cli.options import arch_path_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
+from ggufkit.conversion.tensors.storage_type import lossless
 from ggufkit.errors import GGUFError, printable
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Arrays, Strings, Value, type_name
@@ -102,7 +103,14 @@ def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Mo
         elif all(checkpoints):
             yield _as_it_lies(open_checkpoint(path))
         else:
-            yield ggufkit.convert(path, arch_path=arch_path)
+            yield _converted(path, arch_path)
+
+
+def _converted(path: str, arch_path: tuple[Path, ...]) -> Model:
+    """Return a checkpoint in its own type: what a file lost against it must show."""
+    with contextlib.closing(open_checkpoint(path)) as checkpoint:
+        outtype = lossless(checkpoint.tensors.values())
+    return ggufkit.convert(path, outtype=outtype, arch_path=arch_path)
 
 
 def _as_it_lies(checkpoint: Checkpoint) -> Model:

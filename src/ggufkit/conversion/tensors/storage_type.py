@@ -31,6 +31,13 @@ def automatic(tensors: Iterable[Tensor]) -> str:
     return next((kind for kind in kinds if kind in ("BF16", "F16")), "F16")
 
 
+def lossless(tensors: Iterable[Tensor]) -> str:
+    """Return the outtype that keeps every element: that of all matrices, F32 where they differ."""
+    kinds = {tensor.type.name for tensor in tensors if len(tensor.shape) > 1}
+    names = (outtype for outtype, name in OUTTYPES.items() if {name} == kinds)
+    return next(names, "f32")
+
+
 def stored(tensor: Tensor, wanted: str) -> Tensor:
     """Return the tensor as it is stored where matrices become `wanted`."""
     kind = _kind(tensor, wanted)
