@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+from ggufkit.cli import llama_names
 from ggufkit.cli.app import COMMANDS
 from ggufkit.cli.options import parse_size
 from ggufkit.cli.output import size
@@ -78,6 +79,35 @@ def test_mistyped_command_is_answered_with_the_nearest():
     result = ggufkit("inspct", "x")
     assert result.code == 2
     assert "did you mean inspect?" in result.err
+
+
+@pytest.mark.parametrize("command", llama_names.COMMANDS)
+def test_command_of_another_tool_is_answered_with_ours(command):
+    result = ggufkit(command, "x.gguf")
+    assert (result.code, result.out) == (2, "")
+    assert f"There is no command {command!r}; use ggufkit " in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(command, option) for command, named in llama_names.OPTIONS.items() for option in named],
+)
+def test_option_of_another_tool_is_answered_with_ours(command, option):
+    group = ("imatrix",) if command in ("merge", "compute") else ()
+    result = ggufkit(*group, command, option, "x")
+    assert result.code == 2
+    assert f"There is no option {option} here; instead there is " in result.err
+
+
+def test_what_is_said_to_be_there_instead_is_there():
+    named = [(c, text) for c, each in llama_names.OPTIONS.items() for text in each.values()]
+    named += [("", text) for text in llama_names.COMMANDS.values()]
+    for command, text in named:
+        paths = re.findall(r"ggufkit ([a-z]+(?: (?:merge|compute|show))?)", text)
+        paths = paths or [f"imatrix {command}" if command in ("merge", "compute") else command]
+        shown = "".join(done(*path.split(), "--help").out for path in paths)
+        for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", text):
+            assert option in shown, (command, text)
 
 
 def test_strange_command_is_answered_with_all():

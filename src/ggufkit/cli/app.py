@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from ggufkit._version import __version__
+from ggufkit.cli import llama_names
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.errors import GGUFError
 
@@ -73,6 +74,9 @@ class Commands(click.Group):
         name = args[0]
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
+        if name in llama_names.COMMANDS:
+            use = llama_names.COMMANDS[name]
+            raise click.UsageError(f"There is no command {name!r}; use {use}", ctx)
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
         raise click.UsageError(f"Unknown command {name!r}; {hint}", ctx)

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from ggufkit.cli.llama_names import instead_of
 from ggufkit.cli.output import with_options
 from ggufkit.errors import CheckpointError, GGUFError, printable
 
@@ -48,9 +49,21 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
         click.echo(f"interrupted; {str(abort) or 'every output is whole, or as it was'}", err=True)
         return SIGNALLED + signal.SIGINT
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        told = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
+        told.show()
+        return told.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error with ggufkit's name for what an option of llama.cpp's tools means."""
+    option = error.option_name
+    found = instead_of(option, error.ctx.info_name if error.ctx else None)
+    if not found:
+        return error
+    return click.UsageError(
+        f"There is no option {option} here; instead there is {found}", error.ctx
+    )
 
 
 def report(error: GGUFError | OSError) -> None:

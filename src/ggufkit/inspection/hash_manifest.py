@@ -14,6 +14,7 @@ from ggufkit.system.text_file import open_text
 
 # As llama-gguf-hash announces them, and prefers them where none is asked for; ours comes last.
 STRONGEST_FIRST: Final = ("sha256", "sha1", "xxh64", "uuid", "content")
+SHOWN_NAMES: Final = 3
 # Each run of spaces can match in only one place: no line takes quadratic time.
 _LINE: Final = re.compile(
     r"(?P<algorithm>\S+)\s+(?P<digest>\S+)\s+(?P<name>\S(?:.*?\S)??)"
@@ -69,6 +70,11 @@ class Manifest:
 
     digests: Mapping[tuple[str, str], str]
     algorithms: tuple[str, ...]
+
+    def names(self) -> str:
+        """Return the names of the models that it is about, some of them where there are many."""
+        found = dict.fromkeys(name.partition(":")[0] for _, name in self.digests)
+        return ", ".join([*found][:SHOWN_NAMES]) + (", ..." if len(found) > SHOWN_NAMES else "")
 
     def result(self, line: Line) -> Result:
         """Return the result for a digest."""

@@ -12,7 +12,7 @@ import ggufkit
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import threads_option
-from ggufkit.cli.output import emit, examples
+from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import FormatError, printable
 from ggufkit.inspection.hash import ALGORITHMS, BY_TENSOR, Hashes
@@ -117,8 +117,15 @@ def _lines(hashes: Hashes, name: str) -> Iterator[Line]:
 def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
     shown = printable(manifest)
     click.echo("  ".join(("manifest", shown, *expected.algorithms)))
-    for line, result in results:
-        click.echo(f"{line}  -  {result.value}")
+    known = expected.names()
+    if verdict(results) is Verdict.MISSING_ENTRY and known:  # said once, and not for each tensor
+        note(
+            f"the manifest is about {known}, not about {results[0][0].name}; "
+            "if the file was renamed, say the old name with --name"
+        )
+    else:
+        for line, result in results:
+            click.echo(f"{line}  -  {result.value}")
     click.echo(f"\nVerification results for {shown} - {verdict(results).words}")
 
 
