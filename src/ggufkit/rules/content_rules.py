@@ -36,7 +36,7 @@ def _note(id: str, message: str, remedy: str) -> Row:
 _KEYS: Final = (
     _refused(
         "architecture-missing",
-        "{key} is missing, empty or no string, so llama.cpp cannot tell what kind of model this is",
+        "{key} is missing, empty or not a string, so llama.cpp does not know the kind of model",
         _SET,
     ),
     _refused(

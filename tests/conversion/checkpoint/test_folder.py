@@ -90,7 +90,7 @@ def test_index_and_files_must_name_the_same_tensors(tmp_path):
 
 def test_tensor_in_two_files_is_refused(tmp_path):
     folder = write_checkpoint(tmp_path, {}, **{"model-1": ONE, "model-2": ONE})
-    assert "'one' stands in two files" in refusal(folder)
+    assert "'one' is in two files" in refusal(folder)
 
 
 def test_all_broken_files_are_listed_at_once(tmp_path):

@@ -314,7 +314,7 @@ def _notes(done: Quantization) -> Iterator[str]:
         yield f"importance data is missing, and without it this is refused: {held}"
     others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
     if others:
-        yield f"the importance matrix holds nothing about {named(others)}"
+        yield f"the importance matrix does not cover {named(others)}"
 
 
 def _print(done: Quantization) -> None:

@@ -97,7 +97,7 @@ class _Composer:
         while type(event := next(self._events)).__name__ != "MappingEndEvent":
             key = self._node(event, depth + 1)
             if isinstance(key, list | dict):
-                what = "a list or mapping stands where a key must be a text"
+                what = "a key must be text, not a list or mapping"
                 raise _wrong(what, event.start_mark)
             found[str(key)] = self._node(next(self._events), depth + 1)
         return found

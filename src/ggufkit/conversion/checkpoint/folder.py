@@ -220,7 +220,7 @@ def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[s
     """Yield one line for all tensors of a file that an earlier one has too."""
     twice = [tensor.name for tensor in tensors if tensor.name in others]
     if len(twice) == 1:
-        yield f"tensor {brief(twice[0])} stands in two files"
+        yield f"tensor {brief(twice[0])} is in two files"
     elif twice:
         yield f"{len(twice)} tensors stand in two files, the first of them {brief(twice[0])}"
 
