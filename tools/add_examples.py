@@ -149,8 +149,8 @@ def additions(kind: str, root: Path) -> dict[str, Edit]:
         },
         "rule": lambda: {
             f"{rules}/content_rules.py": after("_KEYS: Final = (\n", RULE),
-            f"{rules}/explanations.toml": before(
-                "architecture-unknown =", 'name-blank = "A blank name shows as nothing."\n'
+            f"{rules}/explanations.toml": lambda old: (
+                old + 'name-blank = "A blank name shows as nothing."\n'
             ),
             f"{checks}/consistency.py": lambda old: after(
                 "    yield from about_tokens(seen)\n", "    yield from _about_blank(seen)\n"

@@ -7,14 +7,12 @@ they should be.
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-COMMANDS: Final = ROOT / "src" / "ggufkit" / "cli" / "commands"
 DOCS: Final = ROOT / "docs"
 _ROW: Final = re.compile(r"^\| `([a-z0-9-]+)` \|.*\n", re.MULTILINE)
 TABLE: Final = re.compile(r"(?<=\| command \| does \|\n\|---\|---\|\n)(\|.*\n)*")
@@ -30,29 +28,13 @@ class Command(NamedTuple):
 
 def commands() -> list[Command]:
     """Return all commands, in the order of their names."""
-    return [_command(path) for path in sorted(COMMANDS.glob("[a-z]*.py"))]
+    from ggufkit.cli.app import COMMANDS, summary  # noqa: PLC0415 (of this tree, see below)
 
-
-def _command(path: Path) -> Command:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    named = {
-        node.target.id: ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and node.target.id == "SECTION"
-        and node.value
-    }
-    name = path.stem.replace("_", "-")
-    texts = [
-        str(ast.literal_eval(keyword.value))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and node.args and ast.unparse(node.args[0]) == repr(name)
-        for keyword in node.keywords
-        if keyword.arg == "short_help"
+    told = ((name, *summary(name)) for name in COMMANDS)
+    return [
+        Command(section, name, text[:1].lower() + text[1:].removesuffix("."))
+        for name, section, text in told
     ]
-    text = texts[0].removesuffix(".")
-    return Command(named["SECTION"], name, text[:1].lower() + text[1:])
 
 
 def table(page: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 import ggufkit as api
 from ggufkit.cli import llama_names
-from ggufkit.cli.app import COMMANDS
+from ggufkit.cli.app import COMMANDS, SECTIONS, summary
 from ggufkit.cli.options import parse_size
 from ggufkit.cli.output import size
 from shell import done, ggufkit, process
@@ -73,6 +74,17 @@ def test_every_option_is_documented(command):
     page = (DOCS / f"{command}.md").read_text(encoding="utf-8")
     options = set(re.findall(r"--[\w-]+", done(command, "--help").out.partition("Options:")[2]))
     assert {option for option in options - {"--help"} if option not in page} == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_reads_what_the_module_of_a_command_says(command):
+    module = importlib.import_module(f"ggufkit.cli.commands.{command.replace('-', '_')}")
+    assert summary(command) == (module.SECTION, module.command.short_help)
+    assert module.SECTION in SECTIONS
+
+
+def test_help_imports_no_command():
+    assert not {name for name in imported("--help") if "ggufkit.cli.commands" in name}
 
 
 def test_mistyped_command_is_answered_with_the_nearest():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -45,16 +46,21 @@ def copy(tmp_path):
 
 
 def run(folder, *words):
+    """Run Python with the package of a copy."""
+    done(folder, sys.executable, *words)
+
+
+def done(folder, *command):
     environment = os.environ | {"PYTHONPATH": str(folder / "src")}
-    done = subprocess.run(
-        [sys.executable, *words],
+    ended = subprocess.run(
+        command,
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
 
 
 @pytest.mark.matrix
@@ -90,3 +96,45 @@ def test_tensor_type_of_the_page_is_a_row_and_a_file(copy):
     assert "struct Q8_H" in (copy / "native/quants/types/q8_h.hpp").read_text(encoding="utf-8")
     code = "from ggufkit.format.types import tensor_type; assert tensor_type('Q8_H').id == 43"
     run(copy, "-c", code)
+
+
+BUILT = (
+    *("tests/house/test_native_table.py", "tests/format/test_byte_order.py"),
+    "tests/quants/test_codec.py",
+)
+
+
+@pytest.mark.matrix
+def test_tensor_type_compiles_and_passes_the_tests_that_need_no_ggml(copy):
+    tools = Path(sys.executable).parent
+    pytest.importorskip("nanobind")
+    if not (tools / "cmake").exists() or not (tools / "ninja").exists():
+        pytest.skip("the build tools are not in this environment")
+    add_examples.add("type", copy)
+    shutil.copy(ROOT / "CMakeLists.txt", copy)
+    for built in copy.glob("src/ggufkit/_native*"):
+        built.unlink() if built.suffix != ".pyi" else None
+    definitions = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_MAKE_PROGRAM": tools / "ninja",
+        "Python_EXECUTABLE": sys.executable,
+        "SKBUILD_PROJECT_NAME": "ggufkit",
+        "SKBUILD_STATE": "wheel",
+        "nanobind_DIR": importlib.import_module("nanobind").cmake_dir(),
+    }
+    told = [f"-D{name}={value}" for name, value in definitions.items()]
+    done(copy, str(tools / "cmake"), "-S", ".", "-B", "built", "-G", "Ninja", *told)
+    done(copy, str(tools / "cmake"), "--build", "built")
+    (module,) = copy.glob("built/_native*")
+    shutil.copy(module, copy / "src/ggufkit")
+    run(
+        copy,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not real and not matrix",
+        *BUILT,
+    )

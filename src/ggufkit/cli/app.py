@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,9 @@ from ggufkit.cli.errors import FAILED, report
 from ggufkit.errors import GGUFError
 
 SECTIONS: Final = ("Look", "Change", "Quantize", "Convert")  # of the help, in this order
-_GAP: Final = 6  # columns between names and texts, and around them, as click has it
+_SUMMARY: Final = (  # of a command, in its file
+    r'^SECTION: Final = "(?P<section>\w+)".*?^    "[a-z-]+",\s+short_help="(?P<text>[^"]*)"'
+)
 _FOLDER: Final = Path(__file__).with_name("commands")
 COMMANDS: Final = tuple(
     sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.stem[0].isalpha())
@@ -25,6 +28,16 @@ COMMANDS: Final = tuple(
 
 
 ONLY_SHOW: Final = ("inspect", "plan", "estimate", "archs", "list", "name", "bench")
+
+
+def summary(name: str) -> tuple[str, str]:
+    """Return the section and the short help of a command, read off its file.
+
+    To import all commands would take most of a second, for a line of each.
+    """
+    path = _FOLDER / f"{name.replace('-', '_')}.py"
+    found = re.search(_SUMMARY, path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return (found["section"], found["text"]) if found else ("", "")
 
 
 class Commands(click.Group):
@@ -36,16 +49,12 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Show each command in the section that its module names."""
-        modules = {name: importlib.import_module(_module_of(name)) for name in COMMANDS}
-        width = formatter.width - formatter.current_indent - max(map(len, COMMANDS)) - _GAP
+        told = {name: summary(name) for name in COMMANDS}
         for section in SECTIONS:
-            rows = [
-                (name, module.command.get_short_help_str(width))
-                for name, module in modules.items()
-                if section == module.SECTION
-            ]
             with formatter.section(section):
-                formatter.write_dl(rows)
+                formatter.write_dl(
+                    [(name, text) for name, (where, text) in told.items() if where == section]
+                )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
