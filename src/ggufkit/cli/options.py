@@ -26,6 +26,20 @@ dry_run_option = click.option(
     "--dry-run", is_flag=True, help="List the files that would be written; write nothing."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
+NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
+
+
+def _set_no_clobber(context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
+    context.meta[NO_CLOBBER] = value
+
+
+no_clobber_option = click.option(
+    "--no-clobber",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_no_clobber,
+    help="Fail if an output exists already.",
+)
 resume_option = click.option(
     "--resume",
     is_flag=True,

@@ -11,6 +11,7 @@ from typing import IO, Any, Final
 import click
 
 import ggufkit
+from ggufkit.cli.options import NO_CLOBBER
 from ggufkit.cli.output import emit, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
@@ -66,6 +67,8 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
     with contextlib.ExitStack() as opened:
         if cluster:
             options["executor"] = opened.enter_context(executor_of(cluster))
+        if not may_replace():
+            options["clobber"] = False
         try:
             yield options | {"progress": opened.enter_context(progress_bar("writing"))}
         except KeyboardInterrupt:
@@ -83,6 +86,11 @@ def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
     if sys.stdout.isatty():
         raise click.UsageError("Standard output is a terminal; redirect it, or name a file")
     return sys.stdout.buffer
+
+
+def may_replace() -> bool:
+    """Whether outputs may take the place of files, which --no-clobber forbids."""
+    return not click.get_current_context().meta.get(NO_CLOBBER)
 
 
 def report(paths: list[Path]) -> None:

@@ -40,15 +40,17 @@ class WriteOptions(LayoutOptions, total=False):
     progress: Progress | None
     executor: Executor | None
     resume: bool
+    clobber: bool
 
 
 class _WorkOptions(TypedDict):
-    """What `execute` takes."""
+    """What `write_many` takes beside the outputs and their layout."""
 
     threads: int | None
     progress: Progress | None
     executor: Executor | None
     resume: bool
+    clobber: bool
 
 
 def write(  # noqa: PLR0913 (who does it and how)
@@ -59,6 +61,7 @@ def write(  # noqa: PLR0913 (who does it and how)
     progress: Progress | None = None,
     executor: Executor | None = None,
     resume: bool = False,
+    clobber: bool = True,
     **options: Unpack[LayoutOptions],
 ) -> list[Path]:
     """Write `model` to `path` and return the paths of the files written.
@@ -70,7 +73,8 @@ def write(  # noqa: PLR0913 (who does it and how)
     An `executor` of `concurrent.futures` works instead of threads: other processes, or a cluster
     (`ggufkit.system.cluster`), which must see inputs and outputs under the same paths. Work that
     cannot be sent to it is done here. `resume` keeps what is done when the job ends early, and goes
-    on from there when it is called again.
+    on from there when it is called again. With `clobber=False` an output that exists already is an
+    OutputError, before anything is written.
 
     The output appears whole or not at all, an existing file (or link) is replaced only by a whole
     one, and memory stays at a few MiB per thread. Raises OutputError (an OSError), DiskSpaceError
@@ -78,7 +82,13 @@ def write(  # noqa: PLR0913 (who does it and how)
     was opened.
     """
     if isinstance(path, str | bytes | os.PathLike):
-        work = _WorkOptions(threads=threads, progress=progress, executor=executor, resume=resume)
+        work = _WorkOptions(
+            threads=threads,
+            progress=progress,
+            executor=executor,
+            resume=resume,
+            clobber=clobber,
+        )
         return write_many([(model, path)], **work, **options)[0]
     if executor or resume:
         raise OutputError(
@@ -89,13 +99,14 @@ def write(  # noqa: PLR0913 (who does it and how)
     return []
 
 
-def write_many(
+def write_many(  # noqa: PLR0913 (as `write`)
     outputs: Sequence[tuple[Model, AnyPath]],
     *,
     threads: int | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
     resume: bool = False,
+    clobber: bool = True,
     **options: Unpack[LayoutOptions],
 ) -> list[list[Path]]:
     """Write several models at once; return the paths of the files of each.
@@ -108,6 +119,8 @@ def write_many(
         target = as_path(path)
         orders.append(Order(layout(model, target.name, **options), target.parent))
     _refuse_repeats(orders)
+    if not clobber:
+        _refuse_existing(orders)
     for (model, _), (plan, folder) in itertools.product(outputs, orders):
         _refuse_inputs(model, plan, folder)
     return execute_all(orders, threads=threads, progress=progress, executor=executor, resume=resume)
@@ -119,6 +132,14 @@ def _refuse_repeats(orders: Sequence[Order]) -> None:
         if targets.count(target) > 1:
             raise OutputError(
                 f"two outputs are called {target}", remedy="Give each output its own name"
+            )
+
+
+def _refuse_existing(orders: Sequence[Order]) -> None:
+    for target in (target for order in orders for target in order.targets):
+        if os.path.lexists(target):
+            raise OutputError(
+                f"{target} exists already", remedy="Use another name, or allow replacing it"
             )
 
 

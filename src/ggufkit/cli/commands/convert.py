@@ -16,6 +16,7 @@ import ggufkit
 from ggufkit.cli.options import (
     arch_path_option,
     cluster_option,
+    no_clobber_option,
     parse_size,
     resume_option,
     threads_option,
@@ -90,6 +91,7 @@ def _overrides(
     metavar="SIZE",
     help="Write shards with at most this much tensor data each.",
 )
+@no_clobber_option
 @threads_option
 @resume_option
 @cluster_option

@@ -9,7 +9,13 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import dry_run_option, json_option, resume_option, threads_option
+from ggufkit.cli.options import (
+    dry_run_option,
+    json_option,
+    no_clobber_option,
+    resume_option,
+    threads_option,
+)
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.write_model import deliver
 from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_scores
@@ -56,6 +62,7 @@ SECTION: Final = "Convert"  # of the help
     is_flag=True,
     help="Let --recipe also quantize tensors that are already quantized.",
 )
+@no_clobber_option
 @threads_option
 @resume_option
 @dry_run_option

@@ -12,6 +12,7 @@ from ggufkit.cli.options import (
     cluster_option,
     dry_run_option,
     json_option,
+    no_clobber_option,
     parse_size,
     resume_option,
     threads_option,
@@ -51,6 +52,7 @@ SECTION: Final = "Change"  # of the help
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
+@no_clobber_option
 @threads_option
 @resume_option
 @cluster_option

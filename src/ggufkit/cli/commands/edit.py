@@ -11,7 +11,7 @@ import click
 import ggufkit
 from ggufkit.cli.edit_options import Assignments, assignments
 from ggufkit.cli.model_argument import MODEL, complete_key
-from ggufkit.cli.options import parse_size, threads_option
+from ggufkit.cli.options import no_clobber_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
@@ -71,6 +71,7 @@ _DONE = {
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print the changes as JSON.")
+@no_clobber_option
 @threads_option
 def command(  # noqa: PLR0913 (click passes each option)
     file: str,

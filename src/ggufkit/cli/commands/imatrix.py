@@ -10,10 +10,10 @@ from typing import Any, Final
 import click
 
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import TokenCount, threads_option
+from ggufkit.cli.options import TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import report
+from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import OutputError, printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
@@ -86,6 +86,7 @@ def show(source: str, *, as_json: bool) -> None:
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file to write.")
 @format_option
 @context_option
+@no_clobber_option
 @json_option
 def merge_command(
     sources: tuple[str, ...], out: str, *, format: str | None, context: int | None, as_json: bool
@@ -107,6 +108,7 @@ def merge_command(
 @click.argument("out", metavar="OUT")
 @format_option
 @context_option
+@no_clobber_option
 @json_option
 def convert(
     source: str, out: str, *, format: str | None, context: int | None, as_json: bool
@@ -160,6 +162,7 @@ def convert(
 )
 @click.option("--process-output", is_flag=True, help="Also collect data for output.weight.")
 @click.option("--parse-special", is_flag=True, help="Parse special tokens in the text.")
+@no_clobber_option
 @threads_option
 @json_option
 def compute(
@@ -173,6 +176,7 @@ def compute(
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
     _refuse_input(out, (model, text))  # before what takes hours
+    _refuse_existing(out)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     _write(imatrix, out, (model, text), format, as_json=as_json)
@@ -182,6 +186,7 @@ def _write(
     imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
 ) -> None:
     _refuse_input(out, inputs)
+    _refuse_existing(out)
     _warn(imatrix)
     path = imatrix.save(out, format)
     if as_json:
@@ -194,6 +199,11 @@ def _refuse_input(out: str, inputs: tuple[str, ...]) -> None:
     path = Path(out)
     if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
+
+
+def _refuse_existing(out: str) -> None:
+    if Path(out).exists() and not may_replace():
+        raise OutputError(f"{out} exists already", remedy="Use another name")
 
 
 def _warn(imatrix: Imatrix) -> None:

@@ -14,7 +14,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
-from ggufkit.cli.options import cluster_option, resume_option, threads_option
+from ggufkit.cli.options import cluster_option, no_clobber_option, resume_option, threads_option
 from ggufkit.cli.output import counted, dims, emit, examples, grouped, note, paged, size, table
 from ggufkit.cli.target_options import aimed, target_of, target_options
 from ggufkit.cli.write_model import PIPE, report, working, write_out
@@ -163,6 +163,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     is_flag=True,
     help="Quantize tensors that are already quantized; this loses quality.",
 )
+@no_clobber_option
 @threads_option
 @resume_option
 @cluster_option

@@ -11,7 +11,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import threads_option
+from ggufkit.cli.options import no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.write_model import PIPE, report, write_out
@@ -102,6 +102,7 @@ def _each(
     "--vocab-only", is_flag=True, help="Keep only the keys of the vocabulary; remove all tensors."
 )
 @click.option("--no-tensors", is_flag=True, help="Remove all tensors; keep all keys.")
+@no_clobber_option
 @threads_option
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")

@@ -1,0 +1,65 @@
+"""--no-clobber: no command replaces an output that is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from ggufkit.errors import OutputError
+from ggufkit.imatrix import Entry, Imatrix
+from shell import done
+from shell import ggufkit as run
+from small_llama import keys, tensors
+
+COMMANDS = {
+    "copy": ("copy", "in.gguf", "OUT"),
+    "shards": ("copy", "in.gguf", "OUT", "--shard-tensors", "6"),
+    "quantize": ("quantize", "in.gguf", "OUT", "Q8_0"),
+    "several": ("quantize", "in.gguf", "OUT-{recipe}.gguf", "Q8_0,F16"),
+    "select": ("select", "in.gguf", "OUT"),
+    "edit": ("edit", "in.gguf", "--set", "general.name=x", "--output", "OUT"),
+    "convert": ("imatrix", "convert", "matrix.gguf", "OUT"),
+    "merge": ("imatrix", "merge", "matrix.gguf", "matrix.gguf", "-o", "OUT"),
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    api.save("in.gguf", tensors(), keys())
+    entry = Entry(np.ones((1, 32), np.float32), np.array([1], np.int64))
+    Imatrix({"blk.0.ffn_up.weight": entry}, ("t",), 1, 512).save("matrix.gguf")
+    return tmp_path
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_no_command_replaces_what_is_there_when_told_so(case, folder):
+    words = [word.replace("OUT", "out.gguf" if word == "OUT" else "out") for word in COMMANDS[case]]
+    before = set(folder.iterdir())
+    done(*words, "--no-clobber")
+    (made, *_) = sorted(set(folder.iterdir()) - before)
+    made.write_bytes(b"mine")
+    result = run(*words, "--no-clobber")
+    assert result.code == 1
+    assert "exists already" in result.err
+    assert made.read_bytes() == b"mine"
+    done(*words)
+    assert made.read_bytes() != b"mine"
+
+
+def test_library_replaces_nothing_when_told_so(folder):
+    with api.open("in.gguf") as model:
+        with pytest.raises(OutputError, match="exists already"):
+            api.write(model, folder / "matrix.gguf", clobber=False)
+        (folder / "link").symlink_to("nowhere")
+        with pytest.raises(OutputError, match="exists already"):
+            api.write(model, folder / "link", clobber=False)
+        api.write(model, folder / "new.gguf", clobber=False)
+
+
+def test_every_command_that_writes_a_model_has_the_option():
+    for name in ("copy", "quantize", "select", "edit", "convert", "convert-legacy"):
+        assert "--no-clobber" in done(name, "--help").out
+    for name in ("merge", "convert", "compute"):
+        assert "--no-clobber" in done("imatrix", name, "--help").out
