@@ -173,3 +173,25 @@ def test_refused_value_is_named_by_its_key():
     with pytest.raises(ValueTypeError, match=r"^general\.name: a value of Python type bytes") as it:
         Metadata({"general.name": b"x"})
     assert "Use str" in it.value.remedy
+
+
+# One door for what a command needs.
+
+
+def test_text_and_integer_are_what_a_command_asks_for():
+    metadata = Metadata({"a.text": "x", "a.number": np.int16(-3)})
+    assert (metadata.text("a.text"), metadata.integer("a.number")) == ("x", -3)
+    assert (metadata.text("b"), metadata.integer("b")) == ("", None)
+
+
+@pytest.mark.parametrize("value", ["x", True, 1.5, ["x"], [1, 2], []])
+def test_value_of_another_kind_names_key_type_and_remedy(value):
+    metadata = Metadata({"a.b": value if value != [] else ggufkit.typed("array[string]", [])})
+    found = metadata.type_name("a.b")
+    with pytest.raises(ValueTypeError) as error:
+        metadata.integer("a.b")
+    assert f"a.b is of type {found}, but it must be a whole number" in str(error.value)
+    assert "--set a.b=" in error.value.remedy
+    if not isinstance(value, str):
+        with pytest.raises(ValueTypeError, match="must be a string"):
+            metadata.text("a.b")

@@ -103,14 +103,14 @@ def _encoding(metadata: Metadata) -> str:
 
 
 def _type(model: Model) -> str:
-    if model.metadata.get("adapter.type") == "lora":
+    if _text(model.metadata, "adapter.type") == "lora":
         return "LoRA"
     return "vocab" if not model.tensors and "tokenizer.ggml.model" in model.metadata else ""
 
 
 def _sidecar(metadata: Metadata) -> str:
-    is_projector = "clip" in (metadata.get("general.architecture"), metadata.get("general.type"))
-    return "mmproj" if is_projector or metadata.get("general.type") == "mmproj" else ""
+    kinds = {_text(metadata, "general.architecture"), _text(metadata, "general.type")}
+    return "mmproj" if kinds & {"clip", "mmproj"} else ""
 
 
 def _counted(model: Model, count: int) -> str:
@@ -119,4 +119,6 @@ def _counted(model: Model, count: int) -> str:
     Those of experts in use are not told by shapes alone.
     """
     is_part = any(key.endswith(".expert_count") for key in model.metadata) or not model.tensors
-    return "" if is_part or model.metadata.get("general.type") == "adapter" else size_label(count)
+    return (
+        "" if is_part or _text(model.metadata, "general.type") == "adapter" else size_label(count)
+    )

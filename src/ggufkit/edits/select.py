@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ggufkit.edits.name_patterns import matching, pattern, rename
-from ggufkit.errors import MissingKeyError, ShapeError
+from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.model.layers import block_count, keys_by_layer, layer_of, prune_layers, resized
@@ -139,12 +139,12 @@ def _is_new_layer(name: str, model: Model) -> bool:
     layer = layer_of(name)
     try:
         return layer is not None and layer >= block_count(model.metadata)[1]
-    except MissingKeyError:  # what counts no layers, such as an adapter, lacks none
+    except (MissingKeyError, ValueTypeError):  # what counts no layers lacks none: an adapter
         return False
 
 
 def _require_like(model: Model, donor: Model) -> None:
-    ours, theirs = (each.metadata.get("general.architecture") for each in (model, donor))
+    ours, theirs = (each.metadata.text("general.architecture") for each in (model, donor))
     if ours != theirs:
         raise ShapeError(
             f"layers of an architecture {theirs!r} do not fit into a model of the architecture "

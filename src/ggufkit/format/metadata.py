@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
+
+import numpy as np
 
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
 from ggufkit.format.coerce import typed_value
@@ -113,6 +115,27 @@ class Metadata(Mapping[str, Value]):
         """Return the type of a value: "uint32", "string", "array[string]", …, undecoded."""
         entry = self.entry(key)
         return entry.type_name if isinstance(entry, Encoded) else type_name(entry)
+
+    def text(self, key: str) -> str:
+        """Return the text of a key, empty where there is no such key.
+
+        Raises ValueTypeError for a value of another type, as `integer` does.
+        """
+        value = self[key] if key in self else ""  # noqa: SIM401 (`get` seeks the nearest)
+        return value if isinstance(value, str) else self._refuse(key, "a string")
+
+    def integer(self, key: str) -> int | None:
+        """Return the whole number of a key, None where there is no such key."""
+        if key not in self:
+            return None
+        value = self[key]
+        return int(value) if isinstance(value, np.integer) else self._refuse(key, "a whole number")
+
+    def _refuse(self, key: str, wanted: str) -> NoReturn:
+        raise ValueTypeError(
+            f"{key} is of type {self.type_name(key)}, but it must be {wanted}",
+            remedy=f"Correct it: `ggufkit edit FILE --set {key}=VALUE`",
+        )
 
     def updated(self, items: Mapping[str, object]) -> Metadata:
         """Return metadata with `items` set: known keys keep their place, new keys are appended."""

@@ -56,7 +56,7 @@ class Cells:
 
 def is_encoder(model: Model) -> bool:
     """Whether a text is seen whole, once, and becomes vectors."""
-    return model.metadata.get("general.architecture") in ENCODERS
+    return model.metadata.text("general.architecture") in ENCODERS
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Graph:
 
     def number(self, name: str) -> int:
         """Return a number of the metadata, of an array the largest."""
-        key = f"{self.model.metadata.get('general.architecture', '')}.{name}"
+        key = f"{self.model.metadata.text('general.architecture')}.{name}"
         value = self.model.metadata.get(key)
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
             value = value.max()

@@ -243,7 +243,7 @@ def _cache_types(
 
 def _context(model: Model, asked: int | None) -> int:
     """Return the tokens asked for; else those that the model was trained with."""
-    key = f"{model.metadata.get('general.architecture', '')}.context_length"
+    key = f"{model.metadata.text('general.architecture')}.context_length"
     trained = model.metadata.get(key)
     known = int(trained) if isinstance(trained, np.integer) else 0
     return asked or (known if 0 < known <= MAX_CONTEXT else DEFAULT_CONTEXT)

@@ -103,15 +103,15 @@ def resized(model: Model, before: Model) -> Model:
 
 def block_count(metadata: Metadata) -> tuple[str, int]:
     """Return the key that counts layers, and its number."""
-    key = f"{metadata.get('general.architecture', '')}.block_count"
-    number = metadata.get(key)
-    if not isinstance(number, np.integer) or not 0 < int(number) <= MAX_LAYERS:
-        found = "missing" if number is None else brief(getattr(number, "item", lambda: number)())
+    key = f"{metadata.text('general.architecture')}.block_count"
+    number = metadata.integer(key)
+    if number is None or not 0 < number <= MAX_LAYERS:
+        found = "missing" if number is None else brief(number)
         raise MissingKeyError(
             f"the number of layers is unknown: {key} is {found}",
             remedy="Set general.architecture and the block count first",
         )
-    return key, int(number)
+    return key, number
 
 
 def _require_layers(gone: frozenset[int], count: int) -> None:

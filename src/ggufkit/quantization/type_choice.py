@@ -99,7 +99,7 @@ def order_key(name: str) -> tuple[int, bytes]:
 
 def facts_of(metadata: Metadata) -> ModelFacts:
     """Return what the policy asks about a model, as llama.cpp's loader would know it."""
-    architecture = str(metadata.get("general.architecture", ""))
+    architecture = metadata.text("general.architecture")
     blocks = _number(metadata, f"{architecture}.block_count")
     experts = _number(metadata, f"{architecture}.expert_count")
     heads = _number(metadata, f"{architecture}.attention.head_count")
