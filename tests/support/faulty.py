@@ -26,7 +26,7 @@ import derived
 import ggufkit
 import legacy_files
 import mortal
-from ggufkit.cli import errors
+from ggufkit.cli import errors, signals
 from ggufkit.cli.app import app
 from ggufkit.imatrix import compute
 from plain_checkpoint import ARCH, CONFIG, whole
@@ -186,7 +186,7 @@ class Started(NamedTuple):
         os.chdir(folder)
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
-        signal.signal(signal.SIGTERM, errors._terminate)
+        signals.clear_away_first()
         last, fault = struck
         (Told(tell) if last < 0 else Run(last, fault, tell, Path(source_of(arguments)))).begin()
         try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from ggufkit.model.tiles import Tally, packed, tiles
 from ggufkit.quants import codec, packing
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.threads import Progress, in_turn
+from ggufkit.system.threads import Progress, in_turn, pool_of
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
 PROBE_BLOCKS: Final = 16  # decoded first: hardly any tile with weights begins with so many zeros
@@ -59,7 +59,7 @@ def audit(
     done = Tally(progress)
     tensors = [each for each in model.tensors.values() if _is_readable(each) and each.nbytes]
     done.expect(sum(tensor.nbytes for tensor in tensors))
-    with ThreadPoolExecutor(workers) as pool:
+    with pool_of(workers) as pool:
         ahead = _looked_at(pool, tensors, 2 * workers)
         for tensor in tensors:
             seen = _TileContent()
@@ -74,9 +74,7 @@ def _is_readable(tensor: Tensor) -> bool:
     return tensor.type.dtype is not None or tensor.type.id in packing.codecs()
 
 
-def _looked_at(
-    pool: ThreadPoolExecutor, tensors: list[Tensor], ahead: int
-) -> Iterator[_TileContent]:
+def _looked_at(pool: Executor, tensors: list[Tensor], ahead: int) -> Iterator[_TileContent]:
     """Return what is seen in each tile in order, while the next ones are looked at."""
     tasks = (
         functools.partial(_look, tensor, start, stop)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import sys
@@ -11,34 +10,50 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from ggufkit.cli import signals, streams
 from ggufkit.cli.llama_names import instead_of
 from ggufkit.cli.output import with_options
-from ggufkit.errors import CheckpointError, GGUFError, printable
+from ggufkit.errors import CheckpointError, GGUFError, OutputError, printable
 
 FAILED: Final = 1
 YOUNG: Final = 100_000  # objects between looks for garbage: what a header becomes is none
 COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set where a shell asks how a word may end
-SIGNALLED: Final = 128  # plus the signal's number, as shells have it
 
 
 def run(command: click.Command) -> NoReturn:
     """Run a command and exit: 0 for success, 1 for an error, 2 for wrong usage."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may lack any character
+    streams.prepare()
     gc.set_threshold(YOUNG)
-    # An exception instead of sudden death, so that staging files are removed on the way out.
-    signal.signal(signal.SIGTERM, _terminate)
     if COMPLETE in os.environ:
         from ggufkit.cli.completion import register  # noqa: PLC0415 (only shells ask)
 
         register()
-    sys.exit(outcome(command))
+    code = FAILED
+    try:
+        signals.clear_away_first()
+        code = flushed(outcome(command))
+    except KeyboardInterrupt:  # before the command began, or after it was done
+        code = signals.SIGNALLED + signal.SIGINT
+    except OSError:  # while telling of an error: nobody can be told
+        code = FAILED
+    except SystemExit as ended:
+        code = flushed(ended.code if isinstance(ended.code, int) else FAILED)
+    finally:
+        signals.leave_at_once()
+    sys.exit(code)
 
 
-def _terminate(number: int, _frame: object) -> NoReturn:
-    signal.signal(number, signal.SIG_IGN)
-    sys.exit(SIGNALLED + number)
+def flushed(code: int) -> int:
+    """Write what is still held back; return the exit code, that of an error if it cannot be."""
+    try:
+        streams.flush()
+    except BrokenPipeError:
+        return code or FAILED
+    except OutputError as error:
+        if code != FAILED:  # else it is told already
+            report(error)
+        return code or FAILED
+    return code
 
 
 def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
@@ -47,11 +62,16 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
     except click.Abort as abort:
         click.echo(f"interrupted; {str(abort) or 'every output is whole, or as it was'}", err=True)
-        return SIGNALLED + signal.SIGINT
+        return signals.SIGNALLED + signal.SIGINT
     except click.ClickException as error:
         told = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
         told.show()
         return told.exit_code
+    except BrokenPipeError:
+        return FAILED
+    except OSError as error:  # of what click itself prints, such as help
+        report(error)
+        return FAILED
     return code if isinstance(code, int) else 0
 
 

@@ -58,7 +58,7 @@ class ModelName(_Name):
         if incomplete.partition(":")[0] not in SOURCES:
             return [files]
         known = (model.name for model in ggufkit.list(incomplete))
-        fits = (name for name in known if name.startswith(incomplete) and name.isprintable())
+        fits = (name for name in known if name.startswith(incomplete))
         return [CompletionItem(name) for name in fits]
 
 
@@ -68,7 +68,7 @@ def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     file = ctx.params.get("file") or next(iter(ctx.args), "")  # as click leaves it in half a line
     with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
         keys += (key for key in model.metadata if key.startswith(incomplete))
-    return [key for key in keys if key.isprintable()]  # shells would act on what is not
+    return keys
 
 
 MODEL: Final = ModelName()

@@ -6,6 +6,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from ggufkit.system.interrupts import HELD
+
 
 @contextlib.contextmanager
 def progress_bar(
@@ -30,6 +32,16 @@ def progress_bar(
         console=Console(stderr=True),
         transient=True,
     )
-    with bar:
+    with HELD:  # the bar has a thread and a lock
+        bar.start()
         task = bar.add_task(doing, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    def show(done: int, total: int) -> None:
+        with HELD:
+            bar.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        with HELD:
+            bar.stop()

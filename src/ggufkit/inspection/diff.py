@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ from ggufkit.model.model import Model, Tensor
 from ggufkit.model.tiles import Tally, packed, tiles
 from ggufkit.quants import codec
 from ggufkit.system.cpu import worker_count
-from ggufkit.system.threads import Progress, in_turn
+from ggufkit.system.threads import Progress, in_turn, pool_of
 
 Doubles = npt.NDArray[np.float64]
 TensorPair: TypeAlias = "tuple[Tensor, Tensor]"
@@ -112,7 +112,7 @@ def diff(
     unequal: set[str] = set()
     deviations: dict[str, Deviation] = {}
     if data:
-        with ThreadPoolExecutor(workers) as pool:
+        with pool_of(workers) as pool:
             work = _Work(pool, workers * IN_FLIGHT, Tally(progress))
             unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
             deviations = _deviations(work, [pair for pair in pairs if _deviates(pair, unequal)])

@@ -11,7 +11,7 @@ import hashlib
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -23,7 +23,7 @@ from ggufkit.model.model import Model, Tensor
 from ggufkit.model.tiles import Tally, packed, tiles
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.threads import Progress, in_turn
+from ggufkit.system.threads import Progress, in_turn, pool_of, result_of, submit
 
 # In the order of llama-gguf-hash's lines. Only a whole model has an identifier.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")
@@ -78,7 +78,7 @@ def hash(  # noqa: A001 (the name users expect)
     whole = {name: _new(name) for name in wanted if name != CONTENT}
     done = Tally(progress)
     done.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
-    with ThreadPoolExecutor(workers) as pool:
+    with pool_of(workers) as pool:
         if whole:
             digests = _in_order(pool, model, inner, list(whole.values()), done)
         else:
@@ -144,8 +144,8 @@ def _in_order(
         own = {name: _new(name) for name in inner}
         for _ in tiles(tensor, TILE_BYTES):
             data = next(ahead)
-            for taken in [pool.submit(each.update, data) for each in (*own.values(), *whole)]:
-                taken.result()
+            for taken in [submit(pool, each.update, data) for each in (*own.values(), *whole)]:
+                result_of(taken)
             done.add(data.nbytes)
         digests[tensor.name] = {name: each.hexdigest() for name, each in own.items()}
     return digests

@@ -7,13 +7,7 @@ import errno
 import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    as_completed,
-    wait,
-)
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,8 +31,9 @@ from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.hidden_files import remove
+from ggufkit.system.interrupts import HELD
 from ggufkit.system.staging import Staging, kept_bytes, sweep
-from ggufkit.system.threads import Progress, pool_of
+from ggufkit.system.threads import Progress, cancel, first_done, pool_of, result_of, submit
 
 Task = Callable[[], Future[list[Written]]]
 
@@ -75,8 +70,9 @@ class Job:
         """Make the files and write into them all that does not come from tensors."""
         targets = self.order.targets
         for target in targets:
-            stage = Staging(target, kept=self.resume, limit=self.order.plan.limit)
-            self.stages.append(stage)
+            with HELD:  # a file that nobody noted would stay
+                stage = Staging(target, kept=self.resume, limit=self.order.plan.limit)
+                self.stages.append(stage)
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
@@ -242,9 +238,9 @@ def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterat
             claims = tuple(jobs[part.job].claim(chunk, part) for part in group)
             claimed = replace(chunk, claims=claims)
             if away:
-                yield partial(away.submit, run_pickled, pickle.dumps(claimed), checked=checked)
+                yield partial(submit, away, run_pickled, pickle.dumps(claimed), checked=checked)
             else:
-                yield partial(pool.submit, run, claimed, checked=checked)
+                yield partial(submit, pool, run, claimed, checked=checked)
 
 
 def _travels(group: tuple[PlacedExtent, ...]) -> bool:
@@ -261,17 +257,18 @@ def _all_done(tasks: Iterable[Task], in_flight: int) -> Iterator[Written]:
         for begin in tasks:
             pending.add(begin())
             if len(pending) >= in_flight:
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                finished, pending = first_done(pending)
                 yield from _results(finished)
-        yield from _results(as_completed(pending))
+        while pending:
+            finished, pending = first_done(pending)
+            yield from _results(finished)
     finally:
-        for future in pending:
-            future.cancel()
+        cancel(pending)
 
 
 def _results(futures: Iterable[Future[list[Written]]]) -> Iterator[Written]:
     for future in futures:
-        yield from future.result()
+        yield from result_of(future)
 
 
 # After.

@@ -13,8 +13,8 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +37,7 @@ from ggufkit.quants.codec import AnyType
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath
-from ggufkit.system.threads import Progress
+from ggufkit.system.threads import Progress, in_turn, pool_of
 
 CANDIDATES: Final = (
     *("F16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "IQ4_NL", "IQ4_XS", "Q4_0"),
@@ -165,8 +165,9 @@ def _measured(
         return measure(tensor, kinds, weights, sensitivity=sensitivity[tensor.name])
 
     found: dict[str, list[Option]] = {}
-    with ThreadPoolExecutor(threads) as pool:
-        for tensor, each in zip(tensors, pool.map(options, tensors), strict=True):
+    with pool_of(threads) as pool:
+        measured = in_turn(pool, (partial(options, tensor) for tensor in tensors), len(tensors))
+        for tensor, each in zip(tensors, measured, strict=True):
             if not each:
                 raise TensorTypeError(
                     f"no candidate type fits tensor {tensor.name!r} of shape {tensor.shape}",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.system.cpu import worker_count
+from ggufkit.system.threads import pool_of, require_wanted, result_of, submit
 
 Numbers = np.ndarray[Any, np.dtype[Any]]  # of any type
 Floats = npt.NDArray[np.float32]
@@ -60,6 +60,7 @@ def run_all(
         wanted = min(wanted, len(pieces) // TASKS_PER_THREAD)
     if min(wanted, len(pieces)) <= 1:
         for piece in pieces:
+            require_wanted()
             work(piece)
         return
     todo = deque(pieces)
@@ -70,12 +71,13 @@ def run_all(
                 piece = todo.popleft()
             except IndexError:  # another thread took the last piece
                 return
+            require_wanted()
             work(piece)
 
-    with ThreadPoolExecutor(min(wanted, len(pieces))) as pool:
+    with pool_of(min(wanted, len(pieces))) as pool:
         try:
-            for done in [pool.submit(drain) for _ in range(min(wanted, len(pieces)))]:
-                done.result()
+            for done in [submit(pool, drain) for _ in range(min(wanted, len(pieces)))]:
+                result_of(done)
         finally:
             todo.clear()  # after an error or Ctrl-C, stop all threads
 

@@ -1,27 +1,91 @@
-"""Work done by several threads: let go of on errors, and taken in its order."""
+"""Work done by several threads: let go of on errors and signals, and taken in its order.
+
+Nothing else may wait for a Future or submit work: a signal that arrives inside `concurrent.futures`
+would leave its locks held. Here signals wait until it has returned.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from typing import Any, Final, TypeVar
+
+from ggufkit.system.interrupts import HELD, LOOK_SECONDS
 
 T = TypeVar("T")
 # What a caller may pass to be told how work goes.
 Progress = Callable[[int, int], None]  # called with what is done and the total
 Say = Callable[[str], None]  # called with a note
+_here: Final = threading.local()  # what stops the work of this thread
+
+
+class LeftError(Exception):
+    """The pool of this thread is being left: nobody wants what it makes."""
 
 
 @contextlib.contextmanager
 def pool_of(threads: int) -> Iterator[Executor]:
-    """Lend a pool that, on any error, drops what has not begun."""
-    pool = ThreadPoolExecutor(threads)
+    """Lend a pool that, on any error, drops what has not begun and stops what looks at `stop`."""
+    left = threading.Event()
+    leaving = (*getattr(_here, "leaving", ()), left)
+    with HELD:
+        pool = ThreadPoolExecutor(threads, initializer=_begin, initargs=(leaving,))
     try:
         yield pool
+    except BaseException:
+        left.set()
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        with HELD:
+            pool.shutdown(cancel_futures=True)
+
+
+def _begin(leaving: tuple[threading.Event, ...]) -> None:
+    _here.leaving = leaving
+
+
+def require_wanted() -> None:
+    """Raise LeftError in a thread whose pool is being left; between two steps of long work."""
+    if any(left.is_set() for left in getattr(_here, "leaving", ())):
+        raise LeftError
+
+
+def submit(
+    pool: Executor,
+    task: Callable[..., T],
+    *arguments: Any,
+    **options: Any,
+) -> Future[T]:
+    """Have a pool do a task."""
+    with HELD:
+        return pool.submit(task, *arguments, **options)
+
+
+def result_of(future: Future[T]) -> T:
+    """Return what a task made, or raise what it raised."""
+    while True:
+        with HELD:
+            if wait((future,), LOOK_SECONDS).done:
+                return future.result()
+
+
+def first_done(futures: Collection[Future[T]]) -> tuple[set[Future[T]], set[Future[T]]]:
+    """Return the futures that are done, one at least, and the others."""
+    while True:
+        with HELD:
+            found = wait(futures, LOOK_SECONDS, FIRST_COMPLETED)
+            if found.done:
+                return found.done, found.not_done
+
+
+def cancel(futures: Iterable[Future[Any]]) -> None:
+    """Cancel what has not begun."""
+    with HELD:
+        for future in futures:
+            future.cancel()
 
 
 def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
@@ -29,11 +93,10 @@ def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Ite
     pending: deque[Future[T]] = deque()
     try:
         for task in tasks:
-            pending.append(pool.submit(task))
+            pending.append(submit(pool, task))
             if len(pending) > ahead:
-                yield pending.popleft().result()
+                yield result_of(pending.popleft())
         while pending:
-            yield pending.popleft().result()
+            yield result_of(pending.popleft())
     finally:
-        for future in pending:
-            future.cancel()
+        cancel(pending)

@@ -1,0 +1,77 @@
+"""What Ctrl-C and SIGTERM do to a command, from its first import to its last flush.
+
+Nothing heavy is imported here: `main` comes here before it imports the commands.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Final, NoReturn
+
+SIGNALLED: Final = 128  # plus the signal's number, as shells have it
+LATER: Final = 0.002  # seconds, for what drops exceptions to return
+PATIENCE: Final = 1.0  # seconds after a signal in which another one is taken for the same
+_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+_ALARM: Final = getattr(signal, "SIGALRM", None)  # not on Windows
+_first: list[float] = []  # when the first signal came
+
+
+def leave_at_once() -> None:
+    """End the process on a signal: there is nothing yet, or nothing any more, to clear away."""
+    sys.excepthook = _say
+    sys.unraisablehook = _raise_later
+    _install(_leave)
+
+
+def clear_away_first() -> None:
+    """Have a signal raise an exception, so that hidden files are removed on the way out."""
+    _install(stop)
+
+
+def stop(number: int, _frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt or SystemExit; a signal that comes a while later ends the process."""
+    now = time.monotonic()
+    if not _first:
+        _first.append(now)
+        _raise(number)
+    if now - _first[0] > PATIENCE:  # some senders repeat a signal at once
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _raise(number: int) -> NoReturn:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(SIGNALLED + number)
+
+
+def _raise_later(dropped: sys.UnraisableHookArgs) -> None:
+    """Raise again what came while Python called a destructor, which drops exceptions."""
+    error = dropped.exc_value
+    if not (_first and isinstance(error, KeyboardInterrupt | SystemExit) and _ALARM):
+        sys.__unraisablehook__(dropped)
+        return
+    number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
+    signal.signal(_ALARM, lambda _number, _frame: _raise(number))
+    signal.setitimer(signal.ITIMER_REAL, LATER)
+
+
+def _install(handler: Callable[[int, FrameType | None], object]) -> None:
+    for number in _NUMBERS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as shells start background jobs
+            signal.signal(number, handler)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(SIGNALLED + number)
+
+
+def _say(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Show tracebacks of all that nobody foresaw, but for Ctrl-C, which needs no explanation."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)

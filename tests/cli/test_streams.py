@@ -1,0 +1,198 @@
+"""Streams that are full or missing, and signals while the command is still being imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+from shell import process
+
+posix = pytest.mark.skipif(os.name == "nt", reason="descriptors and signals as POSIX has them")
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+
+
+@pytest.fixture
+def model(tmp_path):
+    return ggufkit.save(tmp_path / "m.gguf", {"x": np.zeros(32, "f4")}, {"general.name": "x"})[0]
+
+
+def in_shell(model, line):
+    """Run a line of the shell, in which `$ggufkit` is the command; return code and stderr."""
+    command = f'ggufkit() {{ "{sys.executable}" -m ggufkit "$@"; }}; {line}'
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=model.parent, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr
+
+
+@needs_full
+@pytest.mark.parametrize(
+    "words", ["inspect m.gguf", "inspect m.gguf --json", "copy m.gguf -", "--help", "edit --help"]
+)
+def test_full_output_is_one_error(model, words):
+    code, said = in_shell(model, f"ggufkit {words} > /dev/full")
+    assert code == 1
+    assert said.count("error: ") == 1
+    assert "No space left on device" in said
+    assert "Traceback" not in said
+
+
+@posix
+@pytest.mark.parametrize("words", ["inspect m.gguf", "check m.gguf --json", "--version"])
+def test_text_for_a_missing_output_is_dropped(model, words):
+    assert in_shell(model, f"ggufkit {words} >&-") == (0, "")
+
+
+@posix
+def test_model_for_a_missing_output_is_one_error(model):
+    code, said = in_shell(model, "ggufkit copy m.gguf - >&-")
+    assert code == 1
+    assert said.count("error: ") == 1
+    assert "Traceback" not in said
+
+
+@posix
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+def test_other_streams_may_be_missing(model, closed):
+    assert in_shell(model, f"ggufkit inspect m.gguf {closed} >/dev/null")[0] == 0
+    assert in_shell(model, f"ggufkit inspect none.gguf {closed} >/dev/null")[0] == 1
+
+
+@posix
+def test_nothing_is_printed_into_a_model_that_has_the_number_of_a_missing_stream(model):
+    before = model.read_bytes()
+    in_shell(model, "ggufkit edit m.gguf --set general.name=y >&- 2>&- <&-")
+    after = model.read_bytes()
+    assert after != before
+    with ggufkit.open(model) as found:
+        assert found.metadata["general.name"] == "y"
+    in_shell(model, "ggufkit copy m.gguf n.gguf >&- 2>&- <&-")
+    assert model.with_name("n.gguf").read_bytes() == after
+
+
+@needs_full
+def test_error_that_nobody_can_be_told_is_an_exit_code(model):
+    assert in_shell(model, "ggufkit inspect none.gguf 2>/dev/full")[0] == 1
+
+
+def test_reader_that_is_gone_gets_no_message(model):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with process("inspect", model, stdout=writing) as command:
+        said = command.stderr.read()
+    os.close(writing)
+    assert said == b""
+
+
+# From the first import on. What comes before that is Python's own start.
+
+IMPORTING = """
+import builtins, signal, sys
+from ggufkit.cli import main
+left = int(sys.argv.pop(1))
+signals = [getattr(signal, name) for name in sys.argv.pop(1).split(",")]
+
+class Counter:
+    def find_spec(self, name, path, target=None):
+        global left
+        left -= 1
+        if left == 0:
+            for number in signals:
+                signal.raise_signal(number)
+        return None
+
+sys.meta_path.insert(0, Counter())
+main()
+"""
+
+
+@posix
+@pytest.mark.parametrize(("named", "codes"), [("SIGINT", {130}), ("SIGTERM", {143})])
+@pytest.mark.parametrize("at", [1, 2, 5, 10, 50, 100])
+def test_signal_while_modules_are_imported_shows_no_traceback(model, named, codes, at):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING, str(at), named, "inspect", str(model)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in codes
+    assert "Traceback" not in done.stderr
+
+
+SLOW = """
+import os, signal, sys, time
+from ggufkit.cli import errors, signals
+import click
+signals.leave_at_once()
+
+@click.command()
+def command():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        while True:  # clearing away never ends
+            time.sleep(0.05)
+
+errors.run(command)
+"""
+
+
+@posix
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_signal_that_is_repeated_later_ends_the_process_at_once(name):
+    number = getattr(signal, name)
+    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE) as command:
+        command.stdout.readline()
+        while command.poll() is None:
+            command.send_signal(number)
+            time.sleep(0.3)
+    assert command.returncode == -number
+
+
+DROPPED = """
+import os, signal, sys, time, weakref
+from ggufkit.cli import errors, signals
+import click
+signals.leave_at_once()
+
+class Dropping:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(10): pass
+
+@click.command()
+def command():
+    it = Dropping()
+    del it
+    time.sleep(60)
+
+errors.run(command)
+"""
+
+
+@posix
+def test_signal_that_comes_while_a_destructor_runs_is_not_lost():
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert done.returncode == 130
+    assert done.stderr.strip() == "interrupted; every output is whole, or as it was"
+
+
+def test_ignored_signals_stay_ignored(model):
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    code += "from ggufkit.cli import signals; signals.leave_at_once(); signals.clear_away_first()\n"
+    code += "signal.raise_signal(signal.SIGINT); print('goes on')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "goes on\n"

@@ -1,0 +1,130 @@
+"""Commands that get a signal at an instant drawn at random, and what is found afterwards.
+
+As a program: signalled.py COMMAND TIMES FOLDER prints JSON, a list with one object for each run, of
+the form that faulty.py has. Instants are spread over the time that a run takes and a little more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import faulty
+from ggufkit.cli import errors, signals
+from ggufkit.cli.app import app
+from ggufkit.imatrix import compute
+
+NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
+FAULTS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+PATIENCE: Final = 60.0  # seconds after which a process hangs
+TRIALS: Final = 3  # to see how long a run takes
+THREADS: Final = "3"
+
+
+class Stopped(NamedTuple):
+    """How a run ended: by a signal of its own if `code` is negative; None if it did not."""
+
+    code: int | None
+    said: str
+    seconds: float  # from its beginning, or from the signal
+
+
+class Signalled(faulty.Trial):
+    """A command that gets signals."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        super().__init__(command, folder)
+        if "--threads" in self.arguments:
+            self.arguments[self.arguments.index("--threads") + 1] = THREADS
+        runs = []
+        for _ in range(TRIALS):
+            faulty.renew(self.kept, self.work)
+            runs.append(self.ended(None, 0).seconds)
+        self.seconds = statistics.median(runs)
+
+    def ended(self, number: int | None, after: float) -> Stopped:
+        """Run the command, and send a signal after so many seconds."""
+        said = self.work.with_name("said")
+        signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+        process = os.fork()
+        if not process:
+            self._run(said)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+        begun = time.monotonic()
+        if number is not None:
+            time.sleep(after)
+            os.kill(process, number)
+            begun = time.monotonic()
+        status = _waited(process)
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        return Stopped(code, said.read_text() if said.exists() else "", time.monotonic() - begun)
+
+    def _run(self, said: Path) -> None:
+        """Be the process of the command."""
+        os.chdir(self.work)
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(2, 1)
+        sys.argv = ["ggufkit", *self.arguments]
+        signals.leave_at_once()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+        try:
+            errors.run(app)
+        except SystemExit as end:
+            sys.stderr.flush()
+            os._exit(int(end.code or 0))
+        finally:
+            os._exit(99)
+
+    def meet_at(self, number: int, after: float) -> dict[str, Any]:
+        """Run the command into a signal; tell what is found."""
+        faulty.renew(self.kept, self.work)
+        ended = self.ended(number, after)
+        there = faulty.content(self.work / "out")
+        hidden = [name for name in there if Path(name).name.startswith(".")]
+        return {
+            "fault": FAULTS[signal.Signals(number)],
+            "after": round(after / self.seconds, 3),
+            "seconds": ended.seconds,
+            "code": ended.code,
+            "said": ended.said,
+            "hidden": [name for name in hidden if name not in self.old | self.new],
+            "inputs": faulty.inputs(self.work) == faulty.inputs(self.kept),
+            "output": faulty.state(there, self.old, self.new),
+            "again": self.again(),
+        }
+
+
+def _waited(process: int) -> int | None:
+    """Return the status of a process that ends, or None of one that hangs."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        found, status = os.waitpid(process, os.WNOHANG)
+        if found:
+            return status
+        time.sleep(0.002)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return None
+
+
+def main(command: str, times: str, folder: str) -> None:
+    """Print what each run ended with."""
+    compute.compute_imatrix = faulty.computed
+    trial = Signalled(command, Path(folder))
+    draw = random.Random(command)
+    found = [
+        trial.meet_at(NUMBERS[number % 2], draw.uniform(0, 1.1 * trial.seconds))
+        for number in range(int(times))
+    ]
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""A signal at whatever instant ends a command soon, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import faulty
+import signalled
+from ggufkit.system.hidden_files import EDIT
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
+COMMANDS = faulty.all_commands()
+# What the process says by its exit code, or by the signal that ends it when it is done already.
+CODES = {
+    "interrupted": {130, -signal.SIGINT},
+    "terminated": {143, -signal.SIGTERM},
+}
+
+
+def ends(command, times, folder):
+    paths = os.pathsep.join([str(Path(faulty.__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, signalled.__file__, command, str(times), str(folder)],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def assert_nothing_is_lost(each, *, is_in_place):
+    assert each["code"] is not None, f"it hangs: {each}"
+    assert each["inputs"], each
+    assert each["output"] in ("old", "new", "absent", "both"), each
+    assert each["again"] == "new", each
+    assert "Traceback" not in each["said"], each
+    assert each["code"] in {0, *CODES[each["fault"]]}, each
+    assert each["code"] or each["output"] == "new", each
+    kept = [name for name in each["hidden"] if is_in_place and name.endswith(EDIT.suffix)]
+    # Between making a hidden file and noting it lies one instruction, documented as such.
+    assert len(each["hidden"]) - len(kept) <= 1, each
+
+
+@pytest.mark.parametrize(
+    "times", [10, pytest.param(200, marks=pytest.mark.matrix)], ids="{}-times".format
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_signals_at_any_instant_end_a_command_and_lose_nothing(tmp_path, command, times):
+    found = ends(command, times, tmp_path)
+    for each in found:
+        assert_nothing_is_lost(each, is_in_place=command in faulty.IN_PLACE)
+    assert sum(each["hidden"] != [] for each in found if command not in faulty.IN_PLACE) <= 2
