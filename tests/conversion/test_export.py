@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ggufkit
+import small_llama
 from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.export import plan_export
 from ggufkit.conversion.tokenizer.export import tokenizer_files
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
@@ -25,10 +29,11 @@ from ggufkit.conversion.tokenizer.sentencepiece_model import (
     dump_pieces,
     parse_pieces,
 )
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, GGUFError
 from ggufkit.format.coerce import plain
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Tensors
+from ggufkit.model.model import Model, Tensors
+from ggufkit.model.sources import from_array
 from tokenizer_files import PIECES, bpe, folder_with
 
 # Names whose tokenizers are known by the same fingerprint, and the one that the converter takes.
@@ -191,3 +196,54 @@ def test_pre_tokenizers_of_bytes_have_rules_but_those_that_llama_cpp_writes_in_c
 def test_file_without_a_fitting_vocabulary_is_a_typed_error(metadata):
     with pytest.raises(CheckpointError):
         tokenizer_files(Metadata(metadata))
+
+
+def model_of(keys, tensors):
+    made = [from_array(name, array) for name, array in tensors.items()]
+    return Model(Metadata(keys), Tensors(made))
+
+
+WRONG = ["word", -1, 2**62, True, 1e300, [1], ["a"], [-1, 2**40] * 4, [1e300] * 8, [["a"]]]
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama", "t5", "bert"])
+def test_vocabulary_key_of_any_wrong_kind_ends_in_a_typed_error_or_files(model):
+    whole = small_llama.keys(tokenizer__ggml__model=model)
+    more = (
+        *("scores", "precompiled_charsmap", "pre", "add_space_prefix", "add_sep_token"),
+        *("add_bos_token", "remove_extra_whitespaces", "normalizer.lowercase"),
+    )
+    for key in (*whole, *(f"tokenizer.ggml.{name}" for name in more)):
+        for value in WRONG:
+            with contextlib.suppress(GGUFError):
+                assert tokenizer_files(Metadata(whole | {key: value}))
+
+
+@pytest.mark.parametrize("value", ["word", [["a"]]])
+def test_key_of_any_wrong_kind_ends_in_a_typed_error_or_an_export(value):
+    whole = small_llama.keys(tokenizer__ggml__model="none")
+    for key in (*whole, "general.base_model.count", "general.name", "general.sampling.temp"):
+        with contextlib.suppress(GGUFError):
+            assert plan_export(model_of(whole | {key: value}, small_llama.tensors()))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3, 4, 5), (0, 7)])
+def test_tensor_of_any_shape_ends_in_a_typed_error_or_an_export(shape):
+    keys = small_llama.keys(tokenizer__ggml__model="none")
+    for name in [*small_llama.tensors()][:6]:
+        tensors = small_llama.tensors() | {name: np.zeros(shape, np.float32)}
+        with contextlib.suppress(GGUFError):
+            assert plan_export(model_of(keys, tensors))
+
+
+def test_merges_take_time_in_proportion_to_the_length_of_tokens():
+    pieces = ["<unk>", *("a" * n for n in (1, 2, 3, 300_000))]
+    keys = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.scores": [0.0, -1.0, -2.0, -3.0, -4.0],
+        "tokenizer.ggml.token_type": [2, 1, 1, 1, 1],
+    }
+    files = tokenizer_files(Metadata(keys))
+    merges = json.loads(files["tokenizer.json"])["model"]["merges"]
+    assert merges == [["a", "a"], ["a", "aa"], ["aa", "a"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from ggufkit.conversion.convert import converted, parameters
 from ggufkit.conversion.ggufkit_json import kept
 from ggufkit.conversion.tokenizer.export import tokenizer_files
 from ggufkit.conversion.unplace import Recovered, recover
-from ggufkit.errors import CheckpointError, GGUFError, TensorTypeError
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.types import tensor_type
 from ggufkit.model.model import Model, Tensor, Tensors
@@ -93,11 +94,20 @@ def plan_export(
     """Return the plan of all files of the checkpoint; `export` documents the arguments."""
     try:
         return _planned(model, dtype, shard_size, arch_path, say or (lambda _: None))
+    except GGUFError:
+        raise
     except UnicodeEncodeError:
         raise CheckpointError(
             "the model contains text that is not UTF-8, which a checkpoint requires",
             remedy="`ggufkit check` shows which key it is, and `ggufkit edit` changes it",
         ) from None
+    except (*MISFORMED, struct.error, MemoryError) as error:
+        what = brief(f"{error.__class__.__name__}: {error}")
+        raise CheckpointError(
+            f"the model cannot be exported: a key or a tensor is of another kind than it must be "
+            f"({what})",
+            remedy="`ggufkit check` lists the keys and tensors that are wrong",
+        ) from error
 
 
 def _planned(

@@ -93,11 +93,11 @@ def _encoded(name: str, text: str) -> bytes:
 def _pieces(keys: VocabularyKeys) -> PieceModel:
     """Return the SentencePiece model, which alone keeps the scores; padding at its end is left."""
     rows = zip(keys.texts[: keys.unpadded], keys.scores, keys.types, strict=False)
-    kind = _PIECE_MODELS[keys.model]
-    is_unigram = kind == ModelType.UNIGRAM
+    trained = _PIECE_MODELS[keys.model]
+    is_unigram = trained == ModelType.UNIGRAM
     return PieceModel(
-        tuple(SentencePiece(text, score, PieceType(number)) for text, score, number in rows),
-        kind,
+        tuple(SentencePiece(text, score, PieceType(kind or 1)) for text, score, kind in rows),
+        trained,
         bytes(keys.get("precompiled_charsmap") or []),
         keys.get("add_space_prefix") is not False,
         is_unigram and keys.get("remove_extra_whitespaces") is not False,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 from ggufkit.conversion.tokenizer.entries import ID_KEYS
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import rules_of_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
 
@@ -25,6 +26,48 @@ _IDS: Final[Mapping[str, Mapping[str, int]]] = {
     "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
     "t5": {"eos": 1, "unk": 2, "pad": 0},
 }
+MAX_FLOAT: Final = 3.4028234663852886e38  # the largest float32, which scores are stored as
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _are_types(value: object) -> bool:
+    return isinstance(value, list) and all(type(n) is int and n in _TYPES for n in value)
+
+
+def _are_scores(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(n, int | float) and not MAX_FLOAT < abs(n) < math.inf for n in value
+    )
+
+
+def _are_bytes(value: object) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n <= BYTE for n in value)
+
+
+BYTE: Final = 255
+_TYPES: Final = frozenset((0, *PieceType))  # 0 is llama.cpp's "undefined"
+# What the values of keys must be: in words, and a test. Other keys are tested where they are used.
+_KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
+    "model": ("text", lambda value: isinstance(value, str)),
+    "pre": ("text", lambda value: isinstance(value, str)),
+    "tokens": ("a list of texts", _are_texts),
+    "merges": ("a list of texts", _are_texts),
+    "token_type": ("a list of token types from 0 to 6", _are_types),
+    "scores": ("a list of numbers that float32 can hold", _are_scores),
+    "precompiled_charsmap": ("a list of bytes", _are_bytes),
+    "add_space_prefix": ("true or false", _is_bool),
+    "add_sep_token": ("true or false", _is_bool),
+    "remove_extra_whitespaces": ("true or false", _is_bool),
+    "normalizer.lowercase": ("true or false", _is_bool),
+    "normalizer.strip_accents": ("true or false", _is_bool),
+}
 
 
 @dataclass(frozen=True)
@@ -34,9 +77,20 @@ class VocabularyKeys:
     metadata: Mapping[str, Value]
 
     def get(self, key: str) -> Any:  # noqa: ANN401 (as JSON is)
-        """Return a `tokenizer.ggml.*` value as plain Python, None where there is none."""
+        """Return a `tokenizer.ggml.*` value as plain Python, None where there is none.
+
+        Raises CheckpointError for a value of another kind than the key must have.
+        """
         value = self.metadata.get(_PREFIX + key)
-        return None if value is None else plain(value)
+        found = None if value is None else plain(value)
+        what, fits = _KINDS.get(key, ("", None))
+        if found is None or fits is None or fits(found):
+            return found
+        raise CheckpointError(
+            f"{_PREFIX}{key} must be {what}, but is {brief(found)}",
+            remedy="`ggufkit edit --set-type` gives a key another value; `ggufkit check` lists "
+            "all keys that are wrong",
+        )
 
     @cached_property
     def model(self) -> str:
@@ -46,8 +100,8 @@ class VocabularyKeys:
     @cached_property
     def texts(self) -> list[str]:
         """The text of every token."""
-        texts = self.get("tokens")
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        texts: list[str] | None = self.get("tokens")
+        if texts is None:
             raise CheckpointError("the file has no tokens", remedy="Use a model with a vocabulary")
         return texts
 
@@ -62,10 +116,10 @@ class VocabularyKeys:
         return self._of_each("scores", 0.0)
 
     def _of_each(self, key: str, default: float) -> list[Any]:
-        values = self.get(key)
+        values: list[Any] | None = self.get(key)
         if values is None:
             return [default] * len(self.texts)
-        if not isinstance(values, list) or len(values) != len(self.texts):
+        if len(values) != len(self.texts):
             raise CheckpointError(f"{_PREFIX}{key} does not have one value for each token")
         return values
 

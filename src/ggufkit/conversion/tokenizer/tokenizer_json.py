@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -95,13 +96,20 @@ def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     return _rules(keys, normalizer, None, {"type": "Sequence", "decoders": decoders}, model)
 
 
+# Characters of a piece that merges can make. Each piece is looked for in all its halves, so that a
+# long one would take time in the square of its length; real ones have tens of characters.
+MAX_MERGED: Final = 512
+
+
 def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[list[str]]:
     """Return every way to make a piece of two, those of higher scores first."""
-    numbers = {keys.texts[n]: n for n in normal}
+    short = [n for n in normal if len(keys.texts[n]) <= MAX_MERGED]
+    numbers = {keys.texts[n]: n for n in short}
+    lengths = sorted({len(text) for text in numbers} - {0})
     found = []
-    for number in normal:
+    for number in short:
         text = keys.texts[number]
-        for at in range(1, len(text)):
+        for at in lengths[: bisect_left(lengths, len(text))]:
             left, right = numbers.get(text[:at]), numbers.get(text[at:])
             if left is not None and right is not None:
                 found.append((-keys.scores[number], number, left, right))
