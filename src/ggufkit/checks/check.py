@@ -76,21 +76,13 @@ def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, li
     """Return the findings of each model, by the path of its first file."""
     place = resolve(Path(path))
     if not place.is_dir():
-        return {str(path): _in_order(_check_file(place, set(), looking))}
+        return {str(path): _in_order(_Walk(looking).file(place))}
     found: dict[str, list[Finding]] = {}
-    checked: set[Path] = set()
+    walk = _Walk(looking)
     for file in sorted(place.glob("*.gguf")):
-        if file not in checked:
-            found[str(file)] = _in_order(_readable(file, checked, looking))
+        if file not in walk.checked:
+            found[str(file)] = _in_order(walk.readable(file))
     return found or {str(path): [_unreadable(place, "this folder contains no GGUF file")]}
-
-
-def _readable(path: Path, checked: set[Path], looking: Looking) -> Iterator[Finding]:
-    """Check a file of a folder; one that cannot be read does not keep the others from it."""
-    try:
-        yield from _check_file(path, checked, looking)
-    except OSError as error:
-        yield _unreadable(path, str(error))
 
 
 def _in_order(found: Iterable[Finding]) -> list[Finding]:
@@ -110,47 +102,59 @@ def _unreadable(path: Path, reason: str) -> Finding:
     return finding("unreadable", 0, reason=reason).at(str(path))
 
 
-def _check_file(path: Path, checked: set[Path], looking: Looking) -> Iterator[Finding]:
-    """Check a file and the others of its set, adding their paths to `checked`."""
-    with contextlib.ExitStack() as opened:
-        part = _map(path, opened)
-        checked.add(path)
-        yield from _check_part(part)
-        if shard_count(part.header) > 1:
-            yield from _check_set(part, opened, checked, looking)
-        elif not _is_broken(part):
-            yield from _about_whole([part], looking)
-        else:
-            yield from _about_quantization([part])
-
-
 def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
     part = map_part(path)
     opened.callback(part.file.close)
     return part
 
 
-def _check_set(
-    first: ParsedFile, opened: contextlib.ExitStack, checked: set[Path], looking: Looking
-) -> Iterator[Finding]:
-    yield from about_siblings(first)
-    parts = []
-    for path in siblings(first):
-        if path == first.file.path:
-            parts.append(first)
-            continue
-        checked.add(path)
+class _Walk:
+    """A check of one file after the other: `checked` are those that were looked at."""
+
+    def __init__(self, looking: Looking) -> None:
+        """Begin with none."""
+        self.looking = looking
+        self.checked: set[Path] = set()
+
+    def readable(self, path: Path) -> Iterator[Finding]:
+        """Check a file of a folder; one that cannot be read does not keep the others from it."""
         try:
-            parts.append(_map(path, opened))
-        except FileNotFoundError:
-            continue  # named among the missing
+            yield from self.file(path)
         except OSError as error:
             yield _unreadable(path, str(error))
-            continue
-        yield from _check_part(parts[-1])
-    if len(parts) == shard_count(first.header) and not any(map(_is_broken, parts)):
-        yield from about_set(parts)
-        yield from _about_whole(parts, looking)
+
+    def file(self, path: Path) -> Iterator[Finding]:
+        """Check a file and the others of its set."""
+        with contextlib.ExitStack() as opened:
+            part = _map(path, opened)
+            self.checked.add(path)
+            yield from _check_part(part)
+            if shard_count(part.header) > 1:
+                yield from self._set(part, opened)
+            elif not _is_broken(part):
+                yield from _about_whole([part], self.looking)
+            else:
+                yield from _about_quantization([part])
+
+    def _set(self, first: ParsedFile, opened: contextlib.ExitStack) -> Iterator[Finding]:
+        yield from about_siblings(first)
+        parts = []
+        for path in siblings(first):
+            if path == first.file.path:
+                parts.append(first)
+                continue
+            self.checked.add(path)
+            try:
+                parts.append(_map(path, opened))
+            except FileNotFoundError:
+                continue  # named among the missing
+            except OSError as error:
+                yield _unreadable(path, str(error))
+                continue
+            yield from _check_part(parts[-1])
+        if len(parts) == shard_count(first.header) and not any(map(_is_broken, parts)):
+            yield from about_set(parts)
+            yield from _about_whole(parts, self.looking)
 
 
 def _is_broken(part: ParsedFile) -> bool:

@@ -229,7 +229,7 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
         raise reader.wrong(f"tensor {old!r} is of the unknown type {number}")
     source, nbytes = _source(reader, header, shape, block, number)
     rows = math.prod(shape[:-1])
-    reader.at += nbytes
+    reader.skip(nbytes)
     if not name:
         return None
     if block is None:
@@ -252,7 +252,7 @@ def _source(
 ) -> tuple[FileSource, int]:
     """Return where rows lie, and how many bytes they take; the reader is moved to their begin."""
     if header.kind == "GGJT":
-        reader.at = padded(reader.at, DEFAULT_ALIGNMENT)
+        reader.skip(padded(reader.at, DEFAULT_ALIGNMENT) - reader.at)
     kind, width = tensor_type(number), shape[-1]
     step = block.elements if block else kind.block_size
     if width % step or not math.prod(shape):

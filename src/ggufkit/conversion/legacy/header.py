@@ -72,6 +72,10 @@ class LegacyReader:
         self.at += nbytes
         return self._window[offset : offset + nbytes]
 
+    def skip(self, nbytes: int) -> None:
+        """Go on behind the next bytes, which may lie beyond the end."""
+        self.at += nbytes
+
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
         """Return the next unsigned numbers of 32 bits."""
         return struct.unpack(f"<{count}I", self.take(4 * count, what))
