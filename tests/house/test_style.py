@@ -95,7 +95,8 @@ def changes(function):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(
             node.ctx, ast.Store | ast.Del
         ):
-            name, _ = root(node)
+            name, way = root(node)
+            name = "" if "meta" in way else name  # which click lends to commands as a store
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name, way = root(node.func.value)
             is_sink = node.func.attr in set().union(*(SINKS.get(each, ()) for each in way))

@@ -76,12 +76,12 @@ def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, li
     """Return the findings of each model, by the path of its first file."""
     place = resolve(Path(path))
     if not place.is_dir():
-        return {str(path): _in_order(_Walk(looking).file(place))}
+        return {str(path): _in_order(_CheckRun(looking).file(place))}
     found: dict[str, list[Finding]] = {}
-    walk = _Walk(looking)
+    run = _CheckRun(looking)
     for file in sorted(place.glob("*.gguf")):
-        if file not in walk.checked:
-            found[str(file)] = _in_order(walk.readable(file))
+        if file not in run.checked:
+            found[str(file)] = _in_order(run.readable(file))
     return found or {str(path): [_unreadable(place, "this folder contains no GGUF file")]}
 
 
@@ -108,7 +108,7 @@ def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
     return part
 
 
-class _Walk:
+class _CheckRun:
     """A check of one file after the other: `checked` are those that were looked at."""
 
     def __init__(self, looking: Looking) -> None:
