@@ -198,6 +198,21 @@ def falcon():
     return metadata, head | shapes.in_layers(4, layer)
 
 
+def chameleon():
+    """Chameleon, whose logits live twice."""
+    made = shapes.dense("chameleon", 4, 1024, 8, 4, 2816)
+    norms = {"attn_q_norm.weight": (8, 128), "attn_k_norm.weight": (4, 128)}
+    return shapes.with_tensors(made, 4, norms)
+
+
+def grok():
+    """Grok, for which llama.cpp turns flash attention off."""
+    experts = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 512}
+    made = shapes.dense("grok", 4, 1024, 8, 4, 2816, **experts)
+    norms = {"attn_output_norm.weight": (1024,), "post_ffw_norm.weight": (1024,)}
+    return shapes.with_tensors(shapes.experts(made, 8, 4, 1024, 512), 4, norms)
+
+
 ENCODERS = {
     "t5encoder": t5_encoder(),
     "llama-embed": shapes.dense("llama-embed", 4, 2048, 32, 8, 8192, vocabulary=128256),
@@ -209,6 +224,8 @@ MODELS = {
     "llama 3 8B": shapes.dense("llama", 4, 4096, 32, 8, 14336, vocabulary=128256),
     "tiny llama": shapes.dense("llama", 4, 2048, 32, 4, 5632),
     "falcon 7B": falcon(),
+    "chameleon": chameleon(),
+    "grok": grok(),
     "llama 70B": shapes.large()["llama 70B"],
     "mixtral 8x7B": shapes.large()["mixtral 8x7B"],
     "looped": shapes.large()["looped"],
@@ -313,7 +330,7 @@ def test_quantized_model_is_estimated_before_it_is_written():
     assert smaller.cache == ggufkit.estimate(model).cache
 
 
-@pytest.mark.parametrize("number", ["2147483647", "9" * 4000])
+@pytest.mark.parametrize("number", ["2147483647", "9" * 18, "9" * 5000])
 def test_layer_of_any_number_takes_no_time(number):
     metadata, tensors = DENSE
     model = shapes.model_of(metadata, tensors | {f"blk.{number}.x.weight": (8, 8)})

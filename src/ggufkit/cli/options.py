@@ -29,8 +29,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the fi
 NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
 
 
-def _set_no_clobber(context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
-    context.meta[NO_CLOBBER] = value
+def _set_no_clobber(_context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
+    click.get_current_context().meta[NO_CLOBBER] = value
 
 
 no_clobber_option = click.option(

@@ -30,6 +30,8 @@ ROWS_WITHOUT_GATE: Final = 2
 ROWS_OF_ENCODER: Final = 1
 TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
 _GATE: Final = re.compile(r"\.ffn_gate(_exps|_shexp)?\.weight$")
+LOGITS_TWICE: Final = frozenset({"chameleon"})  # which makes those of images impossible
+WITHOUT_FLASH: Final = frozenset({"grok"})  # llama.cpp turns it off there, whatever is asked
 _UP: Final = re.compile(r"\.ffn_up\.weight$")
 
 
@@ -73,6 +75,7 @@ class Graph:
         """Return the bytes of the compute buffer."""
         row = self.batch * FLOAT
         logits = 0 if self.is_encoder else self.vocabulary
+        logits *= 2 if self.architecture in LOGITS_TWICE else 1
         output = logits + LIVE_AT_OUTPUT * self.width
         masks = self._masks()
         layer = max(self._feed_forward(), self._scan(), self._attention())
@@ -96,6 +99,11 @@ class Graph:
             return True
         ups = (names[name].rows for name in names if _UP.search(name))
         return any(rows >= 2 * self.hidden > 0 for rows in ups)
+
+    @property
+    def architecture(self) -> object:
+        """The name that the file has for it."""
+        return self.model.metadata.get("general.architecture")
 
     @property
     def is_encoder(self) -> bool:

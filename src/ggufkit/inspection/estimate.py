@@ -22,6 +22,7 @@ from ggufkit.inspection.compute_buffer import (
     EMBEDDING,
     FLOAT,
     OUTPUT,
+    WITHOUT_FLASH,
     Cells,
     Graph,
     is_encoder,
@@ -153,6 +154,8 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     remember in ways unknown here.
     """
     memory = memory_of(model)
+    if model.metadata.get("general.architecture") in WITHOUT_FLASH:
+        flash_attention = False
     types = _cache_types(cache_type, value_cache_type or cache_type, memory)
     if types[1].is_quantized and not flash_attention:
         raise ValueTypeError(

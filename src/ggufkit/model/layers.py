@@ -22,7 +22,9 @@ from ggufkit.model.model import Model, Tensor
 BLOCK: Final = re.compile(r"blk\.(\d+)\.")  # how the name of a layer's tensor begins
 # T5 numbers encoder and decoder layers separately. Layers of vision and audio ("v.blk.") are
 # counted by other keys and stay.
-LAYER_NAME: Final = re.compile(r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d+)(?P<after>\..+)")
+LAYER_NAME: Final = re.compile(
+    r"(?P<before>(?:enc\.|dec\.)?blk\.)(?P<number>\d{1,18})(?P<after>\..+)"
+)
 _LAYERS: Final = re.compile(r"(?P<first>\d{1,9})(?:-(?P<last>\d{1,9}))?")
 MAX_LAYERS: Final = 1 << 16  # llama.cpp loads 512 (LLAMA_MAX_LAYERS); no real model has more
 

@@ -35,7 +35,7 @@ from ggufkit.quantization.recipes import (
 PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
 STACK_AXES: Final = 3  # of a tensor that stacks experts
 EIGHT_EXPERTS: Final = 8
-_LAYER: Final = re.compile(r"blk\.\s*([+-]?\d+)")  # as sscanf reads "blk.%d."
+_LAYER: Final = re.compile(r"blk\.\s*([+-]?\d{1,18})")  # as sscanf reads "blk.%d."
 
 
 @dataclass(frozen=True)
