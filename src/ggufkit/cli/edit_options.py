@@ -19,7 +19,7 @@ from ggufkit.cli.pipes import claim_standard_input
 from ggufkit.cli.write_model import PIPE
 from ggufkit.edits.edit import ITEM, Edits, item_type
 from ggufkit.format.metadata import Metadata
-from ggufkit.system.text_file import decoded
+from ggufkit.system.text_file import Most, decoded, read_small, read_stream
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+|0[xX][0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -120,8 +120,9 @@ def _text_of(name: str) -> str:
     if name == PIPE:
         claim_standard_input()
     try:
-        raw = sys.stdin.buffer.read() if name == PIPE else Path(name).read_bytes()
-        return decoded(raw)
+        if name == PIPE:
+            return decoded(read_stream(sys.stdin.buffer, Most.VALUES, "standard input"))
+        return decoded(read_small(Path(name), Most.VALUES))
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{name} is not text: {error.reason}") from None
 

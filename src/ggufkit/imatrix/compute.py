@@ -23,6 +23,7 @@ from ggufkit.model.open import open as open_model
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
 
 BATCH: Final = 2048  # tokens that llama-imatrix computes in one pass
@@ -169,7 +170,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     location = as_path(model)
     llama = library()
     open_model(location).close()  # raises a typed error where llama.cpp would abort
-    content = as_path(text).read_bytes().removesuffix(b"\n")
+    content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
     collector = _Collector(llama, process_output)

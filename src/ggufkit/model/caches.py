@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from ggufkit.errors import MissingModelError
 from ggufkit.format.file_name import parse_name
+from ggufkit.system.text_file import Most, read_small
 
-MAX_MANIFEST_BYTES: Final = 1 << 20  # Ollama's have a kilobyte
 PREFERRED: Final = ("Q4_K_M", "Q8_0")  # what llama.cpp takes from a repository without a tag
 SHOWN: Final = 8  # names in a message
 OLLAMA_REGISTRY: Final = ("registry.ollama.ai", "library")  # left out of names
@@ -181,9 +181,11 @@ def _hub() -> Path:
 
 def _snapshot(repository: Path) -> Path | None:
     """Return the folder of the main branch, or of another branch if there is no main."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, ValueError):
         heads = sorted((repository / "refs").iterdir(), key=lambda ref: ref.name != "main")
-        commits = (ref.read_text(encoding="ascii").strip() for ref in heads if ref.is_file())
+        commits = (
+            read_small(ref, Most.POINTER).decode("ascii").strip() for ref in heads if ref.is_file()
+        )
         known = (repository / "snapshots" / c for c in commits if _COMMIT.fullmatch(c))
         return next((folder for folder in known if folder.is_dir()), None)
     return None
@@ -223,8 +225,7 @@ def _ollama_model(parts: tuple[str, ...], manifest: Path, blobs: Path) -> Iterat
 
 def _manifest(path: Path) -> Any:  # noqa: ANN401 (what a stranger wrote)
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        if path.stat().st_size <= MAX_MANIFEST_BYTES:
-            return json.loads(path.read_bytes())
+        return json.loads(read_small(path, Most.CACHE_MANIFEST))
     return None
 
 
@@ -246,9 +247,9 @@ def _lm_studio() -> Iterator[CachedModel]:
 
 
 def _lm_studio_home() -> Path:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
+    with contextlib.suppress(OSError, ValueError):
         pointer = Path.home() / ".lmstudio-home-pointer"
-        return Path(pointer.read_text(encoding="utf-8").strip() or Path.home() / ".lmstudio")
+        return Path(read_small(pointer, Most.POINTER).decode().strip() or Path.home() / ".lmstudio")
     return Path.home() / ".lmstudio"
 
 

@@ -12,10 +12,9 @@ from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.types import tensor_type
 from ggufkit.format.values import Value
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
-from ggufkit.system.text_file import decoded
+from ggufkit.system.text_file import Most, decoded, read_small
 
 RECIPE_SUFFIX: Final = ".toml"
-MAX_RECIPE_BYTES: Final = 1 << 20  # far beyond any list of patterns
 _KEYS: Final = {"base": str, "types": dict}
 # How llama-quantize calls types of values, and ours for them; None: the smallest that holds it.
 _KINDS: Final = {"int": None, "float": "float32", "bool": "bool", "str": "string"}
@@ -44,10 +43,7 @@ def read_recipe(path: str | Path) -> Recipe:
 def _parsed(file: Path) -> dict[str, Any]:
     import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
 
-    with file.open("rb") as stream:
-        text = stream.read(MAX_RECIPE_BYTES + 1)
-    if len(text) > MAX_RECIPE_BYTES:
-        raise FormatError("this is not a recipe: the file is too large", path=str(file))
+    text = read_small(file, Most.RECIPE)
     try:
         parsed: dict[str, Any] = _toml.loads(decoded(text))
     except (UnicodeDecodeError, _toml.TOMLDecodeError, RecursionError) as error:
@@ -93,7 +89,7 @@ def parse_tensor_type(text: str) -> tuple[str, str]:
 def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
     """Return patterns and types of a file: `parse_tensor_type`, between spaces or newlines."""
     try:
-        words = decoded(Path(path).read_bytes()).split()
+        words = decoded(read_small(Path(path), Most.RECIPE)).split()
     except UnicodeDecodeError:
         raise FormatError("this file does not contain patterns and types", path=str(path)) from None
     return [parse_tensor_type(word) for word in words]

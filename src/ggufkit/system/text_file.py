@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import codecs
 import io
+from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+from ggufkit.errors import FormatError
 
 # The mark of UTF-32 begins with that of UTF-16, so it comes first.
 _MARKS: Final = {
@@ -20,6 +23,38 @@ _MARKS: Final = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _LONGEST: Final = max(map(len, _MARKS))
+
+
+class Most(IntEnum):
+    """How many bytes a small file of each kind may have: a larger one is not such a file.
+
+    Without a limit, a sparse file of gigabytes would be read into memory.
+    """
+
+    POINTER = 1 << 12  # one path or digest
+    CACHE_MANIFEST = 1 << 20  # Ollama's have a kilobyte
+    RECIPE = 1 << 20  # patterns and types
+    ARCHITECTURE = 1 << 20  # ours have a few kilobytes
+    VALUES = 64 << 20  # JSON or text that becomes the values of keys; large vocabularies have 10 MB
+    CALIBRATION = 1 << 30  # text for an importance matrix; a few megabytes are usual
+
+
+def read_small(path: Path, most: Most) -> bytes:
+    """Return the content of a file; FormatError for one that has more than `most` bytes."""
+    with path.open("rb") as file:
+        return read_stream(file, most, str(path))
+
+
+def read_stream(stream: IO[bytes], most: Most, name: str) -> bytes:
+    """Return all that a stream gives; FormatError for more than `most` bytes."""
+    data = stream.read(most + 1)
+    if len(data) > most:
+        raise FormatError(
+            f"the file has more than {most:,} bytes",
+            remedy="Check that you named the right file",
+            path=name,
+        )
+    return data
 
 
 def encoding_of(head: bytes) -> str:

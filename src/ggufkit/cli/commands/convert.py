@@ -26,6 +26,7 @@ from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError, printable
 from ggufkit.format.file_name import build_name
 from ggufkit.model.model import Model, bits_per_weight
+from ggufkit.system.text_file import Most, read_small
 
 SECTION: Final = "Convert"  # of the help
 
@@ -39,7 +40,7 @@ def _overrides(
     if path is None:
         return None
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_small(path, Most.VALUES))
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):

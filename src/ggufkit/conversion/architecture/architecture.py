@@ -18,6 +18,7 @@ import ggufkit._toml as _toml
 from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, compile_rules
 from ggufkit.errors import CheckpointError, FormatError, brief
+from ggufkit.system.text_file import Most, read_small
 
 MAX_CLASS: Final = 200  # characters of a class name that is compared with the known ones
 MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
@@ -119,7 +120,7 @@ def _texts(folders: Iterable[Path]) -> dict[str, tuple[str, str]]:
         if not folder.is_dir():
             raise FormatError(f"{folder} is not a folder", remedy="Give a folder of TOML files")
         for path in sorted(folder.glob("*.toml")):
-            texts.setdefault(path.stem, (str(path), path.read_text(encoding="utf-8")))
+            texts.setdefault(path.stem, (str(path), read_small(path, Most.ARCHITECTURE).decode()))
     for stem, found in _own_texts().items():
         texts.setdefault(stem, found)
     return texts
