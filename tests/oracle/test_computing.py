@@ -21,7 +21,8 @@ import ggufkit
 pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
-CASES = sorted(path.stem for path in (FOLDER / "computed").glob("*.npz"))
+UNLOADABLE = {"bert-two-labels"}  # test_reference.py
+CASES = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - UNLOADABLE)
 TOLERANCE = 1e-3  # of the largest number
 # llama.cpp computes these otherwise than transformers, whoever converted them;
 # docs/architectures.md says how.

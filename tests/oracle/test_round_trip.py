@@ -19,7 +19,11 @@ pytestmark = pytest.mark.oracle
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 # Decoded on the way, for no safetensors file holds MXFP4 as GGUF files do; has no reference.
 WITHOUT = {"gpt-oss-mxfp4", "stablelm2"}
-CASES = sorted({path.name for path in (FOLDER / "checkpoints").glob("[a-z]*")} - WITHOUT)
+# What llama.cpp would not load is not converted: test_reference.py.
+UNLOADABLE = {"bert-two-labels"}
+CASES = sorted(
+    {path.name for path in (FOLDER / "checkpoints").glob("[a-z]*")} - WITHOUT - UNLOADABLE
+)
 TOLERANCE = 1e-3  # of the largest number
 # A model that looked at pictures is another class now, no file of llama.cpp keeps Mistral's sliding
 # window, and none the pooler between BERT and the head of its classifiers.
