@@ -44,7 +44,8 @@ _HOMES: Final = {
     "select": "edits.select",
     "target": "quantization.target",
     "typed": "format.coerce",
-    "undo": "edits.in_place",
+    "undo": "edits.undo",
+    "redo": "edits.undo",
     "write": "output.write",
     "write_many": "output.write",
 }

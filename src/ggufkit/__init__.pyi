@@ -8,10 +8,11 @@ from ggufkit.conversion.export import export as export
 from ggufkit.conversion.legacy.convert_legacy import convert_legacy as convert_legacy
 from ggufkit.edits.edit import edit as edit
 from ggufkit.edits.in_place import edit_in_place as edit_in_place
-from ggufkit.edits.in_place import undo as undo
 from ggufkit.edits.name import name as name
 from ggufkit.edits.recover import recover as recover
 from ggufkit.edits.select import select as select
+from ggufkit.edits.undo import redo as redo
+from ggufkit.edits.undo import undo as undo
 from ggufkit.errors import FormatError as FormatError
 from ggufkit.errors import GGUFError as GGUFError
 from ggufkit.format.coerce import typed as typed

@@ -179,6 +179,10 @@ class MissingExtraError(GGUFError, ImportError):
     """An optional dependency is needed and not installed."""
 
 
+class InterruptedEditWarning(UserWarning):
+    """An edit of a file in place was interrupted; the message says which state is shown."""
+
+
 def brief(value: object) -> str:
     """Return the repr of any value, short enough for a message."""
     writer = reprlib.Repr()

@@ -160,24 +160,57 @@ def test_no_other_byte_is_touched_in_files_that_are_not_canonical(path):
 
 @pytest.mark.parametrize("edits", [SAME, LONGER], ids=["same", "longer"])
 @pytest.mark.parametrize("where", ["path", "still"])
-def test_undo_restores_every_byte_and_then_repeats(request, where, edits):
+def test_undo_restores_every_byte_and_redo_repeats_it(request, where, edits):
     path = request.getfixturevalue(where)
     before = path.read_bytes()
     way = ggufkit.edit_in_place(path, set=edits).way
     after = path.read_bytes()
     assert ggufkit.undo(path).way == way
     assert path.read_bytes() == before
-    assert [change.key for change in ggufkit.undo(path).changes] == ["text"]
+    assert [change.key for change in ggufkit.redo(path).changes] == ["text"]
     assert path.read_bytes() == after
 
 
-def test_only_the_last_edit_is_undone(path):
-    ggufkit.edit_in_place(path, set=SAME)
-    between = path.read_bytes()
-    ggufkit.edit_in_place(path, set={"text": "z" * 100})
-    ggufkit.undo(path)
-    assert path.read_bytes() == between
+@pytest.mark.parametrize("where", ["path", "still"])
+def test_edits_are_undone_one_by_one_and_redone(request, where):
+    path = request.getfixturevalue(where)
+    states = [path.read_bytes()]
+    for edits in (SAME, LONGER, {"text": "z" * 100}, {"unset": ["text"]}):
+        ggufkit.edit_in_place(path, **(edits if "unset" in edits else {"set": edits}))
+        states.append(path.read_bytes())
+    for before in reversed(states[:-1]):
+        ggufkit.undo(path)
+        assert path.read_bytes() == before
+    with pytest.raises(OutputError, match="no edit to undo"):
+        ggufkit.undo(path)
+    for after in states[1:]:
+        ggufkit.redo(path)
+        assert path.read_bytes() == after
+    with pytest.raises(OutputError, match="no edit to redo"):
+        ggufkit.redo(path)
     assert len(names(path)) == 2  # the file and one journal
+
+
+def test_edit_after_undo_takes_the_place_of_what_was_undone(path):
+    ggufkit.edit_in_place(path, set=SAME)
+    ggufkit.undo(path)
+    ggufkit.edit_in_place(path, set={"text": "z" * 100})
+    with pytest.raises(OutputError, match="no edit to redo"):
+        ggufkit.redo(path)
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_undo_refuses_a_file_whose_data_changed_at_either_end(path, at):
+    ggufkit.edit_in_place(path, set=SAME)
+    with ggufkit.open(path) as model:
+        begin = model.data_offset
+    content = bytearray(path.read_bytes())
+    content[begin if at == 0 else -1] ^= 1
+    path.write_bytes(content)
+    before = path.stat().st_mtime_ns
+    with pytest.raises(FormatError, match="cannot undo that edit"):
+        ggufkit.undo(path)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (bytes(content), before)
 
 
 def test_undo_refuses_what_it_does_not_know(path):
@@ -185,7 +218,7 @@ def test_undo_refuses_what_it_does_not_know(path):
         ggufkit.undo(path)
     ggufkit.edit_in_place(path, set=SAME)
     ggufkit.save(path, TENSORS, PLAIN)
-    with pytest.raises(FormatError, match="cannot be undone"):
+    with pytest.raises(FormatError, match="cannot undo that edit"):
         ggufkit.undo(path)
 
 

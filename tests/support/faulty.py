@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,12 +30,14 @@ import mortal
 from ggufkit.cli import errors, signals
 from ggufkit.cli.app import app
 from ggufkit.imatrix import compute
+from mortal import journals
 from plain_checkpoint import ARCH, CONFIG, whole
 from tensors_file import write_checkpoint
 
 FAULTS: Final = (
     *("killed", "torn", "failed", "short", "interrupted", "terminated"),
     *("cut", "replaced"),  # the input, by somebody else
+    "ended",  # a read gives nothing, as at the end of a file
     "rivalled",  # another process makes the same output meanwhile, from beginning to end
 )
 SIGNALS: Final = {
@@ -64,6 +67,8 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
 UNTHREADED: Final = {"rename", "imatrix", "merge", "recover"}
 IN_PLACE: Final = {"amend", "fix", "recover"}  # their input is their output, and so for renaming
 OVERWRITE_NOTHING: Final = {"export", "name"}
+READING: Final = {"pread", "preadv", "copy_file_range"}
+BEFALLEN: Final = {"torn": {"pwrite"}, "short": {"pwrite"}, "ended": READING}
 PATIENCE: Final = 2.0  # seconds
 Struck = tuple[int, str]  # the number of a call, and the fault that befalls it
 NEVER: Final[Struck] = (-1, "none")
@@ -92,12 +97,15 @@ class Run(mortal.Life):
         if self.end in SIGNALS:
             os.kill(os.getpid(), SIGNALS[self.end])
             return call()
-        if self.end == "short" and name == "pwrite":
-            descriptor, data, offset = call.args
-            return call.func(descriptor, data[: -(-len(data) // 2)], offset)
-        if self.end == "short":
+        if self.end == "ended":
+            return b"" if name == "pread" else 0
+        return self.shortened(name, call) if self.end == "short" else super().struck(name, call)
+
+    def shortened(self, name: str, call: functools.partial[Any]) -> Any:
+        if name != "pwrite":
             return call()
-        return super().struck(name, call)
+        descriptor, data, offset = call.args
+        return call.func(descriptor, data[: -(-len(data) // 2)], offset)
 
     def failure(self, name: str) -> int:
         number = errno.EIO if name in READS else errno.ENOSPC
@@ -250,9 +258,18 @@ def source_of(arguments: list[str]) -> str:
 
 
 def content(folder: Path) -> Files:
-    """Return the bytes of everything in a folder, hidden files included; of folders none."""
+    """Return the bytes of everything in a folder, hidden files included; of folders none.
+
+    Journals are as they would be for files of any number.
+    """
     paths = sorted(folder.rglob("*"))
-    return {str(p.relative_to(folder)): b"" if p.is_dir() else p.read_bytes() for p in paths}
+    plain = {path: replace(found, inodes=(0, 0)).encode() for _, path, found in journals(folder)}
+    return {
+        str(path.relative_to(folder)): b""
+        if path.is_dir()
+        else plain.get(path) or path.read_bytes()
+        for path in paths
+    }
 
 
 def inputs(folder: Path) -> Files:
@@ -283,12 +300,14 @@ class Trial:
 
     def points(self, fault: str, at: str) -> list[int]:
         """Return the calls that a fault befalls."""
-        befallen = {"pwrite"} if fault in ("torn", "short") else {*self.calls}
+        befallen = BEFALLEN.get(fault, {*self.calls})
         befallen &= {*self.calls}
         found = [n for n, name in enumerate(self.calls) if name in befallen]
         if at == "every" or not found:
             return found
         if at == "each":
+            return sorted({*map(self.calls.index, befallen), found[-1]})
+        if fault == "ended":  # all kinds of reads, of which there are few
             return sorted({*map(self.calls.index, befallen), found[-1]})
         named = [n for n in found if self.calls[n] in MAKING]
         return sorted({named[0], named[len(named) // 2], named[-1]})
@@ -328,6 +347,7 @@ class Trial:
 def renew(kept: Path, work: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(kept, work)
+    mortal.adopt(work, kept)
 
 
 def state(found: Files, old: Files, new: Files, *, exact: bool = False) -> str:

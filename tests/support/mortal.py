@@ -15,17 +15,19 @@ import os
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 import ggufkit
-from ggufkit.edits import in_place
-from ggufkit.errors import GGUFError
-from ggufkit.system import descriptors, disk_blocks, rename_files
-from ggufkit.system.hidden_files import EDIT
+from ggufkit.edits import in_place, undo
+from ggufkit.errors import GGUFError, InterruptedEditWarning
+from ggufkit.system import descriptors, disk_blocks, edit_journal, rename_files
+from ggufkit.system.hidden_files import EDIT, UNDO
 
 # Everything by which an edit reaches the system, reading included.
 CALLS: Final = (
@@ -159,7 +161,29 @@ WAYS: Final[dict[str, tuple[str, Callable[[], None], Callable[[Path], object], s
 def fresh(folder: Path, kept: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(kept, folder)
+    adopt(folder, kept)
     return folder / "model.gguf"
+
+
+def journals(folder: Path) -> Iterator[tuple[Path, Path, edit_journal.EditJournal]]:
+    """Yield each model in a folder that has a journal, that journal's path, and the journal."""
+    for path in folder.rglob(".*.ggufkit-*"):
+        for name in (EDIT, UNDO):
+            model = path.with_name(path.name[1 : -len(name.suffix)])
+            if not path.name.endswith(name.suffix) or not model.exists():
+                continue
+            journal = edit_journal.EditJournal.decode(path.read_bytes())
+            if journal:
+                yield model, path, journal
+
+
+def adopt(folder: Path, kept: Path) -> None:
+    """Have the journals in a copied folder name the copies, and not the files they are made of."""
+    for model, path, journal in journals(folder):
+        before = (kept / model.relative_to(folder)).stat().st_ino
+        after = model.stat().st_ino
+        inodes = tuple(after if each == before else each for each in journal.inodes)
+        path.write_bytes(replace(journal, inodes=inodes).encode())
 
 
 def lives(way: str, folder: Path) -> Iterator[dict[str, Any]]:
@@ -184,7 +208,7 @@ def lives(way: str, folder: Path) -> Iterator[dict[str, Any]]:
 def planned(act: Callable[[Path], object], path: Path) -> in_place.EditPlan:
     """Return the plan of an edit."""
     if act is ggufkit.undo:
-        return in_place.plan_undo(path)
+        return undo.plan_undo(path)
     found: list[in_place.EditPlan] = []
     apply = in_place.apply
 
@@ -215,7 +239,7 @@ def deaths(
         found["left"] = known.get(path.read_bytes(), "between")
         if found["left"] == "between":
             yield from relapses(path, found, known)
-        yield found | seen(path, last, known)
+        yield found | seen(path, known)
 
 
 def relapses(
@@ -225,22 +249,29 @@ def relapses(
     torn = path.parent.with_name("torn")
     shutil.rmtree(torn, ignore_errors=True)
     shutil.copytree(path.parent, torn)
+    adopt(torn, path.parent)
     for last in itertools.count():
         again = fresh(path.parent.with_name("again"), torn)
         name, _ = live(lambda: ggufkit.recover(again), last, "torn")  # noqa: B023
         if not name:
             return
-        yield {**found, "call": f"{name} in recovery"} | seen(again, last, known)
+        yield {**found, "call": f"{name} in recovery"} | seen(again, known)
 
 
-def seen(path: Path, last: int, known: dict[bytes, str]) -> dict[str, Any]:
-    """Open or recover, in turn, and tell what the file is then."""
-    if last % 2:
-        ggufkit.recover(path)
+def seen(path: Path, known: dict[bytes, str]) -> dict[str, Any]:
+    """Open, which changes nothing, then recover; tell what was shown, and what the file is then."""
+    left = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InterruptedEditWarning)
+        with ggufkit.open(path) as model:
+            text = str(model.metadata["text"])
+    is_unchanged = path.read_bytes() == left
+    ggufkit.recover(path)
     with ggufkit.open(path) as model:
-        text = str(model.metadata["text"])
+        is_shown = str(model.metadata["text"]) == text and is_unchanged
     remains = [each.name for each in path.parent.iterdir() if each.name.endswith(EDIT.suffix)]
-    return {"found": known.get(path.read_bytes(), "between"), "text": text[:6], "remains": remains}
+    found = known.get(path.read_bytes(), "between")
+    return {"found": found, "shown": is_shown, "remains": remains}
 
 
 if __name__ == "__main__":

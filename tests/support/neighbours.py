@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -105,3 +107,24 @@ def place(path: Path, kind: str) -> Neighbour:
     if kind == "folder":
         precious = path
     return Neighbour(path, reason, precious)
+
+
+def as_another(act: Callable[[], object]) -> None:
+    """Run something as another user, in a process of its own, which root can; fail as it fails."""
+    hear, tell = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the child has not
+        child = os.fork()
+    if child == 0:
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        try:
+            act()
+        except BaseException:  # noqa: BLE001 (told to the parent)
+            os.write(tell, traceback.format_exc().encode())
+        os._exit(0)
+    os.close(tell)
+    os.waitpid(child, 0)
+    said = os.read(hear, 1 << 16).decode()
+    os.close(hear)
+    assert not said, said

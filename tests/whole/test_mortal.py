@@ -63,6 +63,7 @@ def assert_all_survived(found):
     assert {life["end"] for life in found} == {"killed", "torn", "failed"}
     for life in found:
         assert life["found"] in ("before", "after"), life
+        assert life["shown"], life  # by reading alone, which changed nothing
         assert not life["remains"], life
         assert not life["broken"], life
         if life["left"] != "between":

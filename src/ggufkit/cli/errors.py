@@ -12,7 +12,7 @@ import click
 
 from ggufkit.cli import signals, streams
 from ggufkit.cli.llama_names import instead_of
-from ggufkit.cli.output import with_options
+from ggufkit.cli.output import notes_of_warnings, with_options
 from ggufkit.errors import CheckpointError, GGUFError, OutputError, printable
 
 FAILED: Final = 1
@@ -56,6 +56,7 @@ def flushed(code: int) -> int:
     return code
 
 
+@notes_of_warnings()
 def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     """Run a command, on the process's own arguments if none are given; return its exit code."""
     try:

@@ -9,12 +9,13 @@ import json
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from ggufkit.errors import printable
+from ggufkit.errors import InterruptedEditWarning, printable
 
 AT_ONCE: Final = 1000  # lines of a table that are handed to the terminal together
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
@@ -132,6 +133,24 @@ def emit(document: object) -> None:
 def note(text: str) -> None:
     """Say something beside the output, on stderr."""
     click.echo(f"note: {printable(with_options(text))}", err=True)
+
+
+@contextlib.contextmanager
+def notes_of_warnings() -> Iterator[None]:
+    """Turn each warning of an interrupted edit into a note, once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", InterruptedEditWarning)
+        usual, seen = warnings.showwarning, set[str]()
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if not issubclass(category, InterruptedEditWarning):
+                usual(message, category, *rest, **more)
+            elif str(message) not in seen:
+                seen.add(str(message))
+                note(str(message))
+
+        warnings.showwarning = show
+        yield
 
 
 def with_options(text: str) -> str:

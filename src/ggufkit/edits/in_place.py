@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from ggufkit.edits.changes import Change, changes
 from ggufkit.edits.edit import Edits, edit
 from ggufkit.edits.header_slack import refit, require_slack
+from ggufkit.edits.recover import settle
 from ggufkit.errors import DiskSpaceError, FormatError, GGUFError, OutputError, ShardError
-from ggufkit.format.header import parse
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.model.model import Model
@@ -31,7 +31,7 @@ from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal
 from ggufkit.system.descriptors import AnyPath, copy_at, naming, write_at
 from ggufkit.system.edit_journal import EditJournal
-from ggufkit.system.staging import Staging
+from ggufkit.system.staging import Staging, sweep
 from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
@@ -90,15 +90,6 @@ def edit_in_place(
     return apply(plan(path, reserve=reserve, force=force, **edits), progress=progress)
 
 
-def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
-    """Take back the last edit in place, byte for byte; a second time, do it again.
-
-    The file is named, and `progress` and `force` work, as in `edit_in_place`. Raises OutputError
-    where there is no edit to take back, FormatError where something else changed the file since.
-    """
-    return apply(plan_undo(path, force=force), progress=progress)
-
-
 # Plan.
 
 
@@ -117,45 +108,25 @@ def plan_by(
     force: bool = False,
 ) -> EditPlan:
     """Return the same for edits that depend on the metadata; the header is parsed once."""
-    target = _target(first_file(path), force=force)
+    target = editable(first_file(path), force=force)
     part, old = _part(target)
-    with naming(target), target.open("rb") as file:
-        step = disk_blocks.block_bytes(file.fileno())
     before = _whole(part)
     after = edit(before, force=force, **choose(before.metadata))
     found = tuple(changes(before.metadata, after.metadata))
-    same = EditJournal(part.header.nbytes, old, old)
+    with naming(target), target.open("rb") as file:
+        same = EditJournal.of(file.fileno(), old, old)
+        earlier = edit_journal.last_of(target, file.fileno())
+        step = disk_blocks.block_bytes(file.fileno())
     if after.alignment != before.alignment:
         return EditPlan(target, found, same, after.metadata)
     require_slack(reserve)
     if not found and reserve is None:
         return EditPlan(target, found, same)
     new = refit(part.header, old, after.metadata, step=step, reserve=reserve)
-    return EditPlan(target, found, EditJournal(part.header.nbytes, old, new))
+    return EditPlan(target, found, replace(same, new=new).after(earlier))
 
 
-def plan_undo(path: AnyPath, *, force: bool = False) -> EditPlan:
-    """Return what `undo` would do, without doing it."""
-    target = _target(first_file(path), force=force)
-    edit_journal.settle(edit_journal.real(target))
-    done = edit_journal.last(target)
-    if done is None:
-        raise OutputError(
-            f"{target} has no edit to undo", remedy="Only the last edit in place can be undone"
-        )
-    with target.open("rb") as file:
-        if done.progress(file.fileno()) != "after":
-            raise FormatError(
-                "the file has changed since its last edit, so that edit cannot be undone",
-                remedy="Another program changed it; make a new edit instead",
-                path=str(target),
-            )
-    back = done.reversed
-    now, then = parse(back.old, back.nbytes), parse(back.new, done.nbytes)
-    return EditPlan(target, tuple(changes(now.metadata, then.metadata)), back)
-
-
-def _target(path: Path, *, force: bool) -> Path:
+def editable(path: Path, *, force: bool) -> Path:
     """Return the file itself; refuse links, by which other names would change too."""
     status = path.lstat()
     is_link = stat.S_ISLNK(status.st_mode)
@@ -212,20 +183,22 @@ def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
         reason = error.strerror or str(error)
         raise OutputError(
             f"editing {plan.path}: {reason}",
-            remedy="The next command that opens it restores it if necessary",
+            remedy=f"`ggufkit recover {plan.path}` restores it where needed",
         ) from error
     return Edited(plan.path, way, plan.journal.shift, plan.changes)
 
 
 def _apply(plan: EditPlan, progress: Progress | None) -> Way:
+    settle(plan.path)
     if plan.is_empty:
         return "nothing"
+    sweep(plan.path.parent)
     if plan.metadata is not None:
         return _laid_out(plan, plan.metadata, progress)
     change, target = plan.journal, plan.path
     with contextlib.ExitStack() as held:
         descriptor = held.enter_context(edit_journal.exclusively(target))
-        if change.progress(descriptor) != "before":
+        if change.state(descriptor) != "before":
             raise FormatError(
                 "the file changed during the edit", remedy="Edit it again", path=str(target)
             )
@@ -257,8 +230,14 @@ def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bo
         with contextlib.suppress(OSError):  # then the journal stays for the next opening
             _take_back(target, descriptor, change)
         raise
-    edit_journal.finish(target)
+    _finish(target)
     return True
+
+
+def _finish(target: Path) -> None:
+    """Conclude an edit that is done, which no error may deny: the next edit tries again."""
+    with contextlib.suppress(OSError):
+        edit_journal.finish(target)
 
 
 def _take_back(target: Path, descriptor: int, change: EditJournal) -> None:
@@ -290,12 +269,13 @@ def _anew(
     stage = Staging(target)
     try:
         way = _made_anew(stage, descriptor, change, progress)
+        inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
         if not descriptors.renames_open_files:
             held.close()
         with _locked_on(stage):
-            edit_journal.publish(target, change)
+            edit_journal.publish(target, replace(change, inodes=inodes))
             stage.publish()
-            edit_journal.finish(target)
+            _finish(target)
     finally:
         stage.discard()
     return way

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from ggufkit.edits.recover import settle
 from ggufkit.errors import OutputError
 from ggufkit.format.file_name import (
     FileName,
@@ -21,7 +22,7 @@ from ggufkit.format.file_name import (
 from ggufkit.format.file_types import FILE_TYPES, GUESSED
 from ggufkit.format.metadata import Metadata
 from ggufkit.model.model import Model
-from ggufkit.system.edit_journal import follow
+from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
 
 FIRST_VERSION: Final = "v1.0"  # what the convention has readers assume where none is told
@@ -75,6 +76,8 @@ def rename(model: Model, parts: FileName) -> list[Path]:
         )
     paths = new_paths(model, parts)
     pairs = [(file.path, path) for file, path in zip(model.files, paths, strict=True)]
+    for old, _ in pairs:  # a journal would not find the file under its new name
+        settle(real(old))
     rename_files(pairs)
     for old, new in pairs:
         follow(old, new)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
+from typing import Literal
 
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.model.caches import resolve
-from ggufkit.system.descriptors import AnyPath, as_path
-from ggufkit.system.edit_journal import Outcome, real, settle
-from ggufkit.system.hidden_files import EDIT, PART, hidden
+from ggufkit.model.interrupted_edit import state_of
+from ggufkit.system import edit_journal
+from ggufkit.system.descriptors import AnyPath, as_path, naming, write_at
+from ggufkit.system.edit_journal import real
+from ggufkit.system.hidden_files import EDIT, PART, ForeignFileError, hidden
 from ggufkit.system.staging import remove_leftover
 
+Outcome = Literal["nothing", "before", "after", "replaced"]
 
-def recover(path: AnyPath) -> Outcome:
+
+def recover(path: AnyPath, *, force: bool = False) -> Outcome:
     """Bring a file whose edit was interrupted to the state before or after it.
 
     `path` may also be any shard of a set, a folder, or a name of a cached model: all its files are
     looked at. Returns "before" or "after"; "nothing" where no edit was interrupted, and "replaced"
-    where another file has taken its place since. Raises FormatError for a damaged journal, OSError
-    where the file cannot be written and must be. Opening does the same by itself.
+    where another file has taken its place since. `force` follows a journal although the file was
+    copied since. Raises FormatError for a damaged journal, ForeignFileError (an OSError) for one
+    that this user did not make, OSError where the file cannot be written and must be.
     """
     named = resolve(as_path(path))
     named.stat()  # a file that is missing is told as ever
-    outcomes = [_recovered(real(file)) for file in _files(named)]
+    outcomes = [_recovered(real(file), force=force) for file in _files(named)]
     return next((outcome for outcome in outcomes if outcome != "nothing"), "nothing")
 
 
@@ -37,7 +45,27 @@ def _files(named: Path) -> list[Path]:
     return sorted(path for found, path in others if found and found[::2] == shard[::2])
 
 
-def _recovered(target: Path) -> Outcome:
-    remove_leftover(hidden(hidden(target, EDIT), PART))
-    remove_leftover(hidden(target, PART))
-    return settle(target)
+def _recovered(target: Path, *, force: bool) -> Outcome:
+    for leftover in (hidden(hidden(target, EDIT), PART), hidden(target, PART)):
+        with contextlib.suppress(ForeignFileError):
+            remove_leftover(leftover)
+    return settle(target, force=force)
+
+
+def settle(target: Path, *, force: bool = False) -> Outcome:
+    """Do what `recover` does for the file itself, at next to no cost where there is nothing."""
+    if not edit_journal.is_pending(target):
+        return "nothing"
+    with naming(target), edit_journal.exclusively(target) as descriptor:
+        journal = edit_journal.pending(target)
+        if journal is None:  # another process was faster
+            return "nothing"
+        state = state_of(target, journal, descriptor, force=force)
+        if state in ("before", "foreign"):
+            edit_journal.withdraw(target)
+            return "before" if state == "before" else "replaced"
+        if state == "between":
+            write_at(descriptor, journal.new, 0)
+        os.fsync(descriptor)
+        edit_journal.finish(target)
+        return "after"

@@ -15,10 +15,11 @@ import numpy as np
 
 import ggufkit._native as _native
 from ggufkit.format.encoding import Encoding
-from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD, Header, parse
+from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD, Header
 from ggufkit.format.types import VALUE_TYPES, ValueType, tensor_type
 from ggufkit.format.values import Arrays, decode_array, decode_scalar
 from ggufkit.model.caches import resolve
+from ggufkit.model.open import map_part
 from ggufkit.rules.findings import Finding
 from ggufkit.system.mapped_file import MappedFile
 
@@ -42,10 +43,10 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
     If an error ends the header early, the last field is the place of the error. Raises OSError if
     the file cannot be read.
     """
-    file = MappedFile(resolve(Path(path)))
+    part = map_part(resolve(Path(path)))
+    file, header = part.file, part.header
     try:
         with file.unchanged():
-            header = parse(file.data, file.nbytes)
             fields = list(_Map(file, header).fields()) if file.nbytes else []
     finally:
         file.close()

@@ -17,10 +17,10 @@ from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.header import CUT, Header, parse
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.model.caches import resolve
+from ggufkit.model.interrupted_edit import header_to_show
 from ggufkit.model.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.model.sources import FileSource
 from ggufkit.rules.findings import Finding, finding, first_error
-from ggufkit.system import edit_journal
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
@@ -101,12 +101,19 @@ def _set_name(name: str) -> str:
 def map_part(path: Path) -> ParsedFile:
     """Map and parse one file; the caller closes it. Raises only what the builtin `open` raises.
 
-    A file whose edit was interrupted is brought to the state before or after it first.
+    A file whose edit was interrupted is shown in the state before or after it, with a warning; it
+    is not changed.
     """
-    edit_journal.settle(edit_journal.real(path))
     file = MappedFile(path)
-    with file.unchanged():
-        return ParsedFile(file, parse(file.data, file.nbytes))
+    try:
+        head = header_to_show(file)
+        if head is not None:
+            file.show(head)
+        with file.unchanged():
+            return ParsedFile(file, parse(file.data, file.nbytes))
+    except BaseException:
+        file.close()
+        raise
 
 
 def open_part(

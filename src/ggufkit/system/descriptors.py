@@ -241,6 +241,18 @@ def lock(descriptor: int) -> bool | None:
     return True
 
 
+def is_locked(descriptor: int) -> bool:
+    """Whether another process holds an open file locked, as far as the platform can tell."""
+    if not fcntl:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError as error:
+        return error.errno in _HELD
+    return False
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in `folder` durable, where folders can be synced."""
     try:

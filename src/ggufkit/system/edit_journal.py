@@ -1,114 +1,195 @@
-"""The journal beside a file that is edited in place, and what is done after an interruption.
+"""The journal beside a file that is edited in place: what the edit changes, and how far it came.
 
 A change in place goes through four steps, each safe on disk before the next: the journal appears
 whole under its name; the file is changed; the file is safe; the journal is renamed and from then
-on is what `undo` restores. Where the process ends in between, the journal tells how far it came.
+on is what `undo` goes back by. Where the process ends in between, the journal tells how far it
+came. It also keeps the headers of earlier edits, so that more than one can be undone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
-import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 
 from ggufkit.errors import FormatError, OutputError
-from ggufkit.system.descriptors import (
-    BINARY,
-    AnyPath,
-    as_path,
-    lock,
-    naming,
-    read_at,
-    sync_folder,
-    write_at,
+from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at, write_at
+from ggufkit.system.hidden_files import (
+    EDIT,
+    UNDO,
+    ForeignFileError,
+    OpenFolder,
+    hidden,
+    open_own,
+    require_own,
 )
-from ggufkit.system.hidden_files import EDIT, UNDO, hidden
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
 from ggufkit.system.staging import ATTEMPTS, Staging
 
 MAX_BYTES: Final = 1 << 30  # of a journal, which is read whole; real ones have a few MiB
-_MAGIC: Final = b"ggufkit journal 1\n"
-_SIZES: Final = struct.Struct("<QQQ")
+MAX_STEPS: Final = 8  # that can be undone
+MAX_HISTORY: Final = 64 << 20  # bytes of headers kept for undo, beyond that of the last edit
+SAMPLE: Final = 64 << 10  # bytes at each end of the tensor data that tell it from other data
+_MAGIC: Final = b"ggufkit journal 2\n"
+_OLD_MAGIC: Final = b"ggufkit journal 1\n"
+_NUMBERS: Final = struct.Struct("<QQQQQQ")
+_LENGTH: Final = struct.Struct("<Q")
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
-# A journal is no link, and opening one that is a pipe must not wait for its writer.
-_UNFOLLOWED: Final = (
-    os.O_RDONLY | BINARY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-)
-_READ_ONLY: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 EditState = Literal["before", "after", "between", "half moved", "foreign"]
-Outcome = Literal["nothing", "before", "after", "replaced"]
 
 
 @dataclass(frozen=True)
 class EditJournal:
-    """A change of a file: its size and all bytes before the data, and these bytes afterwards.
+    """A change of a file: all bytes before its data, before and after the change.
 
-    The rest of the file is the same before and after, only its place differs.
+    The rest of the file is the same before and after, only its place differs. `inodes` are the
+    file's numbers before and after the change, which differ where it is copied; `nbytes` is its
+    size before; `data` is the digest of samples of its tensor data. `past` are the headers that
+    undo goes back to afterwards, the oldest first, and `future` those that redo goes on to.
     """
 
+    inodes: tuple[int, int]
     nbytes: int
     old: bytes
     new: bytes
+    data: bytes
+    past: tuple[bytes, ...] = ()
+    future: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, descriptor: int, old: bytes, new: bytes) -> EditJournal:
+        """Return the journal of an edit of an open file, which has the header `old` now."""
+        status = os.fstat(descriptor)
+        data = _sample_digest(descriptor, len(old), status.st_size)
+        return cls((status.st_ino, status.st_ino), status.st_size, old, new, data, (old,))
+
+    def after(self, earlier: EditJournal | None) -> EditJournal:
+        """Return this edit with what an earlier one, which led to this one's beginning, keeps."""
+        kept = [self.old]
+        room = MAX_HISTORY
+        for state in reversed(earlier.past if earlier else ()):
+            room -= len(state)
+            if room < 0 or len(kept) == MAX_STEPS:
+                break
+            kept.insert(0, state)
+        return replace(self, past=tuple(kept), future=())
+
+    @property
+    def undone(self) -> EditJournal | None:
+        """The change that takes the last edit back; None if there is none."""
+        if not self.past:
+            return None
+        return self._step(self.past[-1], self.past[:-1], (self.new, *self.future))
+
+    @property
+    def redone(self) -> EditJournal | None:
+        """The change that makes an edit again that was undone; None if there is none."""
+        if not self.future:
+            return None
+        return self._step(self.future[0], (*self.past, self.new), self.future[1:])
+
+    def _step(
+        self, state: bytes, past: tuple[bytes, ...], future: tuple[bytes, ...]
+    ) -> EditJournal:
+        inodes = (self.inodes[1], self.inodes[1])
+        nbytes = self.nbytes + self.shift
+        return EditJournal(inodes, nbytes, self.new, state, self.data, past, future)
 
     @property
     def shift(self) -> int:
         """How far the data moves."""
         return len(self.new) - len(self.old)
 
-    @property
-    def reversed(self) -> EditJournal:
-        """The change that takes this one back."""
-        return EditJournal(self.nbytes + self.shift, self.new, self.old)
-
     def encode(self) -> bytes:
         """Return the content of the journal's file."""
-        sizes = _SIZES.pack(self.nbytes, len(self.old), len(self.new))
-        content = b"".join((_MAGIC, sizes, self.old, self.new))
+        is_undo = not self.past or self.past[-1] != self.old
+        states = (*self.past, self.new, *self.future)
+        numbers = _NUMBERS.pack(*self.inodes, self.nbytes, len(self.past), is_undo, len(states))
+        lengths = (_LENGTH.pack(len(state)) for state in states)
+        content = b"".join((_MAGIC, numbers, *lengths, self.data, *states))
         return content + hashlib.sha256(content).digest()
 
     @classmethod
     def decode(cls, data: bytes) -> EditJournal | None:
-        """Return the journal of a file's content; None if that is none, or not whole."""
+        """Return the journal of a file's content; None if it is damaged or something else."""
         content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-        begin = len(_MAGIC) + _SIZES.size
+        begin = len(_MAGIC) + _NUMBERS.size
         if len(content) < begin or not content.startswith(_MAGIC):
             return None
-        nbytes, old, new = _SIZES.unpack_from(content, len(_MAGIC))
-        if len(content) != begin + old + new or hashlib.sha256(content).digest() != digest:
+        if hashlib.sha256(content).digest() != digest:
             return None
-        return cls(nbytes, content[begin : begin + old], content[begin + old :])
+        before, after, nbytes, at, is_undo, count = _NUMBERS.unpack_from(content, len(_MAGIC))
+        origin = at + 1 if is_undo else at - 1  # where the header before the change is
+        if not 0 <= origin < count or at >= count or count * _LENGTH.size > len(content) - begin:
+            return None
+        lengths = [_LENGTH.unpack_from(content, begin + i * _LENGTH.size)[0] for i in range(count)]
+        begin += count * _LENGTH.size + _DIGEST_BYTES
+        if begin + sum(lengths) != len(content):
+            return None
+        ends = [begin + sum(lengths[: i + 1]) for i in range(count)]
+        states = [content[end - size : end] for end, size in zip(ends, lengths, strict=True)]
+        sample = content[begin - _DIGEST_BYTES : begin]
+        past, future = tuple(states[:at]), tuple(states[at + 1 :])
+        return cls((before, after), nbytes, states[origin], states[at], sample, past, future)
 
-    def progress(self, descriptor: int) -> EditState:
-        """Tell how far the change of an open file came."""
-        nbytes = os.fstat(descriptor).st_size
-        if nbytes == self.nbytes and read_at(descriptor, len(self.old), 0) == self.old:
+    def state(self, descriptor: int, *, any_inode: bool = False) -> EditState:
+        """Tell how far the change of an open file came; "foreign" if it is not about this file.
+
+        The file's inode is compared unless `any_inode`; its size, header and samples of its data
+        always are.
+        """
+        status = os.fstat(descriptor)
+        is_before, is_after = (any_inode or status.st_ino == inode for inode in self.inodes)
+        if is_before and self._is(descriptor, status.st_size, self.nbytes, self.old):
             return "before"
-        if nbytes != self.nbytes + self.shift:
+        if not is_after or status.st_size != self.nbytes + self.shift:
             return "foreign"
-        found = read_at(descriptor, len(self.new), 0)
-        if found == self.new:
+        if self._is(descriptor, status.st_size, status.st_size, self.new):
             return "after"
-        if self._is_mixture(found):
+        if self.inodes[0] != self.inodes[1]:  # a copy takes the file's place at once
+            return "foreign"
+        is_mixed = self._is_mixture(read_at(descriptor, len(self.new), 0))
+        if is_mixed and self._has_data(descriptor, len(self.new)):
             return "between"
         return "half moved" if self.shift else "foreign"
 
+    def _is(self, descriptor: int, found: int, nbytes: int, header: bytes) -> bool:
+        """Whether an open file of `found` bytes has this size, header and data."""
+        return (
+            found == nbytes
+            and len(header) <= nbytes
+            and read_at(descriptor, len(header), 0) == header
+            and self._has_data(descriptor, len(header))
+        )
+
+    def _has_data(self, descriptor: int, begin: int) -> bool:
+        nbytes = os.fstat(descriptor).st_size
+        return _sample_digest(descriptor, begin, nbytes) == self.data
+
     def _is_mixture(self, found: bytes) -> bool:
         """Whether each byte is that of the new header, or of the old one where it moved to."""
-        if len(found) != len(self.new):
-            return False
         moved = self.old[-self.shift :] if self.shift < 0 else bytes(self.shift) + self.old
         now, new, old = (np.frombuffer(each, np.uint8) for each in (found, self.new, moved))
         return bool(((now == new) | (now == old)).all())
+
+
+def _sample_digest(descriptor: int, begin: int, nbytes: int) -> bytes:
+    """Return the digest of the first and the last bytes of the data, which begins at `begin`."""
+    size = max(0, min(SAMPLE, nbytes - begin))
+    total = hashlib.sha256(read_at(descriptor, size, begin))
+    total.update(read_at(descriptor, size, nbytes - size))
+    return total.digest()
+
+
+# The files.
 
 
 def real(path: AnyPath) -> Path:
@@ -116,74 +197,125 @@ def real(path: AnyPath) -> Path:
     return Path(os.path.realpath(as_path(path)))
 
 
+def is_pending(target: Path) -> bool:
+    """Whether an edit of a file was begun and not finished, as far as the names tell."""
+    return os.path.lexists(hidden(target, EDIT))
+
+
+def pending(target: Path) -> EditJournal | None:
+    """Return the journal of the edit that is under way or was interrupted; errors as `_load`."""
+    return _load(hidden(target, EDIT))
+
+
+def last(target: Path) -> EditJournal | None:
+    """Return the journal of the last change that was finished; errors as `_load`."""
+    return _load(hidden(target, UNDO))
+
+
+def last_of(target: Path, descriptor: int) -> EditJournal | None:
+    """Return the edit that left a file as it is; also one that was interrupted after it began."""
+    for load in (pending, last):
+        with contextlib.suppress(FormatError, ForeignFileError):
+            journal = load(target)
+            if journal and journal.state(descriptor) in ("between", "after"):
+                return journal
+    return None
+
+
 def publish(target: Path, journal: EditJournal) -> None:
-    """Put the journal beside its file, whole and safe on disk."""
+    """Put the journal beside its file, whole and safe on disk.
+
+    Raises ForeignFileError (an OutputError) where it could not become what undo goes back by.
+    """
     content = journal.encode()
     if len(content) > MAX_BYTES:
         raise OutputError(
             f"the header of {target} is too large to be edited in place",
             remedy="Write a copy with `ggufkit edit IN --output OUT`",
         )
-    stage = Staging(hidden(target, EDIT), limit=PRIVATE_LIMIT)
-    try:
-        write_at(stage.descriptor, content, 0)
-        stage.sync()
-        stage.publish()
-    finally:
-        stage.discard()
-    sync_folder(target.parent)
+    with OpenFolder(target.parent) as folder:
+        for name in (EDIT, UNDO):
+            with contextlib.suppress(FileNotFoundError):
+                path = hidden(target, name)
+                require_own(folder.status(path.name), path)
+        stage = Staging(hidden(target, EDIT), limit=PRIVATE_LIMIT)
+        try:
+            write_at(stage.descriptor, content, 0)
+            stage.sync()
+            stage.publish()
+        finally:
+            stage.discard()
+        folder.sync()
 
 
 def finish(target: Path) -> None:
     """Keep the journal for `undo`, in the place of the one before."""
-    os.replace(hidden(target, EDIT), hidden(target, UNDO))  # noqa: PTH105
-    sync_folder(target.parent)
+    with OpenFolder(target.parent) as folder:
+        folder.replace(hidden(target, EDIT).name, hidden(target, UNDO).name)
+        folder.sync()
 
 
 def withdraw(target: Path) -> None:
     """Remove the journal of a change that was not made."""
-    hidden(target, EDIT).unlink(missing_ok=True)
-    sync_folder(target.parent)
-
-
-def last(target: Path) -> EditJournal | None:
-    """Return the journal of the last change that was finished."""
-    return _load(hidden(target, UNDO))
+    _remove(target, hidden(target, EDIT))
 
 
 def forget(target: Path) -> None:
     """Remove the journal of the last change, which can no longer be undone."""
-    hidden(target, UNDO).unlink(missing_ok=True)
+    with contextlib.suppress(ForeignFileError):
+        _remove(target, hidden(target, UNDO))
+
+
+def _remove(target: Path, path: Path) -> None:
+    with OpenFolder(target.parent) as folder, contextlib.suppress(FileNotFoundError):
+        require_own(folder.status(path.name), path)
+        folder.unlink(path.name)
+        folder.sync()
 
 
 def follow(old: Path, new: Path) -> None:
     """Have the journal of the last change go with a file that was renamed, where that can be."""
-    if old != new:
-        with contextlib.suppress(OSError):
-            os.replace(hidden(old, UNDO), hidden(new, UNDO))  # noqa: PTH105
+    if old == new:
+        return
+    with contextlib.suppress(OSError), OpenFolder(old.parent) as folder:
+        path = hidden(old, UNDO)
+        require_own(folder.status(path.name), path)
+        folder.replace(path.name, hidden(new, UNDO).name)
 
 
 def _load(path: Path) -> EditJournal | None:
+    """Return the journal in a file, None if there is no file.
+
+    Raises FormatError for one that is damaged or made by an older version, and ForeignFileError
+    for what this user's ggufkit did not make.
+    """
     try:
-        descriptor = os.open(path, _UNFOLLOWED)
+        descriptor = open_own(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
-        found = os.fstat(descriptor)
-        nbytes, is_possible = (
-            found.st_size,
-            stat.S_ISREG(found.st_mode) and found.st_size <= MAX_BYTES,
-        )
-        journal = EditJournal.decode(read_at(descriptor, nbytes, 0)) if is_possible else None
+        nbytes = os.fstat(descriptor).st_size
+        content = read_at(descriptor, nbytes, 0) if nbytes <= MAX_BYTES else b""
     finally:
-        os.close(descriptor)
-    if journal is None:
+        close(descriptor)
+    journal = EditJournal.decode(content)
+    if journal is not None:
+        return journal
+    if content.startswith(_OLD_MAGIC):
         raise FormatError(
-            "this is not a journal of ggufkit, or it is damaged",
-            remedy="Remove it if you have since replaced the model file",
+            "an older version of ggufkit made this journal, and this version does not follow it",
+            remedy="Run `ggufkit recover` of that version; or, if the model beside it is whole, "
+            "remove the journal",
             path=str(path),
         )
-    return journal
+    raise FormatError(
+        "this is not a journal of ggufkit, or it is damaged",
+        remedy="Remove it if you have since replaced the model file",
+        path=str(path),
+    )
+
+
+# The file that is edited.
 
 
 class BusyError(OutputError):
@@ -197,7 +329,7 @@ def exclusively(target: Path) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 def _locked(target: Path) -> int:
@@ -208,73 +340,11 @@ def _locked(target: Path) -> int:
             if is_taken and os.path.samestat(os.fstat(descriptor), target.stat()):
                 return descriptor
         except BaseException:
-            os.close(descriptor)
+            close(descriptor)
             raise
-        os.close(descriptor)
+        close(descriptor)
         if not is_taken:
             break  # else another file took the place of the one that was locked
     raise BusyError(
         f"{target} is being edited by another process", remedy="Wait for it, and try again"
     )
-
-
-def settle(target: Path) -> Outcome:
-    """Do what `recover` does for the file itself, at next to no cost where there is nothing."""
-    remains = hidden(target, EDIT)
-    if not os.path.lexists(remains):
-        return "nothing"
-    try:
-        with naming(target), exclusively(target) as descriptor:
-            journal = _load(remains)
-            if journal is None:  # another process was faster
-                return "nothing"
-            return _settled(target, descriptor, journal)
-    except BusyError as error:  # it lives, and will finish what it began
-        return _as_it_is(target, remains, error)
-    except OSError as error:
-        if error.errno not in _READ_ONLY:
-            raise
-        return _as_it_is(target, remains, error)
-
-
-def _settled(target: Path, descriptor: int, journal: EditJournal) -> Outcome:
-    progress = _known(journal, descriptor, target)
-    if progress in ("before", "foreign"):
-        withdraw(target)
-        return "before" if progress == "before" else "replaced"
-    if progress == "between":
-        write_at(descriptor, journal.new, 0)
-    os.fsync(descriptor)
-    finish(target)
-    return "after"
-
-
-def _known(journal: EditJournal, descriptor: int, target: Path) -> EditState:
-    """Tell how far the change came; raise where the system failed while it moved blocks."""
-    progress = journal.progress(descriptor)
-    if progress == "half moved":
-        raise FormatError(
-            "an edit of this file was interrupted while its data moved, and the file is damaged",
-            remedy=f"Download the file again, then remove {hidden(target, EDIT)}",
-            path=str(target),
-        )
-    return progress
-
-
-def _as_it_is(target: Path, remains: Path, error: OSError) -> Outcome:
-    """Tell what can be read without writing; raise where that would be a mixture."""
-    journal = _load(remains)
-    if journal is None:
-        return "nothing"
-    descriptor = os.open(target, os.O_RDONLY | BINARY)
-    try:
-        progress = _known(journal, descriptor, target)
-    finally:
-        os.close(descriptor)
-    if progress == "between":
-        raise OutputError(
-            f"an edit of {target} was started, but cannot be finished: {error.strerror or error}",
-            remedy="Try again, or run `ggufkit recover` where you can write the file",
-        ) from error
-    names: dict[EditState, Outcome] = {"before": "before", "after": "after"}
-    return names.get(progress, "replaced")

@@ -24,26 +24,42 @@ def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
     """
     _require_free(folder)
     path = hidden(folder, FOLDER)
-    with own_folder(path, limit.mode(0o777, group_of_new_files(folder.parent))) as descriptor:
-        if descriptor is not None and lock(descriptor) is False:
-            raise OutputError(
-                f"{folder} is being written by another process",
-                remedy="Wait for it or choose another name",
-            )
-        try:
-            _require_free(folder)  # of others that were making it, one may be done
-            empty_folder(path, descriptor)
-            yield path
-            _require_free(folder)
-            if folder.is_dir():
-                _pass_on_mode(folder, descriptor, limit)
-                folder.rmdir()
-            path.rename(folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                remove_folder(path, descriptor)
-            raise
+    mode = limit.mode(0o777, group_of_new_files(folder.parent))
+    try:
+        with own_folder(path, mode) as descriptor:
+            _require_lock(folder, descriptor)
+            with _removed_on_error(path, descriptor):
+                _require_free(folder)  # of others that were making it, one may be done
+                empty_folder(path, descriptor)
+                yield path
+                _require_free(folder)
+                if folder.is_dir():
+                    _pass_on_mode(folder, descriptor, limit)
+                    folder.rmdir()
+                path.rename(folder)
+    except (KeyboardInterrupt, SystemExit):  # of a signal, before the folder was locked
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        raise
     sync_folder(folder.parent)
+
+
+def _require_lock(folder: Path, descriptor: int | None) -> None:
+    if descriptor is not None and lock(descriptor) is False:
+        raise OutputError(
+            f"{folder} is being written by another process",
+            remedy="Wait for it or choose another name",
+        )
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: Path, descriptor: int | None) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove_folder(path, descriptor)
+        raise
 
 
 def _pass_on_mode(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:

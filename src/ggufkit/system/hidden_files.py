@@ -86,34 +86,54 @@ class OpenFolder:
 
     def __exit__(self, *_: object) -> None:
         """Close the folder."""
-        if self.descriptor is not None:
-            close(self.descriptor)
+        self.close()
+
+    def close(self) -> None:
+        """Close the folder; nothing happens the second time."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            close(descriptor)
 
     def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
         """Open an entry, never through a link."""
-        return with_descriptors(lambda: os.open(*self._at(name), flags, mode, **self._where()))
+        with self._naming(name):
+            return with_descriptors(lambda: os.open(*self._at(name), flags, mode, **self._where()))
 
     def status(self, name: str) -> os.stat_result:
         """Return the status of an entry; of a link its own."""
-        return os.stat(*self._at(name), follow_symlinks=False, **self._where())
+        with self._naming(name):
+            return os.stat(*self._at(name), follow_symlinks=False, **self._where())
 
     def unlink(self, name: str) -> None:
         """Remove a file or link."""
-        os.unlink(*self._at(name), **self._where())
+        with self._naming(name):
+            os.unlink(*self._at(name), **self._where())
 
     def rmdir(self, name: str) -> None:
         """Remove an empty folder."""
-        os.rmdir(*self._at(name), **self._where())
+        with self._naming(name):
+            os.rmdir(*self._at(name), **self._where())
 
     def mkdir(self, name: str, mode: int) -> None:
         """Create a folder."""
-        os.mkdir(*self._at(name), mode, **self._where())  # noqa: PTH102
+        with self._naming(name):
+            os.mkdir(*self._at(name), mode, **self._where())  # noqa: PTH102
 
     def replace(self, name: str, other: str) -> None:
         """Rename an entry; the other, if there is one, is replaced."""
         here = self.descriptor
         both: dict[str, Any] = {} if here is None else {"src_dir_fd": here, "dst_dir_fd": here}
-        os.replace(*self._at(name), *self._at(other), **both)  # noqa: PTH105
+        with self._naming(other):
+            os.replace(*self._at(name), *self._at(other), **both)  # noqa: PTH105
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Have errors of the system name the whole path."""
+        try:
+            yield
+        except OSError as error:
+            error.filename, error.filename2 = str(self.path / name), None
+            raise
 
     def sync(self) -> None:
         """Make renames durable, where folders can be synced."""
@@ -139,8 +159,17 @@ class OpenFolder:
 
 def create(path: Path, mode: int = PRIVATE) -> int:
     """Create a hidden file, and open it for reading and writing; FileExistsError if it exists."""
-    with OpenFolder(path.parent) as folder:
-        return folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _UNFOLLOWED, mode)
+    folder, descriptor = OpenFolder(path.parent), -1
+    try:
+        descriptor = folder.open(path.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _UNFOLLOWED, mode)
+        folder.close()
+    except BaseException:
+        if descriptor >= 0:  # a signal came
+            close(descriptor)
+            path.unlink()
+        folder.close()
+        raise
+    return descriptor
 
 
 def open_own(path: Path, flags: int) -> int:

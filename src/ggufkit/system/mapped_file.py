@@ -143,9 +143,21 @@ class MappedFile:
     def _map(self) -> MappedBytes:
         return MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
 
+    def show(self, head: bytes) -> None:
+        """Have `data` and `view` begin with other bytes than the file, which is not changed.
+
+        What is read and copied through the descriptor is the file's own.
+        """
+        with self.borrowed() as descriptor:
+            changed = MappedBytes(descriptor, self.nbytes, access=mmap.ACCESS_COPY)
+        changed[: len(head)] = head
+        before, self.data = self.data, changed
+        if isinstance(before, MappedBytes):
+            before.close()
+
     def view(self, offset: int, nbytes: int) -> Bytes:
         """Return a view of the map; FormatError if the file changed since it was opened."""
-        with self._borrowed():
+        with self.borrowed():
             pass
         if nbytes == 0:
             return np.empty(0, np.uint8)
@@ -156,23 +168,25 @@ class MappedFile:
                 path=str(self.path),
             )
         self._watch()
-        return np.frombuffer(self.data, np.uint8, nbytes, offset)
+        array = np.frombuffer(self.data, np.uint8, nbytes, offset)
+        array.flags.writeable = False
+        return array
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes read from the file; FormatError if it changed since it was opened."""
-        with self._borrowed() as descriptor, self._reading():
+        with self.borrowed() as descriptor, self._reading():
             data = read_at(descriptor, nbytes, offset)
         return np.frombuffer(data, np.uint8)
 
     def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
         """Read offset, count and the arrays for so many bytes of each part; errors as `read`."""
-        with self._borrowed() as descriptor, self._reading():
+        with self.borrowed() as descriptor, self._reading():
             for part in parts:
                 fill_from(descriptor, *part)
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""
-        with self._borrowed() as descriptor:
+        with self.borrowed() as descriptor:
             done = copy_in_kernel(descriptor, offset, target, target_offset, nbytes)
         for at in range(done, nbytes, COPY_BYTES):
             data = self.read(offset + at, min(COPY_BYTES, nbytes - at))
@@ -194,7 +208,7 @@ class MappedFile:
         try:
             yield
         finally:
-            with self._borrowed():
+            with self.borrowed():
                 pass
             if isinstance(self.data, MappedBytes):
                 self._require_same(is_same=self.data.is_whole)
@@ -243,7 +257,7 @@ class MappedFile:
             )
 
     @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[int]:
+    def borrowed(self) -> Iterator[int]:
         """Lend a descriptor of its own to each thread, that none reads from a number reused."""
         with self._lock:
             self._require_open()

@@ -167,7 +167,7 @@ def test_json_tells_the_same_to_programs(path):
     }
 
 
-def test_undo_is_undone_by_undo(path):
+def test_undo_is_taken_back_by_redo(path):
     before = path.read_bytes()
     done("edit", path, "--set", "general.name=new")
     after = path.read_bytes()
@@ -178,7 +178,7 @@ def test_undo_is_undone_by_undo(path):
     assert path.read_bytes() == after
     done("edit", path, "--undo")
     assert path.read_bytes() == before
-    done("edit", path, "--undo")
+    done("edit", path, "--redo")
     assert path.read_bytes() == after
 
 
@@ -226,6 +226,8 @@ def test_new_key_that_looks_like_a_slip_is_remarked(path):
         (["--set", "llama.rope.freq_base=fast"], "not a number"),
         (["--set", "my.sizes=1, 2"], "JSON array"),
         (["--undo", "--set", "a=1"], "--undo"),
+        (["--redo", "--output", "x.gguf"], "--redo"),
+        (["--undo", "--redo"], "either --undo or --redo"),
         (["--set", "a=1", "--json", "--output", "-"], "stdout"),
     ],
 )
@@ -256,6 +258,7 @@ def test_json_of_another_form_is_wrong_usage(path, tmp_path, content):
         (["--special-token", "eos=<e>"], "no token"),
         (["--chat-template", "missing.jinja"], "missing.jinja"),
         (["--undo"], "no edit to undo"),
+        (["--redo"], "no edit to redo"),
     ],
 )
 def test_failure_is_told_and_changes_nothing(path, arguments, said):

@@ -30,7 +30,7 @@ from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection.hash_manifest import Line
 from ggufkit.model.caches import OLLAMA_MODEL
-from ggufkit.system import edit_journal
+from ggufkit.system.hidden_files import UNDO, hidden
 from pytorch_file import pytorch_bytes
 from tensors_file import safetensors_bytes
 from tokenizer_files import LLAMA3, PIECES, split
@@ -111,15 +111,18 @@ def checkpoints() -> Iterator[bytes]:
 
 def journals() -> Iterator[bytes]:
     """Yield a small file with the journal of an edit that began, and of one that is done."""
-    before, after = b"GGUF old head and the data", b"GGUF a new and longer head"
-    for file, old, new in (
-        (before, before[:13], after[:13]),
-        (after[:13] + before[13:], before[:13], after[:13]),
-        (before, before[:13], after),
-        (after + before[13:], before[:13], after),
-    ):
-        made = edit_journal.EditJournal(len(before), old, new).encode()
-        yield bytes([len(file)]) + file + made[: -hashlib.sha256().digest_size]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.gguf"
+        ggufkit.save(path, {"a": np.ones(2, "f4")}, {"text": "old"})
+        before = path.read_bytes()
+        for text in ("new", "one"):
+            ggufkit.edit_in_place(path, set={"text": text})
+            after = path.read_bytes()
+            first = next(at for at, byte in enumerate(after) if byte != before[at])
+            made = hidden(path, UNDO).read_bytes()[: -hashlib.sha256().digest_size]
+            for file in (before, after[: first + 1] + before[first + 1 :], after):
+                yield bytes([len(file)]) + file + made
+            before = after
 
 
 def hashes() -> Iterator[bytes]:

@@ -127,6 +127,9 @@ def follow_journal(data: bytes, folder: Path) -> None:
     size = data[0] if data else 0
     path = _written(data[1 : 1 + size], folder)
     content = data[1 + size :]
+    at = content.find(b"\n") + 1
+    number = path.stat().st_ino.to_bytes(8, "little")
+    content = content[:at] + (number + number + content[at + 16 :] if at else b"")
     content += hashlib.sha256(content).digest()
     remains = [hidden(path, name) for name in (EDIT, UNDO)]
     for act, place in ((recover, remains[0]), (undo, remains[1])):

@@ -19,7 +19,8 @@ from ggufkit.cli.show_changes import as_json, show
 from ggufkit.cli.write_model import PIPE, report, write_out
 from ggufkit.edits.changes import Change, changes
 from ggufkit.edits.edit import Edits
-from ggufkit.edits.in_place import Edited, EditPlan, apply, plan_by, plan_undo
+from ggufkit.edits.in_place import Edited, EditPlan, apply, plan_by
+from ggufkit.edits.undo import plan_undo
 from ggufkit.errors import printable
 from ggufkit.format.metadata import Metadata
 
@@ -65,7 +66,8 @@ _DONE = {
     "--reserve", type=parse_size, metavar="SIZE", help="Reserve room in the header for later edits."
 )
 @click.option("--output", metavar="OUT", help="Write a copy (- for stdout); leave IN alone.")
-@click.option("--undo", is_flag=True, help="Undo the last edit; run twice to redo it.")
+@click.option("--undo", is_flag=True, help="Undo the last edit; run again to undo the one before.")
+@click.option("--redo", is_flag=True, help="Redo the edit that was undone last.")
 @click.option(
     "--force", is_flag=True, help="Edit even if llama.cpp may refuse the file; follow links."
 )
@@ -79,6 +81,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     reserve: int | None,
     output: str | None,
     undo: bool,
+    redo: bool,
     force: bool,
     dry_run: bool,
     is_json: bool,
@@ -89,12 +92,15 @@ def command(  # noqa: PLR0913 (click passes each option)
 
     A value keeps the type of its key. The value of a new key decides its type. Arrays are
     JSON. The changes are shown first. IN may be any shard; the keys are in the first shard, which
-    is edited. If an edit is killed, the next command that opens the file finishes or undoes it.
+    is edited. If an edit is killed, `ggufkit recover`
+    or the next edit finishes it.
     """
     is_edit = any(given.values()) or reserve is not None
-    if undo and (is_edit or output is not None):
-        raise click.UsageError("--undo takes back a whole edit; remove the other edit options")
-    if not undo and not is_edit:
+    if (undo or redo) and (is_edit or output is not None):
+        raise click.UsageError("--undo and --redo are whole edits; remove the other edit options")
+    if undo and redo:
+        raise click.UsageError("Use either --undo or --redo")
+    if not undo and not redo and not is_edit:
         raise click.UsageError(
             "Nothing to edit; use --set, --unset, --rename or another edit option"
         )
@@ -102,8 +108,8 @@ def command(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("--json and the model cannot both go to stdout")
     if output is None and not dry_run:
         require_file(file)
-    if undo:
-        _apply(plan_undo(file, force=force), dry_run=dry_run, is_json=is_json)
+    if undo or redo:
+        _apply(plan_undo(file, force=force, again=redo), dry_run=dry_run, is_json=is_json)
         return
     asked = assignments(**given)
     if output is None:

@@ -9,8 +9,8 @@ import click
 import ggufkit
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.cli.output import emit, examples
+from ggufkit.edits.recover import Outcome
 from ggufkit.errors import GGUFError, printable
-from ggufkit.system.edit_journal import Outcome
 
 SECTION: Final = "Change"  # of the help
 
@@ -28,15 +28,16 @@ _TOLD: Final = {
     epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json"),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--force", is_flag=True, help="Recover even if the file was copied since.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 @click.pass_context
-def command(ctx: click.Context, files: tuple[str, ...], *, as_json: bool) -> None:
+def command(ctx: click.Context, files: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Finish or undo the interrupted edit of each FILE.
 
-    Every ggufkit command does this when it opens the file. Run `recover` before another program
-    opens it.
+    Commands that only read a file show the state after the edit, with a note, and leave the file as
+    it is. Run `recover` before another program opens the file.
     """
-    outcomes = {file: _recovered(file) for file in dict.fromkeys(files)}
+    outcomes = {file: _recovered(file, force=force) for file in dict.fromkeys(files)}
     if as_json:
         emit([{"file": file, "outcome": outcome} for file, outcome in outcomes.items()])
     else:
@@ -47,10 +48,10 @@ def command(ctx: click.Context, files: tuple[str, ...], *, as_json: bool) -> Non
         ctx.exit(FAILED)
 
 
-def _recovered(file: str) -> Outcome | None:
+def _recovered(file: str, *, force: bool) -> Outcome | None:
     """Return the outcome; None for an error, which must not keep others from being recovered."""
     try:
-        return ggufkit.recover(file)
+        return ggufkit.recover(file, force=force)
     except (GGUFError, OSError) as error:
         report(error)
         return None

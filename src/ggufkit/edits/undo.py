@@ -1,0 +1,60 @@
+"""Undo edits in place, one after the other, and redo them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+from ggufkit.edits.changes import changes
+from ggufkit.edits.in_place import Edited, EditPlan, apply, editable
+from ggufkit.errors import FormatError, OutputError
+from ggufkit.format.header import parse
+from ggufkit.model.interrupted_edit import require_header_change
+from ggufkit.model.open import first_file
+from ggufkit.system import edit_journal
+from ggufkit.system.descriptors import AnyPath, naming
+from ggufkit.system.threads import Progress
+
+
+def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
+    """Take back the last edit in place; called again, the one before it.
+
+    The header is restored byte for byte, and tensor data moves back to its place. The file is
+    named, and `progress` and `force` work, as in `edit_in_place`. Raises OutputError where there
+    is no edit to take back, FormatError where something else changed the file since: its size,
+    its header, or the first or last 64 KiB of its tensor data. Other tensor data is not read.
+    """
+    return apply(plan_undo(path, force=force), progress=progress)
+
+
+def redo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
+    """Make the edit again that `undo` took back last; arguments and errors as for `undo`."""
+    return apply(plan_undo(path, force=force, again=True), progress=progress)
+
+
+def plan_undo(path: AnyPath, *, force: bool = False, again: bool = False) -> EditPlan:
+    """Return what `undo` would do, or `redo` if `again`, without doing it."""
+    target = editable(first_file(path), force=force)
+    with naming(target), target.open("rb") as file:
+        done = edit_journal.last_of(target, file.fileno())
+    found = done and (done.redone if again else done.undone)
+    if not found:
+        _refuse_undo(target, is_known=done is not None, verb="redo" if again else "undo")
+    require_header_change(target, found)
+    now = parse(found.old, found.nbytes)
+    then = parse(found.new, found.nbytes + found.shift)
+    return EditPlan(target, tuple(changes(now.metadata, then.metadata)), found)
+
+
+def _refuse_undo(target: Path, *, is_known: bool, verb: str) -> NoReturn:
+    """Raise the error that says why there is nothing to undo or redo."""
+    if not is_known and edit_journal.last(target) is not None:
+        raise FormatError(
+            f"the file is not as its last edit left it, so ggufkit cannot {verb} that edit",
+            remedy="Something else changed the file since; edit it again",
+            path=str(target),
+        )
+    raise OutputError(
+        f"{target} has no edit to {verb}",
+        remedy=f"Up to {edit_journal.MAX_STEPS} edits in place are kept",
+    )

@@ -1,0 +1,107 @@
+"""Files whose edit in place was interrupted: what reading them shows, without changing them.
+
+A journal lies beside the file, where others may have put theirs. It is followed only if this user
+made it, for this very file, and if it changes nothing but the header.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import FormatError, InterruptedEditWarning
+from ggufkit.format.header import Header, parse
+from ggufkit.system import edit_journal
+from ggufkit.system.descriptors import is_locked
+from ggufkit.system.edit_journal import EditJournal, EditState
+from ggufkit.system.hidden_files import EDIT, ForeignFileError, hidden
+from ggufkit.system.mapped_file import MappedFile
+
+_SHOWN: Final[dict[EditState, str]] = {
+    "before": "an edit of {path} was interrupted before it changed the file; it is shown as it is",
+    "after": "an edit of {path} was interrupted after it changed the file; it is shown as edited",
+    "between": "an edit of {path} was interrupted; the state after the edit is shown, and the file "
+    "is not changed",
+    "foreign": "the journal beside {path} is about another file, and is not followed",
+}
+_STACK_LEVEL: Final = 6  # of warnings: the caller of `ggufkit.open`
+
+
+def header_to_show(file: MappedFile) -> bytes | None:
+    """Return what to show in place of the header of an opened file; None for its own.
+
+    Warns of an interrupted edit. Raises FormatError where no state of the file can be shown.
+    """
+    target = edit_journal.real(file.path)
+    if not edit_journal.is_pending(target):
+        return None
+    try:
+        journal = edit_journal.pending(target)
+    except ForeignFileError as error:
+        _warn(f"{error.message}, and is not followed")
+        return None
+    if journal is None or not file.same_file(target):  # an edit has ended since
+        return None
+    with file.borrowed() as descriptor:
+        state = state_of(target, journal, descriptor)
+        is_going_on = is_locked(descriptor)
+    # An edit that goes on, or has ended meanwhile, was not interrupted.
+    if not is_going_on and file.same_file(target) and edit_journal.pending(target) == journal:
+        _warn(f"{_SHOWN[state].format(path=target)}. `ggufkit recover {target}` concludes it")
+    return journal.new if state == "between" else None
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, InterruptedEditWarning, stacklevel=_STACK_LEVEL)
+
+
+def state_of(
+    target: Path, journal: EditJournal, descriptor: int, *, force: bool = False
+) -> EditState:
+    """Return how far an edit came; errors for what no state of the file can be made of.
+
+    Raises FormatError for a journal that would change more than the header, where the file was
+    copied since (unless `force`), and where the system failed while it moved the data.
+    """
+    require_header_change(target, journal)
+    state = journal.state(descriptor, any_inode=force)
+    remains = hidden(target, EDIT)
+    if state == "half moved":
+        raise FormatError(
+            "an edit of this file was interrupted while its data moved, and the file is damaged",
+            remedy=f"Download the file again, then remove {remains}",
+            path=str(target),
+        )
+    if state == "foreign" and journal.state(descriptor, any_inode=True) == "between":
+        raise FormatError(
+            "an edit of this file was interrupted, and the file was copied since",
+            remedy=f"Run `ggufkit recover --force {target}` if {remains} came with it, or get the "
+            "file again",
+            path=str(target),
+        )
+    return state
+
+
+def require_header_change(target: Path, journal: EditJournal) -> None:
+    """Raise FormatError for a journal that changes more of a file than its header."""
+    old = parse(journal.old, journal.nbytes)
+    new = parse(journal.new, journal.nbytes + journal.shift)
+    if not (_fills(old, journal.old) and _fills(new, journal.new) and _same_tensors(old, new)):
+        raise FormatError(
+            "the journal of this file changes more than its header, and is not followed",
+            remedy=f"Remove {hidden(target, EDIT)}: ggufkit did not make it",
+            path=str(target),
+        )
+
+
+def _fills(header: Header, content: bytes) -> bool:
+    """Whether bytes are all that a file has before its tensor data."""
+    return header.end > 0 and header.data_offset == len(content)
+
+
+def _same_tensors(old: Header, new: Header) -> bool:
+    names = old.places.infos.names
+    return names == new.places.infos.names and all(
+        old.places.tensor(index) == new.places.tensor(index) for index in range(len(names))
+    )
