@@ -7,7 +7,8 @@ import stat
 
 import pytest
 
-from ggufkit.system import hidden_files
+from ggufkit.errors import OutputError
+from ggufkit.system import folders, hidden_files
 from ggufkit.system.folders import appearing
 from ggufkit.system.hidden_files import (
     HIDDEN_NAMES,
@@ -153,3 +154,19 @@ def test_folder_made_of_private_files_is_private(tmp_path):
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     with appearing(tmp_path / "plain", NO_LIMIT) as made:
         assert stat.S_IMODE(made.stat().st_mode) == 0o755
+
+
+@posix
+def test_folder_that_another_process_published_meanwhile_is_left_alone(tmp_path, monkeypatch):
+    lock = folders.lock
+
+    def late(descriptor):
+        path = hidden(tmp_path / "out", hidden_files.FOLDER)
+        (path / "file").write_bytes(b"keep me")
+        path.rename(tmp_path / "out")
+        return lock(descriptor)
+
+    monkeypatch.setattr(folders, "lock", late)
+    with pytest.raises(OutputError, match="another process"), appearing(tmp_path / "out"):
+        pass
+    assert (tmp_path / "out" / "file").read_bytes() == b"keep me"

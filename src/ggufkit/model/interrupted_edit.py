@@ -76,8 +76,8 @@ def state_of(
     if state == "foreign" and journal.state(descriptor, any_inode=True) == "between":
         raise FormatError(
             "an edit of this file was interrupted, and the file was copied since",
-            remedy=f"Run `ggufkit recover --force {target}` if {remains} came with it, or get the "
-            "file again",
+            remedy=f"Run `ggufkit recover --force` on it if {remains} was copied with it, or "
+            "download the file again",
             path=str(target),
         )
     return state

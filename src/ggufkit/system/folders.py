@@ -10,7 +10,14 @@ from pathlib import Path
 
 from ggufkit.errors import OutputError
 from ggufkit.system.descriptors import lock, sync_folder
-from ggufkit.system.hidden_files import FOLDER, empty_folder, hidden, own_folder, remove_folder
+from ggufkit.system.hidden_files import (
+    FOLDER,
+    empty_folder,
+    hidden,
+    is_at,
+    own_folder,
+    remove_folder,
+)
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 
@@ -27,15 +34,13 @@ def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
     mode = limit.mode(0o777, group_of_new_files(folder.parent))
     try:
         with own_folder(path, mode) as descriptor:
-            _require_lock(folder, descriptor)
+            _require_lock(folder, path, descriptor)
             with _removed_on_error(path, descriptor):
                 _require_free(folder)  # of others that were making it, one may be done
                 empty_folder(path, descriptor)
                 yield path
                 _require_free(folder)
-                if folder.is_dir():
-                    _pass_on_mode(folder, descriptor, limit)
-                    folder.rmdir()
+                _make_room(folder, descriptor, limit)
                 path.rename(folder)
     except (KeyboardInterrupt, SystemExit):  # of a signal, before the folder was locked
         with contextlib.suppress(OSError):
@@ -44,8 +49,11 @@ def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
     sync_folder(folder.parent)
 
 
-def _require_lock(folder: Path, descriptor: int | None) -> None:
-    if descriptor is not None and lock(descriptor) is False:
+def _require_lock(folder: Path, path: Path, descriptor: int | None) -> None:
+    if descriptor is None:
+        return
+    is_ours = lock(descriptor) is not False
+    if not is_ours or not is_at(path, descriptor):  # else another process has published it since
         raise OutputError(
             f"{folder} is being written by another process",
             remedy="Wait for it or choose another name",
@@ -62,11 +70,14 @@ def _removed_on_error(path: Path, descriptor: int | None) -> Iterator[None]:
         raise
 
 
-def _pass_on_mode(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:
-    """Give the new folder the mode of the empty one that it replaces, within the limit."""
+def _make_room(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:
+    """Remove the empty folder that is replaced, if there is one; the new one gets its mode."""
+    if not folder.is_dir():
+        return
     if descriptor is not None:
         mode = stat.S_IMODE(folder.stat().st_mode)
         os.fchmod(descriptor, limit.mode(mode, os.fstat(descriptor).st_gid))
+    folder.rmdir()
 
 
 def _require_free(folder: Path) -> None:

@@ -229,6 +229,13 @@ def _foreign(path: Path, reason: str) -> ForeignFileError:
     )
 
 
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file or folder is still the one at `path`."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False
+
+
 def remove(path: Path, *, missing_ok: bool = True) -> None:
     """Remove a hidden file or link, whatever it is; what a link leads to stays."""
     with (
@@ -303,7 +310,7 @@ def _remove_folder(name: str, parent: int) -> None:
 
 def remove_folder(path: Path, descriptor: int | None) -> None:
     """Remove the folder that `descriptor` has open; never another to which `path` may lead now."""
-    empty_folder(path, descriptor)
     with OpenFolder(path.parent) as parent:
         if descriptor is None or parent.is_at(path.name, descriptor):
+            empty_folder(path, descriptor)
             parent.rmdir(path.name)

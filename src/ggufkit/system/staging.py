@@ -21,6 +21,7 @@ from ggufkit.system.hidden_files import (
     OpenFolder,
     create,
     hidden,
+    is_at,
     open_own,
     remove,
 )
@@ -101,7 +102,7 @@ class Staging:
             self.descriptor = self._opened()
             if self.descriptor < 0:
                 continue
-            if lock(self.descriptor) is not False and _is_at(self.path, self.descriptor):
+            if lock(self.descriptor) is not False and is_at(self.path, self.descriptor):
                 return
             self._close()
             if self.is_kept:
@@ -160,7 +161,7 @@ class Staging:
 
     def discard(self) -> None:
         """Remove the file; nothing happens if it was published."""
-        if self.descriptor >= 0 and _is_at(self.path, self.descriptor):
+        if self.descriptor >= 0 and is_at(self.path, self.descriptor):
             with contextlib.suppress(OSError):
                 self._finish(lambda: remove(self.path))
         self._close()
@@ -227,10 +228,3 @@ def remove_leftover(path: Path) -> bool:
     with contextlib.suppress(OSError):
         path.unlink()
     return not path.exists()
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file is still the one at `path`."""
-    with contextlib.suppress(OSError):
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    return False
