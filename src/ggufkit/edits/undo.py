@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,10 +10,11 @@ from ggufkit.edits.changes import changes
 from ggufkit.edits.in_place import Edited, EditPlan, apply, editable
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.format.header import parse
-from ggufkit.model.interrupted_edit import require_header_change
+from ggufkit.model.interrupted_edit import header_to_show, require_header_change
 from ggufkit.model.open import first_file
 from ggufkit.system import edit_journal
 from ggufkit.system.descriptors import AnyPath, naming
+from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import Progress
 
 
@@ -35,6 +37,8 @@ def redo(path: AnyPath, *, force: bool = False, progress: Progress | None = None
 def plan_undo(path: AnyPath, *, force: bool = False, again: bool = False) -> EditPlan:
     """Return what `undo` would do, or `redo` if `again`, without doing it."""
     target = editable(first_file(path), force=force)
+    with contextlib.closing(MappedFile(target)) as shown:
+        header_to_show(shown)  # which says if an edit was interrupted
     with naming(target), target.open("rb") as file:
         done = edit_journal.last_of(target, file.fileno())
     found = done and (done.redone if again else done.undone)
