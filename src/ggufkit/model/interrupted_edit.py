@@ -23,7 +23,7 @@ _SHOWN: Final[dict[EditState, str]] = {
     "after": "an edit of {path} was interrupted after it changed the file; it is shown as edited",
     "between": "an edit of {path} was interrupted; the state after the edit is shown, and the file "
     "is not changed",
-    "foreign": "the journal beside {path} is about another file, and is not followed",
+    "foreign": "the journal next to {path} belongs to another file, and is not followed",
 }
 _STACK_LEVEL: Final = 6  # of warnings: the caller of `ggufkit.open`
 

@@ -304,7 +304,7 @@ def _load(path: Path) -> EditJournal | None:
     if content.startswith(_OLD_MAGIC):
         raise FormatError(
             "an older version of ggufkit made this journal, and this version does not follow it",
-            remedy="Run `ggufkit recover` of that version; or, if the model beside it is whole, "
+            remedy="Run `ggufkit recover` of that version; or, if the model next to it is whole, "
             "remove the journal",
             path=str(path),
         )
