@@ -28,8 +28,8 @@ from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.legacy.convert_legacy import convert_legacy
 from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
 from ggufkit.conversion.tokenizer.sentencepiece_model import parse_pieces
-from ggufkit.edits.in_place import undo
 from ggufkit.edits.recover import recover
+from ggufkit.edits.undo import undo
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.file_name import parse_model_id, parse_name
 from ggufkit.format.types import TENSOR_TYPES
