@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -18,6 +18,7 @@ from ggufkit.cli.output import note
 from ggufkit.cli.pipes import claim_standard_input
 from ggufkit.cli.write_model import PIPE
 from ggufkit.edits.edit import ITEM, Edits, item_type
+from ggufkit.format.coerce import plain
 from ggufkit.format.metadata import Metadata
 from ggufkit.system.text_file import Most, decoded, read_small, read_stream
 
@@ -37,6 +38,7 @@ class Assignments:
     types: dict[str, str]
     values: dict[str, object]
     others: Edits
+    appended: tuple[tuple[str, str], ...] = ()
 
     def unfamiliar(self, metadata: Metadata) -> Iterator[str]:
         """Yield a remark about each new key that is nearly one there is."""
@@ -48,7 +50,26 @@ class Assignments:
     def edits(self, metadata: Metadata) -> Edits:
         """Return what `edit` takes."""
         read = {key: self._read(key, text, metadata) for key, text in self.texts.items()}
-        return {**self.others, "set": {**self.values, **read}, "types": self.types}
+        longer, types = self._longer(metadata)
+        named = {**types, **self.types}
+        return {**self.others, "set": {**self.values, **read, **longer}, "types": named}
+
+    def _longer(self, metadata: Metadata) -> tuple[dict[str, list[Any]], dict[str, str]]:
+        """Return the arrays that get more items, with those, and their types."""
+        longer: dict[str, list[Any]] = {}
+        types: dict[str, str] = {}
+        for key, text in self.appended:
+            name = metadata.type_name(key) if key in metadata else ""
+            if not name.startswith("array["):
+                said = f"is of type {name}" if name else "does not exist"
+                raise click.BadParameter(f"--append {key}: the key {said}; --set makes an array")
+            item = name.removeprefix("array[").removesuffix("]")
+            is_list = item != "string" and text.startswith("[")
+            items = _json(key, text) if is_list else [read(key, text, item)]
+            before = longer.get(key) or list(plain(metadata[key]))
+            longer[key] = before + list(items)
+            types[key] = name
+        return longer, types
 
     def _read(self, key: str, text: str, metadata: Metadata) -> object:
         item = None if key in metadata else ITEM.fullmatch(key)
@@ -71,6 +92,7 @@ def assignments(  # noqa: PLR0913 (the options that edit)
     chat_template: str | None,
     special_token: Sequence[str],
     add_tags: Sequence[str],
+    append: Sequence[str] = (),
 ) -> Assignments:
     """Take the options apart; BadParameter for what has not their form."""
     texts = dict(_split(pair, "--set", "K=V") for pair in pairs)
@@ -100,7 +122,8 @@ def assignments(  # noqa: PLR0913 (the options that edit)
                 f"{chat_template} has Windows line endings (CRLF), which the key keeps as they are"
             )
         others["chat_template"] = text
-    return Assignments(texts, types, values, others)
+    more = tuple(_split(pair, "--append", "K=V") for pair in append)
+    return Assignments(texts, types, values, others, more)
 
 
 def _split(pair: str, option: str, form: str) -> tuple[str, str]:
@@ -201,7 +224,7 @@ def _word(key: str, text: str) -> bool:
     return _BOOLS[text.lower()]
 
 
-def _json(key: str, text: str) -> object:
+def _json(key: str, text: str) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError):

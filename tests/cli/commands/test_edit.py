@@ -386,3 +386,26 @@ def test_item_of_an_inner_array_of_strings_is_text(path):
     )
     done("edit", path, "--set", "my.nested[1][0]=zz")
     assert metadata(path)["my.nested"] == ("array[array]", [["a"], ["zz", "c"]])
+
+
+def test_arrays_can_be_appended_to(tmp_path):
+    path = tmp_path / "m.gguf"
+    api.save(path, {}, PLAIN)
+    words = ("--append", "my.sizes=4", "--append", "my.sizes=[5, 6]", "--append", "my.words=[c]")
+    done("edit", path, *words)
+    with api.open(path) as model:
+        assert model.metadata["my.sizes"].tolist() == [1, 2, 3, 4, 5, 6]
+        assert model.metadata.type_name("my.sizes") == "array[uint32]"
+        assert list(model.metadata["my.words"]) == ["a", "b", "[c]"]
+    done("edit", path, "--undo")
+    with api.open(path) as model:
+        assert model.metadata["my.sizes"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("pair", ["my.none=1", "my.small=1", "my.sizes", "my.sizes=x"])
+def test_what_cannot_be_appended_changes_nothing(tmp_path, pair):
+    path = tmp_path / "m.gguf"
+    api.save(path, {}, PLAIN)
+    before = path.read_bytes()
+    assert ggufkit("edit", path, "--append", pair).code in (1, 2)
+    assert path.read_bytes() == before

@@ -61,6 +61,9 @@ _DONE = {
 @click.option("--rename", metavar="A=B", multiple=True, help="Rename the key A to B.")
 @click.option("--chat-template", metavar="FILE", help="Set the chat template from a file.")
 @click.option("--special-token", metavar="NAME=ID|TEXT", multiple=True, help="Set bos, eos, ...")
+@click.option(
+    "--append", metavar="K=V", multiple=True, help="Append an item, or a JSON array, to an array."
+)
 @click.option("--add-tags", metavar="TAG,...", multiple=True, help="Add to general.tags.")
 @click.option(
     "--reserve", type=parse_size, metavar="SIZE", help="Reserve room in the header for later edits."
