@@ -125,3 +125,33 @@ def test_key_of_another_kind_ends_in_a_typed_error(attempt, command):
 def test_commands_succeed_where_nothing_is_wrong(attempt, command):
     result = attempt(command, "general.name", "Small Llama")
     assert result.code in ((0, 1) if command == "diff" else (0,)), result.err
+
+
+DIGITS = "9" * 5000  # more than Python reads as one integer
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("quantize", "SOUND", "OUT", DIGITS),
+        ("quantize", "SOUND", "OUT", "Q4_K_M", "--target-size", DIGITS),
+        ("quantize", "SOUND", "OUT", "Q4_K_M", "--prune-layers", DIGITS),
+        ("quantize", "SOUND", "OUT", "Q4_K_M", "--override-kv", f"my.key=int:{DIGITS}"),
+        ("select", "SOUND", "OUT", "--prune-layers", f"0-{DIGITS}"),
+        ("copy", "SOUND", "OUT", "--shard-size", f"{DIGITS}G"),
+        ("estimate", "SOUND", "--recipe", DIGITS),
+        ("estimate", "SOUND", "--memory", DIGITS),
+        ("estimate", "SOUND", "--context", DIGITS),
+        ("edit", "SOUND", "--set", f"my.key={DIGITS}"),
+        ("edit", "SOUND", "--set", f"my.key=[{DIGITS}]"),
+        ("edit", "SOUND", "--special-token", f"eos={DIGITS}"),
+        ("edit", "SOUND", "--reserve", DIGITS),
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_number_of_thousands_of_digits_ends_in_a_message(tmp_path, words):
+    api.save(tmp_path / "sound.gguf", tensors(), SOUND)
+    named = {"SOUND": tmp_path / "sound.gguf", "OUT": tmp_path / "out.gguf"}
+    result = ggufkit(*(named.get(word, word) for word in words))
+    assert result.code in (1, 2)
+    assert "Error" in result.err or "error" in result.err

@@ -9,7 +9,9 @@ from typing import Any, Final
 import click
 
 from ggufkit.cli.output import answer_in_binary
+from ggufkit.errors import brief
 
+MAX_SIZE: Final = 2**63 - 1  # bytes, which is what file offsets count
 LEAST_MEMORY: Final = 1 << 20  # bytes; who asks for less means another unit
 _TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
 _SIZE: Final = re.compile(
@@ -71,7 +73,10 @@ def parse_size(text: str) -> int:
         answer_in_binary()
     base = 1024 if found["binary"] else 1000
     power = " kmgt".index((found["unit"] or " ").lower())
-    return int(float(found["number"]) * base**power)
+    number = float(found["number"]) * base**power
+    if number > MAX_SIZE:
+        raise click.BadParameter(f"{brief(text)} is more than a file can hold")
+    return int(number)
 
 
 def parse_memory(text: str) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.errors import TensorTypeError, ValueTypeError, brief
 from ggufkit.format.file_types import FILE_TYPES, NUMBER_OF
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quantization.conditions import (
@@ -331,13 +331,14 @@ def find_recipe(name: str | int) -> Recipe:
     Raises TensorTypeError with the list of recipes.
     """
     text = str(name).strip().upper()
-    known = FILE_TYPES.get(int(text), text) if text.isdecimal() else ALIASES.get(text, text)
+    numbers = {str(number): name for number, name in FILE_TYPES.items()}
+    known = numbers.get(text) or ALIASES.get(text, text)
     if known in RECIPES:
         return RECIPES[known]
     near = difflib.get_close_matches(text, [*RECIPES, *ALIASES], 1)
     hint = f"Did you mean {near[0]}? " if near else ""
     remedy = f"{hint}The recipes are {', '.join(RECIPES)}"
-    raise TensorTypeError(f"unknown recipe {name!r}", remedy=remedy)
+    raise TensorTypeError(f"unknown recipe {brief(name)}", remedy=remedy)
 
 
 def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns:
