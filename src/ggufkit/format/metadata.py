@@ -134,7 +134,7 @@ class Metadata(Mapping[str, Value]):
     def _refuse(self, key: str, wanted: str) -> NoReturn:
         raise ValueTypeError(
             f"{key} is of type {self.type_name(key)}, but it must be {wanted}",
-            remedy=f"Correct it: `ggufkit edit FILE --set {key}=VALUE`",
+            remedy="Correct the key with `ggufkit edit`, or get another file",
         )
 
     def updated(self, items: Mapping[str, object]) -> Metadata:
