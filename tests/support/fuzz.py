@@ -28,10 +28,11 @@ FINDINGS: Final = KEPT / "findings"
 NATIVE: Final = ("scan", "kernels")
 PYTHON: Final = (
     *("model", "imatrix", "safetensors", "pytorch", "legacy", "blocks", "names", "pieces"),
-    *("tokenizer", "card", "template", "checkpoint", "journal", "hashes", "cache"),
+    *("tokenizer", "card", "template", "checkpoint", "journal", "hashes", "cache", "commands"),
 )
 SEEDS_OF: Final = {"scan": "model"}  # where it is not the target's own name
-SIZES: Final = {"checkpoint": 1 << 15, "hashes": 1 << 16, "names": 1 << 16}  # where slowness shows
+# Where slowness shows.
+SIZES: Final = {"checkpoint": 1 << 15, "hashes": 1 << 16, "names": 1 << 16, "commands": 1 << 14}
 LIMITS: Final = ("-timeout=60", "-rss_limit_mb=3072", "-print_final_stats=1")
 REPORTED: Final = 4000  # characters of a report
 _COVERED: Final = re.compile(r"cov: (\d+) ft: (\d+)")

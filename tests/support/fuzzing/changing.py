@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 import ggufkit._native as _native
+from fuzzing.commands import changed_model
 from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD
 
 SOURCES: Final = Path(__file__).resolve().parents[3] / "src" / "ggufkit" / "conversion"
@@ -166,4 +167,5 @@ CHANGES: Final[Mapping[str, Change]] = {
     "tokenizer": changed_after_kind,
     "checkpoint": changed_json,
     "cache": changed_json,
+    "commands": changed_model,
 }

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import forge
 import ggufkit
 import legacy_files
+from fuzzing import commands
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.format.types import TENSOR_TYPES
@@ -207,6 +208,7 @@ SEEDS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "journal": journals,
     "hashes": hashes,
     "cache": caches,
+    "commands": commands.seeds,
 }
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 import ggufkit
 from fuzzing.checkpoints import read_checkpoint, rules_followed_here
+from fuzzing.commands import run_command
 from ggufkit import quants
 from ggufkit.checks import template_sandbox
 from ggufkit.conversion.card.front_matter import front_matter
@@ -229,6 +230,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "journal": follow_journal,
     "hashes": read_hashes,
     "cache": list_cache,
+    "commands": run_command,
 }
 
 

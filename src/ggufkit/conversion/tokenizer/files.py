@@ -11,7 +11,7 @@ from ggufkit.conversion.tokenizer.sentencepiece_model import PieceModel, parse_p
 from ggufkit.errors import CheckpointError
 from ggufkit.system.threads import Say
 
-MAX_ROWS: Final = 1 << 24  # 64 times the largest vocabulary; a larger number is a mistake
+MAX_ROWS: Final = 1 << 21  # eight times the largest vocabulary; each row takes some 250 bytes
 
 
 @dataclass(frozen=True)
