@@ -79,6 +79,8 @@ class Signalled(faulty.Trial):
         except SystemExit as end:
             sys.stderr.flush()
             os._exit(int(end.code or 0))
+        except KeyboardInterrupt:  # when `run` is done: Python ends by the signal, and says nothing
+            os._exit(signals.SIGNALLED + signal.SIGINT)
         finally:
             os._exit(99)
 
