@@ -24,7 +24,7 @@ from ggufkit.cli.options import (
 from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
 from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError, printable
-from ggufkit.format.file_name import build_name
+from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.model.model import Model, bits_per_weight
 from ggufkit.system.text_file import Most, read_small
 
@@ -161,7 +161,8 @@ def _target(model: Model, out: str) -> str:
     kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
     # Some architectures write no general.file_type.
     encoding = parts.encoding or next(iter(kinds), "F32")
-    basename = parts.basename or str(model.metadata.get("general.name", ""))
+    told = model.metadata.get("general.name", "")
+    basename = str(told) if told and parts.basename == NO_BASENAME else parts.basename
     return str(Path(out) / build_name(replace(parts, basename=basename, encoding=encoding)))
 
 
