@@ -149,7 +149,7 @@ def test_wrong_usage_exits_with_2_and_points_to_help(arguments):
 
 def test_error_is_one_message_and_a_remedy_on_a_line_of_its_own(model):
     model.write_bytes(model.read_bytes()[:-1000])
-    result = ggufkit("inspect", model)
+    result = ggufkit("hash", model)
     assert result.code == 1
     assert not result.out
     message, remedy = result.err.splitlines()

@@ -66,7 +66,7 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
         return signals.SIGNALLED + signal.SIGINT
     except click.ClickException as error:
         told = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
-        told.show()
+        _show(told)
         return told.exit_code
     except BrokenPipeError:
         return FAILED
@@ -74,6 +74,19 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
         report(error)
         return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """Print wrong usage in the form of all errors: the message first, then what to do."""
+    click.echo(f"{_label()} {printable(error.format_message())}", err=True)
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        click.echo(f"  {context.get_usage()}", err=True)
+        click.echo(f"  `{context.command_path} --help` explains it", err=True)
+
+
+def _label() -> str:
+    return click.style("error:", fg="red", bold=True)
 
 
 def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
@@ -91,7 +104,7 @@ def report(error: GGUFError | OSError) -> None:
     """Print what went wrong, and on a line of its own what to do about it."""
     message, remedy = _said(error)
     remedy = with_options(remedy)
-    label = click.style("error:", fg="red", bold=True)
+    label = _label()
     if isinstance(error, CheckpointError) and len(error.problems) > 1:
         click.echo(f"{label} {error.headline}:", err=True)
         for problem in error.problems:
