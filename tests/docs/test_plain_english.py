@@ -57,6 +57,11 @@ INSTEAD = {
     r"\bto the letter\b": "exactly",
     r"\b(announced|told|shown) where\b": "the header announces ..., but only ...",
     r"\bout of doubt\b|\bwithout a doubt\b": "safely",
+    r"\bin silence\b": "silently",
+    r"\bshall\b": "must, will",
+    r"\bforetells?\b": "reports",
+    r"\berrs?\b": "has the least error",
+    r"\bnone of its\b": "say what stays",
 }
 PHRASES = {re.compile(phrase, re.IGNORECASE): plain for phrase, plain in INSTEAD.items()}
 
