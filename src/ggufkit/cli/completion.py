@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OTHERS: Final = ("zsh", "fish", "powershell")  # older versions of click lack the last
 # No shell acts on these characters, and click's scripts pass them on as they are. A stranger's file
 # holds the names of keys, and shells put them into the command line as they come.
-_HARMLESS: Final = re.compile(r"(?!=)[\w./:@+=-]+")
+_HARMLESS: Final = re.compile(r"(?!=)[\w./:@+=,-]+")
 
 
 class _Guarded(ShellComplete):
