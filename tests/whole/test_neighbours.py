@@ -1,0 +1,54 @@
+"""Whatever lies under a hidden name, no command follows it, waits for it or changes it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+import faulty
+from ggufkit.imatrix import compute
+from ggufkit.system.hidden_files import HIDDEN_NAMES, hidden
+from neighbours import KEPT, POSSIBLE, content, place
+from platforms import posix
+from shell import ggufkit
+
+pytestmark = posix
+COMMANDS = faulty.all_commands()
+EACH = 2  # kinds of neighbours for each command and name, other ones for the next
+
+
+def targets_of(arguments):
+    """Return what a command writes, as its arguments name it."""
+    return [Path(word) for word in arguments if word.startswith("out/")]
+
+
+def clear(*paths):
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, command):
+    kept, work = tmp_path / "kept", tmp_path / "work"
+    kept.mkdir()
+    faulty.make(kept)
+    faulty.tear(kept)
+    monkeypatch.setattr(compute, "compute_imatrix", faulty.computed)
+    (target,) = targets_of(COMMANDS[command])[:1]
+    kinds = itertools.cycle(POSSIBLE)
+    for name in HIDDEN_NAMES:
+        for kind in itertools.islice(kinds, EACH):
+            faulty.renew(kept, work)
+            monkeypatch.chdir(work)
+            clear(hidden(target, name))
+            neighbour = place(hidden(target.absolute(), name), kind)
+            done = ggufkit(*COMMANDS[command])
+            assert done.code in (0, 1), (name, kind, done.err)
+            assert "Traceback" not in done.err, (name, kind)
+            if not (kind == "folder" and name.is_folder):  # which may be our own leftover
+                assert content(neighbour.precious) == KEPT, (name, kind)
