@@ -38,7 +38,7 @@ def rendered(text):
         SOUND + "The words eval( and __class__ are plain text here.",
     ],
 )
-def test_what_real_templates_do_is_no_fault(text):
+def test_accepts_what_real_templates_do(text):
     assert rules(text) == []
 
 
@@ -55,7 +55,7 @@ def test_what_real_templates_do_is_no_fault(text):
         "{{ unclosed.popen(",
     ],
 )
-def test_attempts_to_reach_python_are_found(text):
+def test_finds_attempts_to_reach_python(text):
     assert "template-code" in rules(text)
 
 
@@ -71,7 +71,7 @@ def test_attempts_to_reach_python_are_found(text):
         ("{% for i in range(99999) %}{{ 'x' * 99 }}{% endfor %}", "template-limit"),
     ],
 )
-def test_fault_of_rendering_is_told(text, rule):
+def test_reports_an_error_of_rendering(text, rule):
     assert rule in rendered(text)
 
 
@@ -91,7 +91,7 @@ def test_template_with_a_name_gets_tools_and_documents():
     assert rules(text) == ["template-render"]
 
 
-def test_child_that_does_not_end_is_stopped(monkeypatch):
+def test_stops_a_child_that_does_not_end(monkeypatch):
     def endless(command, **options):
         raise subprocess.TimeoutExpired(command, options["timeout"])
 
@@ -99,6 +99,6 @@ def test_child_that_does_not_end_is_stopped(monkeypatch):
     assert rules(SOUND) == ["template-limit"]
 
 
-def test_without_jinja2_templates_are_only_searched(monkeypatch):
+def test_without_jinja2_templates_are_searched_but_not_rendered(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert rules("{{ ''.__class__ }}") == ["template-code", "template-unrendered"]

@@ -55,23 +55,23 @@ def write_set(folder: Path, *shards: Forge) -> list[Path]:
 # Files.
 
 
-def test_no_fault_is_found_in_real_models(smollm2, gemma3, vocabularies):
+def test_finds_no_fault_in_real_models(smollm2, gemma3, vocabularies):
     for path in (smollm2, gemma3, *vocabularies):
         faults = [found for found in ggufkit.check(path) if found.severity != "note"]
         assert faults == [], path.name
 
 
-def test_missing_file_is_an_oserror(tmp_path):
+def test_missing_file_raises_an_oserror(tmp_path):
     with pytest.raises(FileNotFoundError):
         ggufkit.check(tmp_path / "none.gguf")
 
 
-def test_path_may_be_text(check, tmp_path):
+def test_path_may_be_a_string(check, tmp_path):
     findings = check(Forge(tail=b"x"))
     assert ggufkit.check(str(tmp_path / "model.gguf")) == findings
 
 
-def test_findings_carry_the_path_and_come_by_offset(check, tmp_path):
+def test_findings_carry_the_path_and_are_sorted_by_offset(check, tmp_path):
     forge = Forge((string("a.b", b"\xff"), number("B", 0, 1)), padding=b"x", tail=b"tail")
     findings = check(forge)
     assert {finding.path for finding in findings} == {str(tmp_path / "model.gguf")}
@@ -87,7 +87,7 @@ def test_header_errors_do_not_hide_one_another(check):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
-def test_no_file_stays_open(check, tmp_path):
+def test_check_leaves_no_file_open(check, tmp_path):
     write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
     opened = Path("/proc/self/fd")
     before = len(list(opened.iterdir()))
@@ -101,20 +101,20 @@ def test_no_file_stays_open(check, tmp_path):
 
 @pytest.mark.parametrize("mark", "<>")
 @pytest.mark.parametrize("version", [1, 3])
-def test_item_that_is_no_utf8_is_named(check, version, mark):
+def test_names_an_item_that_is_not_utf8(check, version, mark):
     pairs = (array("a.b", STRING, ["fine", "été", b"\xc3", b"\xff"]),)
     findings = check(Forge(pairs, version=version, mark=mark))
     messages = [finding.message for finding in findings if finding.rule == "string-utf8"]
     assert messages == ["item 2 of 'a.b' is not valid UTF-8"]
 
 
-def test_items_of_inner_arrays_are_looked_at(check):
+def test_checks_items_of_inner_arrays(check):
     inner = Array(ARRAY, [Array(ARRAY, [Array(STRING, [text("a"), text(b"\xff")])])])
     findings = check(Forge((Pair(text("a.b"), ARRAY, inner),)))
     assert "item 1 of 'a.b' is not valid UTF-8" in [finding.message for finding in findings]
 
 
-def test_quantization_version_is_asked_for_once_in_a_set(tmp_path):
+def test_missing_quantization_version_is_reported_once_per_set(tmp_path):
     infos = [tensor(f"t{i}", 32, type=Q8_0) for i in range(2)]
     paths = write_set(tmp_path, *(sets.shard(i, 2, 2, infos[i]) for i in range(2)))
     findings = ggufkit.check(paths[1])
@@ -130,7 +130,7 @@ def test_plain_tensors_need_no_quantization_version(check):
 # Padding.
 
 
-def test_dirty_padding_is_found_at_each_place(check):
+def test_finds_dirty_padding_at_each_place(check):
     infos = (tensor("a", 3), tensor("b", 3), tensor("c", 3))
     forge = Forge(infos=infos, padding=b"\x01")
     findings = check(forge)
@@ -140,7 +140,7 @@ def test_dirty_padding_is_found_at_each_place(check):
     assert [finding.offset for finding in findings] == [len(forge.header()), *ends]
 
 
-def test_gaps_are_looked_at_up_to_a_limit(check):
+def test_gaps_are_checked_up_to_a_limit(check):
     infos = (tensor("a", 8), tensor("b", 8, offset=4 * MAX_GAP))
     for place, is_found in ((MAX_GAP // 2, True), (2 * MAX_GAP, False)):
         data = bytearray(4 * MAX_GAP + 32)
@@ -149,27 +149,27 @@ def test_gaps_are_looked_at_up_to_a_limit(check):
         assert ("padding" in rules(findings)) == is_found
 
 
-def test_opaque_tensors_are_no_padding(check):
+def test_opaque_tensors_do_not_count_as_padding(check):
     infos = (tensor("a", 5, type=99, size=5), tensor("b", 3))
     forge = Forge(infos=infos, padding=b"\x01", pad_end=False)
     offsets = [finding.offset for finding in check(forge) if finding.rule == "padding"]
     assert offsets == [len(forge.header())]
 
 
-def test_bytes_after_the_end_are_counted(check):
+def test_counts_bytes_after_the_end(check):
     findings = check(Forge(tail=bytes(1000)))
     assert [finding.message for finding in findings] == ["1000 bytes follow the last tensor"]
 
 
 @pytest.mark.parametrize("size", [24, 25, 31, 32])
-def test_file_without_tensors_may_end_anywhere_up_to_its_alignment(check, size):
+def test_file_without_tensors_may_end_before_its_alignment(check, size):
     assert check(Forge((), ()).build().ljust(size, b"\0")) == []
 
 
 # Sets and folders.
 
 
-def test_any_shard_stands_for_its_set(tmp_path):
+def test_any_shard_names_its_whole_set(tmp_path):
     cut = sets.THREE.build()[:-32]
     paths = write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
     paths[2].write_bytes(cut)
@@ -179,7 +179,7 @@ def test_any_shard_stands_for_its_set(tmp_path):
         assert findings[0].path == str(paths[2])
 
 
-def test_what_is_left_of_a_set_is_checked(tmp_path):
+def test_checks_the_remaining_shards_of_a_set(tmp_path):
     paths = write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
     paths[1].unlink()
     paths[2].write_bytes(b"")
@@ -197,7 +197,7 @@ def test_shard_that_cannot_be_read_is_a_finding(tmp_path):
     assert findings[0].path == str(paths[1])
 
 
-def test_folder_stands_for_all_files_in_it(tmp_path):
+def test_folder_means_all_files_in_it(tmp_path):
     write_set(tmp_path, sets.ONE, sets.TWO, sets.THREE)
     (tmp_path / "cut.gguf").write_bytes(Forge().build()[:-60])
     (tmp_path / "page.gguf").write_bytes(b"<html></html>")
@@ -229,13 +229,13 @@ def test_sound_set_has_no_findings(tmp_path):
     assert ggufkit.check(tmp_path) == []
 
 
-def test_architecture_is_asked_for_where_a_file_holds_anything(check):
+def test_file_that_holds_anything_needs_an_architecture(check):
     assert check(Forge((), ())) == check(Forge(pairs=(ARCHITECTURE,))) == []
     assert [found.rule for found in check(Forge(pairs=()))] == ["architecture-missing"]
 
 
 @pytest.mark.parametrize("value", ["", 7, ["llama"], True, 1.5])
-def test_architecture_has_to_be_a_name(tmp_path, value):
+def test_architecture_must_be_a_name(tmp_path, value):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, {}, {"general.architecture": value, "my.key": 1})
     assert "architecture-missing" in [found.rule for found in ggufkit.check(path)]

@@ -50,23 +50,23 @@ def loads(llama_cpp, tmp_path):
     return loads
 
 
-def test_sound_model_is_loaded(loads):
+def test_llama_cpp_loads_a_sound_model(loads):
     assert loads()
 
 
 @pytest.mark.parametrize("key", ["block_count", "attention.layer_norm_rms_epsilon"])
-def test_model_without_a_demanded_key_is_refused(loads, key):
+def test_llama_cpp_refuses_a_model_without_a_required_key(loads, key):
     assert key in LLAMA.keys
     assert not loads({f"llama.{key}".replace(".", "__"): None})
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("demand", LLAMA.tensors, ids=lambda demand: demand.name)
-def test_model_without_a_demanded_tensor_is_refused(loads, demand):
+def test_llama_cpp_refuses_a_model_without_a_required_tensor(loads, demand):
     assert not loads(without=demand.name.replace("{i}", str(BLOCK)))
 
 
-def test_queries_keys_and_values_may_be_one_tensor(tmp_path):
+def test_queries_keys_and_values_may_share_one_tensor(tmp_path):
     held = tensors()
     for block in (0, 1):
         parts = [held.pop(f"blk.{block}.attn_{part}.weight") for part in "qkv"]
@@ -101,11 +101,11 @@ def test_queries_keys_and_values_may_be_one_tensor(tmp_path):
     ],
     ids=lambda others: next(iter(others)),
 )
-def test_what_check_calls_refused_is_refused(loads, others):
+def test_llama_cpp_refuses_what_check_says_it_refuses(loads, others):
     assert not loads(others)
 
 
-def test_id_beyond_the_vocabulary_is_only_odd(loads):
+def test_token_id_beyond_the_vocabulary_does_not_prevent_loading(loads):
     assert loads({"tokenizer__ggml__eos_token_id": np.uint32(8)})
 
 
@@ -121,7 +121,7 @@ def test_id_beyond_the_vocabulary_is_only_odd(loads):
     ],
     ids=lambda others: next(iter(others)),
 )
-def test_types_that_llama_cpp_does_not_mind_are_no_finding(loads, others):
+def test_accepts_the_key_types_that_llama_cpp_accepts(loads, others):
     assert loads(others)
 
 
@@ -138,12 +138,12 @@ def tensor_source(llama_cpp_loader, source):
     return TensorSource(llama_cpp_loader, source)
 
 
-def test_every_architecture_of_llama_cpp_is_known(source):
+def test_knows_every_architecture_of_llama_cpp(source):
     assert set(ALL["architectures"]) == set(source.classes) - {"clip"}
 
 
 @pytest.mark.parametrize("architecture", ALL["architectures"])
-def test_keys_are_those_that_the_source_of_llama_cpp_asks_for(source, architecture):
+def test_required_keys_match_the_source_of_llama_cpp(source, architecture):
     own, common = source.read_by(architecture), source.read_by_all()
     known = demands(architecture)
     assert {read.key for read in (*common, *own) if read.is_required and read.depth == 1} == {
@@ -157,7 +157,7 @@ def test_keys_are_those_that_the_source_of_llama_cpp_asks_for(source, architectu
 
 
 @pytest.mark.parametrize("architecture", ALL["architectures"])
-def test_tensors_are_those_that_the_source_of_llama_cpp_asks_for(tensor_source, architecture):
+def test_required_tensors_match_the_source_of_llama_cpp(tensor_source, architecture):
     asked = {
         (tensor.name, tensor.known_shape, tensor.is_dense, tensor.unless)
         for tensor in tensor_source.created_by(architecture)
@@ -167,26 +167,26 @@ def test_tensors_are_those_that_the_source_of_llama_cpp_asks_for(tensor_source, 
     assert {(row.name, row.shape, row.is_dense, row.unless) for row in known} == asked
 
 
-def test_architectures_that_llama_cpp_does_not_know_have_no_demands():
+def test_unknown_architectures_have_no_requirements():
     assert demands("lama") is None
     assert demands("clip") is None
 
 
-def test_tokenizers_are_those_that_the_source_of_llama_cpp_knows(llama_cpp_loader):
+def test_tokenizers_match_the_source_of_llama_cpp(llama_cpp_loader):
     text = source_text(llama_cpp_loader / "llama-vocab.cpp")
     body = text[text.index("void llama_vocab::impl::load(") : text.index("unknown pre-tokenizer")]
     for name, known in (("model", ALL["tokenizers"]), ("pre", ALL["pre_tokenizers"])):
         assert set(known) == {*re.findall(rf'tokenizer_{name} == "([^"]+)"', body)}
 
 
-def test_lengths_of_heads_are_those_that_the_source_of_llama_cpp_asserts(source):
+def test_head_lengths_match_the_assertions_of_llama_cpp(source):
     equal = source.asserted_by(r"GGML_ASSERT\(n_embd_head == hparams\.n_embd_head_k\(\)\)")
     assert set(ALL["equal_heads"]) == equal
     whole = source.asserted_by(r"GGML_ASSERT\(n_embd_head == n_rot\)")
     assert set(ALL["whole_rope"]) == whole | {"llama", "deci", "falcon", "llama-embed"}
 
 
-def test_limits_are_those_of_llama_cpp(llama_cpp_loader):
+def test_limits_match_llama_cpp(llama_cpp_loader):
     text = source_text(llama_cpp_loader / "llama-hparams.h")
     limits = {name: int(number) for name, number in re.findall(r"#define (\w+)\s+(\d+)", text)}
     assert limits["LLAMA_MAX_LAYERS"] == MAX_BLOCKS

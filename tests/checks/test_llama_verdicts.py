@@ -45,16 +45,16 @@ def disagreements(base, cases, folder):
 
 
 @pytest.mark.parametrize("base", spoiled.BASES)
-def test_sample_of_wrong_models_is_refused_as_foretold(llama_cpp, base, tmp_path):
+def test_llama_cpp_agrees_with_check_on_a_sample_of_wrong_models(llama_cpp, base, tmp_path):
     cases = list(spoiled.cases(base))
     assert disagreements(base, cases[:: STEPS[base]], tmp_path) == []
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("base", spoiled.BASES)
-def test_every_wrong_model_is_refused_as_foretold(llama_cpp, base, tmp_path):
+def test_llama_cpp_agrees_with_check_on_every_wrong_model(llama_cpp, base, tmp_path):
     assert disagreements(base, spoiled.cases(base), tmp_path) == []
 
 
-def test_known_tensors_are_those_of_the_source_of_llama_cpp(llama_cpp_loader):
+def test_known_tensors_match_the_source_of_llama_cpp(llama_cpp_loader):
     assert TABLE.read_text("utf-8") == written(llama_cpp_loader)

@@ -36,7 +36,7 @@ def about_data(path, **options):
 
 @pytest.mark.parametrize("data", [False, True])
 @pytest.mark.parametrize("part", [0.01, 0.3, 0.5, 0.77])
-def test_unfinished_download_is_one_finding(path, part, data):
+def test_reports_an_unfinished_download_as_one_finding(path, part, data):
     with ggufkit.open(path) as model:
         begin, nbytes = model.data_offset, path.stat().st_size
     at = begin + int(part * (nbytes - begin)) // 4 * 4 + 1
@@ -47,7 +47,7 @@ def test_unfinished_download_is_one_finding(path, part, data):
     assert run("check", path).code == 1
 
 
-def test_command_says_what_happened_and_whether_data_was_read(path):
+def test_command_prints_the_outcome_and_whether_data_was_read(path):
     whole = run("check", path).lines[-1]
     assert whole.endswith("tensor data was not read (--data)")
     zeroed(path, path.stat().st_size // 2)
@@ -56,7 +56,7 @@ def test_command_says_what_happened_and_whether_data_was_read(path):
     assert "not read" not in last
 
 
-def test_zeros_that_are_meant_are_no_unfinished_download(tmp_path):
+def test_intended_zeros_are_not_an_unfinished_download(tmp_path):
     random = np.random.default_rng(1)
     padded = random.standard_normal((2 * ROWS, WIDTH)).astype(np.float32)
     padded[-700:] = 0  # as a vocabulary is padded
@@ -67,7 +67,7 @@ def test_zeros_that_are_meant_are_no_unfinished_download(tmp_path):
         assert "unfinished" not in {each.rule for each in ggufkit.check(tmp_path / "model.gguf")}
 
 
-def test_norm_of_zeros_is_no_usual_vector(tmp_path):
+def test_reports_a_norm_of_zeros(tmp_path):
     tensors = {"output_norm.weight": np.zeros(9, np.float32), "x.bias": np.zeros(9, np.float32)}
     ggufkit.save(tmp_path / "model.gguf", tensors)
     assert [each.rule for each in about_data(tmp_path / "model.gguf", data=True)] == [

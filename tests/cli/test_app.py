@@ -52,7 +52,7 @@ def imported(*arguments):
 # The command as such.
 
 
-def test_version_is_told_without_numpy():
+def test_version_does_not_import_numpy():
     assert done("--version").out == f"ggufkit {api.__version__}\n"
     assert not imported("--version") & {"numpy", "rich", "ggufkit._native"}
 
@@ -62,7 +62,7 @@ def test_rich_is_not_imported_where_nothing_shows_progress(model):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_shows_examples_that_are_commands(command):
+def test_help_examples_are_valid_commands(command):
     text = done(command, "--help").out
     examples = re.findall(r"^ +ggufkit ([\w-]+)", text.partition("Examples:")[2], re.MULTILINE)
     assert examples
@@ -77,7 +77,7 @@ def test_every_option_is_documented(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_reads_what_the_module_of_a_command_says(command):
+def test_help_shows_the_docstring_of_the_command_module(command):
     module = importlib.import_module(f"ggufkit.cli.commands.{command.replace('-', '_')}")
     assert summary(command) == (module.SECTION, module.command.short_help)
     assert module.SECTION in SECTIONS
@@ -87,14 +87,14 @@ def test_help_imports_no_command():
     assert not {name for name in imported("--help") if "ggufkit.cli.commands" in name}
 
 
-def test_mistyped_command_is_answered_with_the_nearest():
+def test_mistyped_command_suggests_the_nearest():
     result = ggufkit("inspct", "x")
     assert result.code == 2
     assert "did you mean inspect?" in result.err
 
 
 @pytest.mark.parametrize("command", llama_names.COMMANDS)
-def test_command_of_another_tool_is_answered_with_ours(command):
+def test_command_of_another_tool_suggests_ours(command):
     result = ggufkit(command, "x.gguf")
     assert (result.code, result.out) == (2, "")
     assert f"There is no command {command!r}; use ggufkit " in result.err
@@ -104,14 +104,14 @@ def test_command_of_another_tool_is_answered_with_ours(command):
     ("command", "option"),
     [(command, option) for command, named in llama_names.OPTIONS.items() for option in named],
 )
-def test_option_of_another_tool_is_answered_with_ours(command, option):
+def test_option_of_another_tool_suggests_ours(command, option):
     group = ("imatrix",) if command in ("merge", "compute") else ()
     result = ggufkit(*group, command, option, "x")
     assert result.code == 2
     assert f"There is no option {option} here; instead there is " in result.err
 
 
-def test_what_is_said_to_be_there_instead_is_there():
+def test_suggested_commands_and_options_exist():
     named = [(c, text) for c, each in llama_names.OPTIONS.items() for text in each.values()]
     named += [("", text) for text in llama_names.COMMANDS.values()]
     for command, text in named:
@@ -122,7 +122,7 @@ def test_what_is_said_to_be_there_instead_is_there():
             assert option in shown, (command, text)
 
 
-def test_strange_command_is_answered_with_all():
+def test_unknown_command_lists_all_commands():
     assert ", ".join(COMMANDS) in ggufkit("zzz").err
 
 
@@ -147,7 +147,7 @@ def test_wrong_usage_exits_with_2_and_points_to_help(arguments):
 # Errors.
 
 
-def test_error_is_one_message_and_a_remedy_on_a_line_of_its_own(model):
+def test_error_has_one_message_and_a_remedy_on_its_own_line(model):
     model.write_bytes(model.read_bytes()[:-1000])
     result = ggufkit("hash", model)
     assert result.code == 1
@@ -158,13 +158,13 @@ def test_error_is_one_message_and_a_remedy_on_a_line_of_its_own(model):
     assert remedy.startswith("  ")
 
 
-def test_missing_file_is_an_error_of_one_line(tmp_path):
+def test_missing_file_gives_a_one_line_error(tmp_path):
     result = ggufkit("inspect", tmp_path / "none.gguf")
     assert result.code == 1
     assert result.err == f"error: {tmp_path / 'none.gguf'}: No such file or directory\n"
 
 
-def test_control_characters_of_a_file_reach_no_terminal(tmp_path):
+def test_control_characters_in_a_file_do_not_reach_the_terminal(tmp_path):
     evil = "\x1b]0;title\x07\x1b[2J\u202e"
     path = tmp_path / "evil.gguf"
     api.save(path, {f"{evil}.weight": np.zeros(4, np.float32)}, {"general.name": evil * 3})
@@ -186,7 +186,7 @@ def test_no_color_is_respected(model):
         os.close(theirs)
 
 
-def test_what_a_terminal_cannot_show_is_escaped(tmp_path):
+def test_escapes_characters_that_the_terminal_cannot_show(tmp_path):
     api.save(tmp_path / "m.gguf", {}, {"general.name": "Ġ模型"})
     western = {"PYTHONIOENCODING": "cp1252"}
     out, err = process("inspect", tmp_path / "m.gguf", env=western).communicate()
@@ -222,7 +222,7 @@ def test_stopping_leaves_nothing_behind(large, number, code):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
-def test_what_a_killed_run_left_is_gone_after_the_next(large, model):
+def test_next_run_removes_what_a_killed_run_left(large, model):
     command = process("quantize", large, large.with_name("out.gguf"), "Q8_0", "--threads", "1")
     stop(command, large.parent, signal.SIGKILL)
     assert staged(large.parent)
@@ -230,7 +230,7 @@ def test_what_a_killed_run_left_is_gone_after_the_next(large, model):
     assert not staged(large.parent)
 
 
-def test_reader_that_goes_away_is_no_error_message(large):
+def test_no_error_message_when_the_reader_closes_the_pipe(large):
     with process("copy", large, "-") as command:
         assert command.stdout.read(4) == b"GGUF"
         command.stdout.close()
@@ -256,12 +256,12 @@ def test_reader_that_goes_away_is_no_error_message(large):
         ("10b", 10),
     ],
 )
-def test_size_is_read(text, nbytes):
+def test_reads_a_size(text, nbytes):
     assert parse_size(text) == nbytes
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1e9", "5X", "5iB", "1,000", "1.M"])
-def test_what_is_no_size_is_refused(text):
+def test_refuses_text_that_is_not_a_size(text):
     with pytest.raises(Exception, match="500M"):
         parse_size(text)
 
@@ -277,21 +277,21 @@ def test_what_is_no_size_is_refused(text):
         (10**13, "10.0 TB"),
     ],
 )
-def test_size_is_told(nbytes, text):
+def test_prints_a_size(nbytes, text):
     assert size(nbytes) == text
 
 
 # The page of them all.
 
 
-def test_exit_codes_are_those_that_are_documented():
+def test_exit_codes_match_the_documentation():
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     codes = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
     assert codes == ["0", "1", "2", str(128 + signal.SIGINT), str(128 + signal.SIGTERM)]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_offered_to_each_shell(shell):
+def test_offers_completion_for_each_shell(shell):
     with process(env={"_GGUFKIT_COMPLETE": f"{shell}_source"}) as command:
         script, said = command.communicate()
     if shell == "bash" and b"Bash version" in said:

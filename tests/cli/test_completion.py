@@ -24,7 +24,7 @@ def answered(shell, words, **environment):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shell_gets_a_script_that_asks_the_command(shell):
+def test_completion_script_calls_the_command(shell):
     with process(env={"_GGUFKIT_COMPLETE": f"{shell}_source"}) as command:
         script = command.communicate()[0].decode()
     assert command.returncode == 0
@@ -32,17 +32,17 @@ def test_shell_gets_a_script_that_asks_the_command(shell):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_offered(command):
+def test_offers_every_command(command):
     offered = answered("bash", ["ggufkit", command[:2]], COMP_CWORD="1").split()
     assert f"plain,{command}" in offered
 
 
-def test_options_are_offered():
+def test_offers_options():
     offered = answered("bash", ["ggufkit", "select", "a", "b", "--gra"], COMP_CWORD="4").split()
     assert offered == ["plain,--graft", "plain,--graft-keys"]
 
 
-def test_zsh_is_told_what_a_command_does():
+def test_zsh_shows_what_a_command_does():
     offered = answered("zsh", ["ggufkit", "sel"], COMP_CWORD="1")
     assert offered.splitlines()[:3] == [
         "plain",
@@ -112,7 +112,7 @@ def test_fish_completes(shell_with_ggufkit):
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")
-def test_zsh_takes_the_script(shell_with_ggufkit):
+def test_zsh_accepts_the_script(shell_with_ggufkit):
     script = """
         autoload -Uz compinit && compinit -D
         eval "$(_GGUFKIT_COMPLETE=zsh_source ggufkit)"
@@ -121,7 +121,7 @@ def test_zsh_takes_the_script(shell_with_ggufkit):
     assert run("zsh", script, shell_with_ggufkit) == ["_ggufkit_completion"]
 
 
-def test_zsh_is_offered_cached_names_and_files(shell_with_ggufkit):
+def test_zsh_offers_cached_names_and_files(shell_with_ggufkit):
     offered = answered("zsh", ["ggufkit", "inspect", "llama.cpp:t"], COMP_CWORD="2")
     assert offered.splitlines()[:2] == ["plain", "llama.cpp:tiny.gguf"]
     assert answered("zsh", ["ggufkit", "inspect", "he"], COMP_CWORD="2").startswith("file\nhe")

@@ -115,7 +115,7 @@ def terminal(request, tmp_path, monkeypatch):
     [EVIL[:4], pytest.param(EVIL, marks=pytest.mark.matrix)],
     ids=["some", "all"],
 )
-def test_tab_runs_nothing_that_a_file_holds_and_completes_sound_keys(terminal, tmp_path, evil):
+def test_tab_runs_nothing_from_a_file_and_completes_safe_keys(terminal, tmp_path, evil):
     for number, key in enumerate(evil):
         keys = {"general.architecture": "llama", key: "evil"}
         ggufkit.save(tmp_path / f"evil{number}.gguf", {"x": np.zeros(4, "f4")}, keys)
@@ -128,13 +128,13 @@ def test_tab_runs_nothing_that_a_file_holds_and_completes_sound_keys(terminal, t
         assert not (tmp_path / "pwned").exists(), evil[number]
 
 
-def test_names_that_a_shell_acts_on_are_not_offered():
+def test_does_not_offer_names_that_a_shell_would_run():
     assert not any(map(is_harmless, EVIL))
     assert not any(map(is_harmless, [*"`$&;|<>(){}*?[]~!^#'\"\\%, \n\t\0\x1b\u202e", "=x", ""]))
     assert all(map(is_harmless, ["general.name", "ollama:llama3.2", "--graft-keys", "Q4_K_M", "é"]))
 
 
-def test_every_shell_that_click_knows_is_guarded():
+def test_guards_every_shell_that_click_supports():
     before = dict(shell_completion._available_shells)
     try:
         register()

@@ -23,7 +23,7 @@ COMMANDS = {
 @pytest.mark.matrix
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", forge.corpus())
-def test_forged_file_is_an_error_or_a_result(name, command, tmp_path):
+def test_forged_file_gives_an_error_or_a_result(name, command, tmp_path):
     path = str(forge.write(forge.corpus()[name], tmp_path / "forged"))
     out = str(tmp_path / "out.gguf")
     words = [word.replace("FILE", path).replace("OUT", out) for word in COMMANDS[command]]

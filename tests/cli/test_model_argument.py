@@ -16,17 +16,17 @@ def checkpoint(tmp_path):
     return folder
 
 
-def test_checkpoint_is_quantized_as_convert_quantizes_it(checkpoint, tmp_path):
+def test_quantizes_a_checkpoint_as_convert_does(checkpoint, tmp_path):
     ours, theirs = tmp_path / "ours.gguf", tmp_path / "theirs.gguf"
     assert ggufkit("quantize", checkpoint, ours, "Q8_0").code == 0
     assert ggufkit("convert", checkpoint, theirs, "--quantize", "Q8_0").code == 0
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_what_a_conversion_has_to_say_is_said(checkpoint, tmp_path):
+def test_prints_the_notes_of_a_conversion(checkpoint, tmp_path):
     assert "10 rows: padded" in ggufkit("quantize", checkpoint, tmp_path / "out.gguf", "F16").err
 
 
-def test_sizes_of_a_checkpoint_are_planned_and_its_memory_estimated(checkpoint):
+def test_plans_sizes_and_estimates_memory_of_a_checkpoint(checkpoint):
     assert "Q4_K_M" in ggufkit("plan", checkpoint).out
     assert "weights" in ggufkit("estimate", checkpoint).out

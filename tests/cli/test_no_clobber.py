@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("case", COMMANDS)
-def test_no_command_replaces_what_is_there_when_told_so(case, folder):
+def test_no_clobber_stops_every_command_from_replacing_a_file(case, folder):
     words = [word.replace("OUT", "out.gguf" if word == "OUT" else "out") for word in COMMANDS[case]]
     before = set(folder.iterdir())
     done(*words, "--no-clobber")
@@ -48,7 +48,7 @@ def test_no_command_replaces_what_is_there_when_told_so(case, folder):
     assert made.read_bytes() != b"mine"
 
 
-def test_library_replaces_nothing_when_told_so(folder):
+def test_no_clobber_stops_the_library_from_replacing_a_file(folder):
     with api.open("in.gguf") as model:
         with pytest.raises(OutputError, match="exists already"):
             api.write(model, folder / "matrix.gguf", clobber=False)
@@ -58,7 +58,7 @@ def test_library_replaces_nothing_when_told_so(folder):
         api.write(model, folder / "new.gguf", clobber=False)
 
 
-def test_every_command_that_writes_a_model_has_the_option():
+def test_every_command_that_writes_a_model_has_no_clobber():
     for name in ("copy", "quantize", "select", "edit", "convert", "convert-legacy"):
         assert "--no-clobber" in done(name, "--help").out
     for name in ("merge", "convert", "compute"):

@@ -83,7 +83,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_pipe_is_as_good_as_a_file(source, folder, words):
+def test_pipe_gives_the_same_result_as_a_file(source, folder, words):
     def given(name):
         return [word.replace("IN", name).replace("FILE", str(source)) for word in words]
 
@@ -95,20 +95,20 @@ def test_pipe_is_as_good_as_a_file(source, folder, words):
     assert not list(folder.iterdir())
 
 
-def test_file_that_is_standard_input_is_read_where_it_lies(source, folder, monkeypatch):
+def test_file_redirected_to_standard_input_is_read_in_place(source, folder, monkeypatch):
     monkeypatch.setattr(pipes.tempfile, "TemporaryFile", None)
     with standard_input(os.open(source, os.O_RDONLY)):
         assert done("inspect", "-", "--key", "general.name").lines == ["Piped"]
 
 
-def test_standard_input_that_was_read_in_part_begins_where_it_is(source):
+def test_partly_read_standard_input_continues_at_its_position(source):
     descriptor = os.open(source, os.O_RDONLY)
     os.lseek(descriptor, 4, os.SEEK_SET)
     with standard_input(descriptor):
         assert "not with the magic bytes" in ggufkit("inspect", "-").err
 
 
-def test_standard_input_is_what_it_was_when_a_command_is_done(source):
+def test_command_restores_standard_input(source):
     ours, theirs = os.pipe()
     os.write(theirs, b"text")
     os.close(theirs)
@@ -117,7 +117,7 @@ def test_standard_input_is_what_it_was_when_a_command_is_done(source):
         assert os.read(0, 1) == b""
 
 
-def test_named_pipes_are_read_in_the_order_of_the_words(source, tmp_path):
+def test_named_pipes_are_read_in_the_order_of_the_arguments(source, tmp_path):
     script = f"ggufkit diff <(cat '{source}') <(cat '{source}')"
     shell = f'ggufkit() {{ "$PYTHON" -m ggufkit "$@"; }}; {script}'
     ran = subprocess.run(
@@ -138,7 +138,7 @@ def test_legacy_file_comes_through_a_pipe(tmp_path, folder):
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
 
 
-def test_recipes_of_a_pipe_are_named_after_it(source, tmp_path):
+def test_several_recipes_of_a_pipe_are_named_after_it(source, tmp_path):
     result = sent(source.read_bytes(), "quantize", "-", f"{tmp_path}/out/", "Q8_0,Q4_0")
     assert result.code == 0, result.err
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -147,7 +147,7 @@ def test_recipes_of_a_pipe_are_named_after_it(source, tmp_path):
     }
 
 
-def test_endless_stream_that_is_no_model_is_not_kept(folder):
+def test_does_not_keep_an_endless_stream_that_is_not_a_model(folder):
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
         assert endless.stdout
         with process("check", "-", stdin=endless.stdout) as command:
@@ -157,11 +157,11 @@ def test_endless_stream_that_is_no_model_is_not_kept(folder):
     assert "this is text that begins with" in out
 
 
-def test_nothing_at_all_is_an_empty_file():
+def test_empty_input_is_an_empty_file():
     assert "/dev/stdin: the file is empty" in sent(b"", "inspect", "-").err
 
 
-def test_full_disk_is_told_with_the_folder_and_what_to_do(source, folder):
+def test_full_disk_error_names_the_folder_and_a_remedy(source, folder):
     resource = pytest.importorskip("resource")
 
     def limit():
@@ -184,13 +184,13 @@ def test_full_disk_is_told_with_the_folder_and_what_to_do(source, folder):
         (("name", "-", "--rename"), "cannot be edited in place"),
     ],
 )
-def test_what_a_pipe_cannot_be_is_wrong_usage(source, words, said):
+def test_uses_that_a_pipe_does_not_support_are_wrong_usage(source, words, said):
     result = sent(source.read_bytes(), *words)
     assert result.code == 2
     assert said in result.err
 
 
-def test_terminal_is_no_model():
+def test_refuses_to_read_a_model_from_a_terminal():
     ours, theirs = pty.openpty()
     with standard_input(theirs):
         result = ggufkit("inspect", "-")
@@ -209,13 +209,13 @@ def test_killed_command_leaves_nothing_behind(source, folder):
     assert not list(folder.iterdir())
 
 
-def test_without_standard_input_as_a_path_it_is_kept_under_a_name(source, folder, monkeypatch):
+def test_keeps_standard_input_under_a_name_where_it_has_no_path(source, folder, monkeypatch):
     monkeypatch.setattr(pipes, "STDIN", "/dev/nothing-of-the-kind")
     assert sent(source.read_bytes(), "inspect", "-", "--key", "general.name").lines == ["Piped"]
     assert not list(folder.iterdir())
 
 
-def test_shell_that_completes_a_line_reads_nothing():
+def test_completion_does_not_read_standard_input():
     words = {"COMP_WORDS": "ggufkit\ncopy\n-\n--alig", "COMP_CWORD": "3"}
     environment = words | {"_GGUFKIT_COMPLETE": "bash_complete"}
     with process(env=environment, stdin=subprocess.PIPE) as command:

@@ -38,7 +38,7 @@ def in_shell(model, line):
 @pytest.mark.parametrize(
     "words", ["inspect m.gguf", "inspect m.gguf --json", "copy m.gguf -", "--help", "edit --help"]
 )
-def test_full_output_is_one_error(model, words):
+def test_full_output_gives_one_error(model, words):
     code, said = in_shell(model, f"ggufkit {words} > /dev/full")
     assert code == 1
     assert said.count("error: ") == 1
@@ -53,7 +53,7 @@ def test_text_for_a_missing_output_is_dropped(model, words):
 
 
 @posix
-def test_model_for_a_missing_output_is_one_error(model):
+def test_model_for_a_missing_output_gives_one_error(model):
     code, said = in_shell(model, "ggufkit copy m.gguf - >&-")
     assert code == 1
     assert said.count("error: ") == 1
@@ -68,7 +68,7 @@ def test_other_streams_may_be_missing(model, closed):
 
 
 @posix
-def test_nothing_is_printed_into_a_model_that_has_the_number_of_a_missing_stream(model):
+def test_prints_nothing_into_a_model_that_reuses_the_descriptor_of_a_missing_stream(model):
     before = model.read_bytes()
     in_shell(model, "ggufkit edit m.gguf --set general.name=y >&- 2>&- <&-")
     after = model.read_bytes()
@@ -80,11 +80,11 @@ def test_nothing_is_printed_into_a_model_that_has_the_number_of_a_missing_stream
 
 
 @needs_full
-def test_error_that_nobody_can_be_told_is_an_exit_code(model):
+def test_error_that_cannot_be_printed_gives_an_exit_code(model):
     assert in_shell(model, "ggufkit inspect none.gguf 2>/dev/full")[0] == 1
 
 
-def test_reader_that_is_gone_gets_no_message(model):
+def test_closed_pipe_gets_no_error_message(model):
     reading, writing = os.pipe()
     os.close(reading)
     with process("inspect", model, stdout=writing) as command:
@@ -150,7 +150,7 @@ errors.run(command)
 
 @posix
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_signal_that_is_repeated_later_ends_the_process_at_once(name):
+def test_second_signal_ends_the_process_at_once(name):
     number = getattr(signal, name)
     with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE) as command:
         command.stdout.readline()
@@ -182,7 +182,7 @@ errors.run(command)
 
 
 @posix
-def test_signal_that_comes_while_a_destructor_runs_is_not_lost():
+def test_signal_during_a_destructor_is_not_lost():
     done = subprocess.run(
         [sys.executable, "-c", DROPPED], capture_output=True, text=True, check=False, timeout=50
     )

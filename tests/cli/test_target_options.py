@@ -35,7 +35,7 @@ def types(path):
         return {name: tensor.type.name for name, tensor in model.tensors.items()}
 
 
-def test_target_size_is_held_and_the_library_chooses_the_same(source, tmp_path):
+def test_output_meets_the_target_size_and_matches_the_library(source, tmp_path):
     out = tmp_path / "out.gguf"
     done("quantize", source, out, "--target-size", "40k")
     assert 38_000 < out.stat().st_size <= 40_000
@@ -44,7 +44,7 @@ def test_target_size_is_held_and_the_library_chooses_the_same(source, tmp_path):
     assert types(out) == {name: kind.name for name, kind in chosen.items()}
 
 
-def test_importance_data_is_used_and_told(source, matrix, tmp_path):
+def test_importance_data_is_used_and_reported(source, matrix, tmp_path):
     out = tmp_path / "out.gguf"
     done("quantize", source, out, "--target-bpw", 2.4, "--imatrix", matrix)
     assert any(kind.startswith("IQ2") for kind in types(out).values())
@@ -52,14 +52,14 @@ def test_importance_data_is_used_and_told(source, matrix, tmp_path):
         assert model.metadata["quantize.imatrix.entries_count"] == 4
 
 
-def test_keys_that_are_set_are_part_of_the_size(source, tmp_path):
+def test_size_includes_keys_that_are_set(source, tmp_path):
     out = tmp_path / "out.gguf"
     note = "x" * 5000
     done(*("quantize", source, out, "--target-size", "45k"), "--override-kv", f"a.note=str:{note}")
     assert 43_000 < out.stat().st_size <= 45_000
 
 
-def test_excluded_weights_weigh_nothing(source, matrix, tmp_path):
+def test_excluded_weights_are_not_used(source, matrix, tmp_path):
     out = tmp_path / "out.gguf"
     done(
         *("quantize", source, out, "--target-bpw", 3.0, "--imatrix", matrix),
@@ -77,7 +77,7 @@ def test_dry_run_shows_the_types_and_writes_nothing(source):
     assert [path.name for path in source.parent.iterdir()] == ["in.gguf"]
 
 
-def test_too_small_a_target_says_by_how_much(source, tmp_path):
+def test_error_says_how_much_larger_the_target_must_be(source, tmp_path):
     result = ggufkit("quantize", source, tmp_path / "out.gguf", "--target-size", "10k")
     assert result.code == 1
     least = int(re.search(r"smallest model has ([\d,]+) bytes", result.err)[1].replace(",", ""))
@@ -102,7 +102,7 @@ def test_too_small_a_target_says_by_how_much(source, tmp_path):
         (["--target-bpw", 4], "Name the output"),
     ],
 )
-def test_what_does_not_go_together_is_wrong_usage(source, arguments, message):
+def test_options_that_exclude_each_other_are_wrong_usage(source, arguments, message):
     result = ggufkit("quantize", source, *arguments)
     assert result.code == 2
     assert message in result.err

@@ -42,7 +42,7 @@ def test_tensors_get_their_names_in_the_order_of_their_sources(convert):
     assert len(model.tensors) == 20
 
 
-def test_matrices_keep_their_type_and_lie_in_the_file_for_the_kernel_to_copy(convert):
+def test_matrices_keep_their_type_and_are_copied_by_the_kernel(convert):
     tensors = convert(whole()).tensors
     assert tensors["blk.0.ffn_up.weight"].type.name == "F16"
     assert tensors["blk.0.ffn_up.weight"].source.span is not None
@@ -52,17 +52,17 @@ def test_matrices_keep_their_type_and_lie_in_the_file_for_the_kernel_to_copy(con
 @pytest.mark.parametrize(
     ("outtype", "kind"), [("f32", "F32"), ("bf16", "BF16"), ("q8_0", "F16"), ("auto", "F16")]
 )
-def test_outtype_is_the_type_of_matrices_whose_rows_divide(convert, outtype, kind):
+def test_outtype_applies_to_matrices_whose_rows_divide_into_blocks(convert, outtype, kind):
     assert convert(whole(), outtype=outtype).tensors["blk.0.ffn_up.weight"].type.name == kind
 
 
-def test_auto_takes_half_floats_for_a_checkpoint_of_floats(convert):
+def test_auto_picks_f16_for_a_checkpoint_of_f32(convert):
     model = convert(whole(np.float32))
     assert model.tensors["blk.0.ffn_up.weight"].type.name == "F16"
     assert model.metadata["general.file_type"] == 1
 
 
-def test_unknown_outtype_is_refused(convert):
+def test_refuses_an_unknown_outtype(convert):
     with pytest.raises(ggufkit.errors.TensorTypeError, match="q9_0"):
         convert(whole(), outtype="q9_0")
 
@@ -74,7 +74,7 @@ def test_queries_are_permuted_head_by_head(convert):
     assert np.array_equal(made, rows[[0, 2, 1, 3, 4, 6, 5, 7]])
 
 
-def test_written_file_opens_and_says_what_the_configuration_said(convert, tmp_path):
+def test_written_file_opens_and_matches_the_configuration(convert, tmp_path):
     out = tmp_path / "out.gguf"
     ggufkit.write(convert(whole()), out)
     model = ggufkit.open(out)
@@ -84,7 +84,7 @@ def test_written_file_opens_and_says_what_the_configuration_said(convert, tmp_pa
     assert model.metadata["llama.attention.layer_norm_rms_epsilon"] == np.float32(1e-5)
 
 
-def test_quantizing_goes_on_in_the_same_pass(convert, tmp_path):
+def test_converts_and_quantizes_in_one_pass(convert, tmp_path):
     config = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
     widths = {8: 32, 12: 64, 10: 10}
     wide = {name: numbers(*map(widths.get, array.shape)) for name, array in whole().items()}
@@ -97,7 +97,7 @@ def test_quantizing_goes_on_in_the_same_pass(convert, tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_experts_are_stacked_where_the_last_of_them_stands(convert):
+def test_stacked_experts_take_the_place_of_the_last_expert(convert):
     config = {"num_local_experts": 11, "num_experts_per_tok": 2, "num_hidden_layers": 1}
     moe = {
         f"model.layers.0.block_sparse_moe.experts.{x}.{w}.weight": numbers(*shape)
@@ -120,13 +120,13 @@ def test_experts_are_stacked_where_the_last_of_them_stands(convert):
     assert "experts" in problems(convert, held, config)[0]
 
 
-def test_number_of_an_expert_takes_no_memory(convert):
+def test_huge_expert_number_takes_no_memory(convert):
     far = f"model.layers.0.block_sparse_moe.experts.{10**15}.w1.weight"
     told = problems(convert, whole() | {far: numbers(12, 8)})
     assert any(f"needs {10**15 + 1} experts" in each for each in told)
 
 
-def test_everything_wrong_is_listed_at_once(convert):
+def test_lists_all_problems_at_once(convert):
     held = whole() | {"model.odd.weight": numbers(3), "model.strange": numbers(2)}
     held["model.layers.0.mlp.up_proj.weight"] = numbers(13, 8)
     told = problems(convert, held, {"hidden_act": "gelu", "logit_scale": 0.5})
@@ -135,13 +135,13 @@ def test_everything_wrong_is_listed_at_once(convert):
         assert any(part in each for each in told), part
 
 
-def test_missing_layer_is_told(convert):
+def test_reports_a_missing_layer(convert):
     held = {name: a for name, a in whole().items() if ".layers.0." not in name}
     assert any("first of them layer 0" in each for each in problems(convert, held))
 
 
 @pytest.mark.parametrize("part", ["mlp.up_proj", "self_attn.o_proj", "post_attention_layernorm"])
-def test_tensor_that_llama_cpp_would_miss_is_told(convert, part):
+def test_reports_a_missing_tensor_that_llama_cpp_needs(convert, part):
     held = {name: a for name, a in whole().items() if f"layers.1.{part}" not in name}
     (told,) = problems(convert, held)
     assert "'blk.1." in told
@@ -149,13 +149,13 @@ def test_tensor_that_llama_cpp_would_miss_is_told(convert, part):
 
 
 @pytest.mark.parametrize("part", "qkv")
-def test_layer_without_queries_keys_or_values_is_told(convert, part):
+def test_reports_a_layer_without_queries_keys_or_values(convert, part):
     held = {name: a for name, a in whole().items() if f"layers.0.self_attn.{part}_" not in name}
     (told,) = problems(convert, held)
     assert f"'blk.0.attn_{part}.weight' is missing" in told
 
 
-def test_tensor_that_only_one_layer_lacks_is_told(convert):
+def test_reports_a_tensor_that_only_one_layer_lacks(convert):
     biases = {f"model.layers.{i}.self_attn.{p}_proj.bias": numbers(8) for i in (0, 1) for p in "qk"}
     assert len(convert(whole() | biases).tensors) == 24
     del biases["model.layers.1.self_attn.k_proj.bias"]
@@ -163,14 +163,14 @@ def test_tensor_that_only_one_layer_lacks_is_told(convert):
     assert "'blk.1.attn_k.bias' is missing: layer 0 has" in told
 
 
-def test_tensor_that_layers_may_lack_is_not_missed(tmp_path):
+def test_does_not_report_a_missing_optional_tensor(tmp_path):
     (tmp_path / "plain.toml").write_text(ARCH + 'uneven = ["blk.{i}.attn_q.bias"]\n')
     bias = {"model.layers.0.self_attn.q_proj.bias": numbers(8)}
     folder = write_checkpoint(tmp_path / "model", CONFIG, model=whole() | bias)
     assert "blk.0.attn_q.bias" in ggufkit.convert(folder, arch_path=[tmp_path]).tensors
 
 
-def test_head_that_is_no_copy_must_be_there(convert):
+def test_output_head_that_is_not_tied_must_be_present(convert):
     assert "output.weight" not in convert(whole()).tensors
     (told,) = problems(convert, whole(), {"tie_word_embeddings": False})
     assert told.startswith("output.weight is missing")
@@ -178,19 +178,19 @@ def test_head_that_is_no_copy_must_be_there(convert):
     assert "output.weight" in convert(whole() | head, {"tie_word_embeddings": False}).tensors
 
 
-def test_all_tensors_that_llama_cpp_would_miss_are_told_at_once(convert):
+def test_reports_all_missing_tensors_that_llama_cpp_needs_at_once(convert):
     held = {name: a for name, a in whole().items() if ".mlp." not in name}
     assert len(problems(convert, held)) == 6
 
 
-def test_tensors_of_another_class_are_one_problem(convert):
+def test_tensors_of_another_class_give_one_problem(convert):
     strange = {f"encoder.layer.{n}.weight": numbers(2) for n in range(30)}
     (told,) = problems(convert, whole() | strange)
     assert told.startswith("30 tensors have no place in llama: ")
     assert len(told) < 300
 
 
-def test_layer_beyond_the_count_is_told(convert):
+def test_reports_a_layer_beyond_the_count(convert):
     assert any("layer 2" in each for each in problems(convert, whole() | layer(2)))
 
 
@@ -202,11 +202,11 @@ def test_layer_beyond_the_count_is_told(convert):
      {"rope_scaling": [1]}, {"max_position_embeddings": -1}, {"vocab_size": 10**30},
      {"num_key_value_heads": [1, 2]}, {"head_dim": 5}, {"num_hidden_layers": "two"}],
 )  # fmt: skip
-def test_configuration_that_cannot_be_is_told_and_never_a_traceback(convert, config):
+def test_impossible_configuration_gives_an_error_and_no_traceback(convert, config):
     assert problems(convert, whole(), config)
 
 
-def test_tensor_without_its_scales_is_told(convert, tmp_path, arch):
+def test_reports_a_tensor_without_its_scales(convert, tmp_path, arch):
     held = whole()
     name = "model.layers.0.mlp.up_proj.weight"
     held[name] = np.zeros((12, 8), np.uint8)
@@ -217,13 +217,13 @@ def test_tensor_without_its_scales_is_told(convert, tmp_path, arch):
         ggufkit.convert(folder, arch_path=arch)
 
 
-def test_unknown_class_is_told_with_the_nearest(convert):
+def test_unknown_class_suggests_the_nearest(convert):
     told = problems(convert, whole(), {"architectures": ["PlainForCausalML"]})
     assert "PlainForCausalML" in told[0]
 
 
 @pytest.mark.parametrize("classes", [None, [], [3], "PlainForCausalLM", {"a": 1}])
-def test_configuration_without_classes_is_told(convert, classes):
+def test_reports_a_configuration_without_classes(convert, classes):
     assert problems(convert, whole(), {"architectures": classes})
 
 
@@ -239,26 +239,26 @@ def test_failed_conversion_closes_its_files(convert):
     assert open_files() == before
 
 
-def test_output_that_is_an_input_is_refused(convert, tmp_path):
+def test_refuses_an_output_that_is_an_input(convert, tmp_path):
     model = convert(whole())
     with pytest.raises(ggufkit.errors.OutputError, match="also an input"):
         ggufkit.write(model, tmp_path / "model" / "model.safetensors")
 
 
-def test_metadata_of_the_caller_replaces_what_the_checkpoint_says(convert):
+def test_metadata_of_the_caller_replaces_that_of_the_checkpoint(convert):
     model = convert(whole(), name="A Name", overrides={"general.author": "Somebody"})
     assert model.metadata["general.name"] == "A Name"
     assert model.metadata["general.author"] == "Somebody"
 
 
-def test_what_is_skipped_is_said(convert):
+def test_notes_skipped_tensors(convert):
     said = []
     held = whole() | {"model.layers.0.self_attn.rotary_emb.inv_freq": numbers(2)}
     convert(held, say=said.append)
     assert any("rotary_emb.inv_freq" in line for line in said)
 
 
-def test_skipped_names_may_hold_a_field(convert, arch):
+def test_skip_rules_may_contain_a_config_field(convert, arch):
     own = ARCH.replace("vocabulary", 'skip = ["model.layers.{num_hidden_layers}.*"]\nvocabulary')
     (arch[0] / "plain.toml").write_text(own)
     assert len(convert(whole() | layer(2)).tensors) == 20
@@ -272,14 +272,14 @@ def test_llama3_frequencies_come_first(convert):
     assert model.tensors["rope_freqs.weight"].numpy()[0] == 1
 
 
-def test_config_of_a_text_model_is_laid_over_the_rest(convert):
+def test_text_config_overrides_the_outer_config(convert):
     inner = {"text_config": {**CONFIG, "rms_norm_eps": 1e-3}, "hidden_size": 99}
     model = convert(whole(), inner)
     assert model.metadata["llama.attention.layer_norm_rms_epsilon"] == np.float32(1e-3)
     assert json.loads(json.dumps(inner))["hidden_size"] == 99
 
 
-def test_fields_of_a_text_model_that_nothing_reads_are_named(convert):
+def test_names_fields_of_text_config_that_nothing_reads(convert):
     said = []
     convert(whole(), {"text_config": {**CONFIG, "moe_shift": 2}}, say=said.append)
     assert any("moe_shift = 2;" in text for text in said)
@@ -288,7 +288,7 @@ def test_fields_of_a_text_model_that_nothing_reads_are_named(convert):
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
 
 
-def test_field_that_may_change_the_model_and_that_nothing_reads_is_named(convert):
+def test_names_an_unread_field_that_may_change_the_model(convert):
     said = []
     convert(
         whole(),
@@ -318,13 +318,13 @@ def test_field_that_may_change_the_model_and_that_nothing_reads_is_named(convert
         {"head_dim": float("inf")},
     ],
 )
-def test_configuration_of_wrong_kinds_is_a_typed_error(convert, config):
+def test_configuration_of_wrong_types_gives_a_typed_error(convert, config):
     with pytest.raises(CheckpointError):
         convert(whole(), config)
 
 
 @pytest.mark.parametrize("shape", [(10**9, 0, 4), (0,), (10**6, 10**6, 0)])
-def test_tensor_without_elements_is_refused_however_long_it_is(tmp_path, arch, shape):
+def test_refuses_a_tensor_without_elements_of_any_shape(tmp_path, arch, shape):
     folder = write_checkpoint(tmp_path / "model", CONFIG, model=whole())
     name = "model.layers.0.self_attn.q_proj.weight"
     held = {k: v for k, v in whole().items() if k != name} | {name: np.zeros(0, "f4")}
@@ -334,12 +334,12 @@ def test_tensor_without_elements_is_refused_however_long_it_is(tmp_path, arch, s
         ggufkit.convert(folder, arch_path=arch)
 
 
-def test_scalar_where_a_matrix_belongs_is_a_problem(convert):
+def test_reports_a_scalar_in_the_place_of_a_matrix(convert):
     tensors = whole() | {"model.layers.0.self_attn.q_proj.weight": np.float16(1).reshape(())}
     assert "cannot be done" in "".join(problems(convert, tensors))
 
 
-def test_layer_of_thousands_of_digits_is_a_typed_error(convert):
+def test_layer_number_of_thousands_of_digits_gives_a_typed_error(convert):
     name = f"model.layers.{'9' * 5000}.self_attn.q_proj.weight"
     with pytest.raises(CheckpointError):
         convert(whole() | {name: numbers(8, 8)})

@@ -105,11 +105,11 @@ def test_tokenizer_of_a_real_model_is_recognized(smollm2, tmp_path):
 
 
 @given(PIECE_MODELS)
-def test_piece_models_are_read_as_they_were_written(model):
+def test_sentencepiece_models_are_read_as_written(model):
     assert parse_pieces(dump_pieces(model), "m") == model
 
 
-def test_scores_and_added_tokens_come_back(tmp_path):
+def test_round_trip_restores_scores_and_added_tokens(tmp_path):
     settings = {"added_tokens_decoder": {"8": {"content": "<t>", "special": False}}}
     checkpoint = folder_with(
         tmp_path,
@@ -135,7 +135,7 @@ def test_tokens_inside_the_vocabulary_keep_their_ids(tmp_path):
     assert plain(vocabulary(again, "bpe")["tokenizer.ggml.tokens"]) == list(texts)
 
 
-def test_template_puts_what_the_file_says_around_a_text(tmp_path):
+def test_exported_template_adds_the_tokens_that_the_file_asks_for(tmp_path):
     checkpoint = folder_with(
         tmp_path,
         {"bos_token_id": 258, "eos_token_id": 259},
@@ -147,7 +147,7 @@ def test_template_puts_what_the_file_says_around_a_text(tmp_path):
     assert (ids[0], ids[-1], len(ids)) == (258, 259, 3)
 
 
-def test_generation_config_names_what_ends_a_text(tmp_path):
+def test_generation_config_names_the_tokens_that_end_a_text(tmp_path):
     metadata = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.tokens": Metadata({"x": ["a", "b", "c"]})["x"],
@@ -163,14 +163,14 @@ def test_generation_config_names_what_ends_a_text(tmp_path):
     }
 
 
-def test_name_without_rules_of_its_own_is_exported_by_a_default_and_said():
+def test_name_without_its_own_rules_is_exported_by_a_default_with_a_note():
     tokenizer = {"model": "gpt2", "tokens": ["a"], "pre": "made-up"}
     said = []
     tokenizer_files(Metadata({f"tokenizer.ggml.{k}": v for k, v in tokenizer.items()}), said.append)
     assert "'made-up'" in said[0]
 
 
-def test_pre_tokenizers_of_bytes_have_rules_but_those_that_llama_cpp_writes_in_code():
+def test_byte_pre_tokenizers_have_rules_except_those_that_llama_cpp_has_in_code():
     in_code = {"afmoe", "kimi-k2", "tiny_aya", "cohere2moe"}
     rare = {"chameleon", "exaone-moe", "jais-2", "seed-coder", "spark2_5", "youtu"}
     not_bytes = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
@@ -193,7 +193,7 @@ def test_pre_tokenizers_of_bytes_have_rules_but_those_that_llama_cpp_writes_in_c
         },
     ],
 )
-def test_file_without_a_fitting_vocabulary_is_a_typed_error(metadata):
+def test_file_without_a_suitable_vocabulary_gives_a_typed_error(metadata):
     with pytest.raises(CheckpointError):
         tokenizer_files(Metadata(metadata))
 
@@ -207,7 +207,7 @@ WRONG = ["word", -1, 2**62, True, 1e300, [1], ["a"], [-1, 2**40] * 4, [1e300] * 
 
 
 @pytest.mark.parametrize("model", ["gpt2", "llama", "t5", "bert"])
-def test_vocabulary_key_of_any_wrong_kind_ends_in_a_typed_error_or_files(model):
+def test_vocabulary_key_of_any_wrong_type_gives_files_or_a_typed_error(model):
     whole = small_llama.keys(tokenizer__ggml__model=model)
     more = (
         *("scores", "precompiled_charsmap", "pre", "add_space_prefix", "add_sep_token"),
@@ -220,7 +220,7 @@ def test_vocabulary_key_of_any_wrong_kind_ends_in_a_typed_error_or_files(model):
 
 
 @pytest.mark.parametrize("value", ["word", [["a"]]])
-def test_key_of_any_wrong_kind_ends_in_a_typed_error_or_an_export(value):
+def test_key_of_any_wrong_type_gives_an_export_or_a_typed_error(value):
     whole = small_llama.keys(tokenizer__ggml__model="none")
     for key in (*whole, "general.base_model.count", "general.name", "general.sampling.temp"):
         with contextlib.suppress(GGUFError):
@@ -228,7 +228,7 @@ def test_key_of_any_wrong_kind_ends_in_a_typed_error_or_an_export(value):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3, 4, 5), (0, 7)])
-def test_tensor_of_any_shape_ends_in_a_typed_error_or_an_export(shape):
+def test_tensor_of_any_shape_gives_an_export_or_a_typed_error(shape):
     keys = small_llama.keys(tokenizer__ggml__model="none")
     for name in [*small_llama.tensors()][:6]:
         tensors = small_llama.tensors() | {name: np.zeros(shape, np.float32)}
@@ -236,7 +236,7 @@ def test_tensor_of_any_shape_ends_in_a_typed_error_or_an_export(shape):
             assert plan_export(model_of(keys, tensors))
 
 
-def test_merges_take_time_in_proportion_to_the_length_of_tokens():
+def test_finding_merges_takes_time_linear_in_token_length():
     pieces = ["<unk>", *("a" * n for n in (1, 2, 3, 300_000))]
     keys = {
         "tokenizer.ggml.model": "llama",

@@ -81,7 +81,7 @@ def metadata_of(path):
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(more=st.dictionaries(KEYS, VALUES, max_size=4), random=st.randoms(use_true_random=False))
-def test_any_key_and_any_order_come_back(home, tmp_path_factory, more, random):
+def test_round_trip_restores_any_key_and_any_order(home, tmp_path_factory, more, random):
     work = tmp_path_factory.mktemp("any")
     with ggufkit.open(home / "tiny.gguf") as model:
         metadata = model.metadata.updated(
@@ -103,12 +103,12 @@ def test_any_key_and_any_order_come_back(home, tmp_path_factory, more, random):
     assert (work / "again.gguf").read_bytes() == (work / "made.gguf").read_bytes()
 
 
-def test_keys_that_the_file_lacks_do_not_appear(exported, again):
+def test_round_trip_adds_no_keys_that_the_file_lacks(exported, again):
     path, folder = exported("Known-7B-Chat-v2", "general.name", "general.quantization_version")
     assert again(folder).read_bytes() == path.read_bytes()
 
 
-def test_who_changes_the_checkpoint_is_obeyed_and_told(exported, again):
+def test_changes_to_an_exported_checkpoint_are_used_and_noted(exported, again):
     _, folder = exported()
     (folder / "README.md").write_text("---\nlicense: mit\n---\n")
     assert metadata_of(again(folder))["general.license"] == "mit"
@@ -121,14 +121,14 @@ def test_who_changes_the_checkpoint_is_obeyed_and_told(exported, again):
     assert any("plain.context_length" in note and KEPT in note for note in notes)
 
 
-def test_what_the_user_says_wins(exported, again):
+def test_options_of_the_user_win(exported, again):
     _, folder = exported("made", "general.name")
     assert metadata_of(again(folder, name="Mine"))["general.name"] == "Mine"
     overrides = {"general.url": "https://example.org"}
     assert metadata_of(again(folder, overrides=overrides))["general.url"] == "https://example.org"
 
 
-def test_nothing_is_kept_of_what_the_checkpoint_says(exported):
+def test_ggufkit_json_omits_what_the_checkpoint_holds(exported):
     content = json.loads((exported()[1] / KEPT).read_text())
     assert set(content) == {"about", "format"}
 
@@ -150,7 +150,7 @@ MISFORMED = [
 
 
 @pytest.mark.parametrize("content", MISFORMED, ids=json.dumps)
-def test_misformed_content_is_a_typed_error(exported, again, content, tmp_path):
+def test_malformed_content_gives_a_typed_error(exported, again, content, tmp_path):
     _, folder = exported()
     (folder / KEPT).write_text(json.dumps(content))
     with pytest.raises(ggufkit.GGUFError) as caught:
@@ -161,7 +161,7 @@ def test_misformed_content_is_a_typed_error(exported, again, content, tmp_path):
         assert KEPT in caught.value.message
 
 
-def test_long_lists_that_do_not_count_take_linear_time(exported, again):
+def test_long_lists_of_unmatched_keys_take_linear_time(exported, again):
     """A list searched for each of its items would take minutes."""
     _, folder = exported()
     entry = {"type": "bool", "value": True, "instead_of": None}
@@ -171,7 +171,7 @@ def test_long_lists_that_do_not_count_take_linear_time(exported, again):
         assert "x.29999" in model.metadata
 
 
-def test_text_that_is_not_utf_8_is_a_typed_error(home, exported, tmp_path):
+def test_text_that_is_not_utf_8_gives_a_typed_error(home, exported, tmp_path):
     path, _ = exported(**{"x.y": "QQQQ"})
     path.write_bytes(path.read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ"))
     with (
@@ -182,7 +182,7 @@ def test_text_that_is_not_utf_8_is_a_typed_error(home, exported, tmp_path):
     assert not (tmp_path / "again").exists()
 
 
-def test_order_of_other_names_does_not_count(exported, again):
+def test_ignores_an_order_of_other_names(exported, again):
     path, folder = exported()
     (folder / KEPT).write_text(json.dumps({"format": 1, "keys": ["a"], "tensors": ["b", "b"]}))
     assert again(folder).read_bytes() == path.read_bytes()

@@ -55,13 +55,13 @@ def exported(arch, tmp_path):
     return made
 
 
-def test_converting_what_was_exported_gives_the_same_file(converted, exported):
+def test_converting_an_exported_model_gives_the_same_file(converted, exported):
     path = converted()
     again = converted(exported(path), "again.gguf")
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_matrices_come_back_bit_for_bit(checkpoint, converted, exported):
+def test_matrices_are_bit_identical_after_the_round_trip(checkpoint, converted, exported):
     before, after = (open_checkpoint(f) for f in (checkpoint, exported(converted())))
     assert list(before.tensors) == list(after.tensors)
     matrices = [name for name, tensor in before.tensors.items() if len(tensor.shape) > 1]
@@ -69,7 +69,7 @@ def test_matrices_come_back_bit_for_bit(checkpoint, converted, exported):
         assert np.array_equal(before.tensors[name].raw(), after.tensors[name].raw()), name
 
 
-def test_configuration_comes_back(converted, exported):
+def test_round_trip_restores_the_configuration(converted, exported):
     config = json.loads((exported(converted()) / "config.json").read_text())
     assert config["architectures"] == CONFIG["architectures"]
     assert {k: config[k] for k in CONFIG} == CONFIG
@@ -77,7 +77,7 @@ def test_configuration_comes_back(converted, exported):
     assert config["tie_word_embeddings"] is True
 
 
-def test_shards_hold_no_more_than_their_limit(converted, exported):
+def test_shards_stay_within_their_limit(converted, exported):
     folder = exported(converted(), shard_size=600)
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     shards = sorted(set(index["weight_map"].values()))
@@ -88,7 +88,7 @@ def test_shards_hold_no_more_than_their_limit(converted, exported):
     )
 
 
-def test_order_of_several_files_comes_back(converted, exported, tmp_path):
+def test_round_trip_restores_the_order_of_several_files(converted, exported, tmp_path):
     ends = {name: array for name, array in whole().items() if "layers" not in name}
     folder = write_checkpoint(
         tmp_path / "two", CONFIG, **{"model-1": layer(1), "model-2": ends | layer(0)}
@@ -99,7 +99,7 @@ def test_order_of_several_files_comes_back(converted, exported, tmp_path):
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("auto", "BF16"), ("f16", "F16"), ("f32", "F32")])
-def test_quantized_tensors_are_decoded(converted, exported, tmp_path, dtype, kind):
+def test_export_decodes_quantized_tensors(converted, exported, tmp_path, dtype, kind):
     ggufkit.save(tmp_path / "q.gguf", *_quantized(converted()))
     tensors = open_checkpoint(exported(tmp_path / "q.gguf", dtype=dtype)).tensors
     assert tensors["model.layers.0.mlp.up_proj.weight"].type.name == kind
@@ -113,7 +113,7 @@ def _quantized(path):
     return arrays, dict(model.metadata)
 
 
-def test_notes_name_the_keys_that_would_not_come_back(converted, exported):
+def test_notes_name_the_keys_that_a_round_trip_loses(converted, exported):
     path = converted()
     with ggufkit.open(path) as model:
         odd = ggufkit.edit(model, set={"plain.odd": "uint32:7"})
@@ -124,7 +124,7 @@ def test_notes_name_the_keys_that_would_not_come_back(converted, exported):
     assert any("no vocabulary" in note for note in notes)
 
 
-def test_all_tensors_without_a_way_back_are_listed_at_once(converted, exported, tmp_path):
+def test_lists_all_tensors_that_cannot_be_exported_at_once(converted, exported, tmp_path):
     model = ggufkit.open(converted())
     arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
     extra = {"blk.0.odd.weight": numbers(3, 3), "more.weight": numbers(3)}
@@ -135,14 +135,14 @@ def test_all_tensors_without_a_way_back_are_listed_at_once(converted, exported, 
     assert not (tmp_path / "odd").exists()
 
 
-def test_folder_that_holds_something_is_left_alone(converted, exported, checkpoint):
+def test_does_not_write_into_a_folder_that_is_not_empty(converted, exported, checkpoint):
     before = sorted(path.name for path in checkpoint.iterdir())
     with pytest.raises(OutputError, match="not empty"):
         exported(converted(), checkpoint.name)
     assert sorted(path.name for path in checkpoint.iterdir()) == before
 
 
-def test_unknown_type_and_unknown_architecture_are_refused(converted, exported, tmp_path):
+def test_refuses_an_unknown_type_and_an_unknown_architecture(converted, exported, tmp_path):
     with pytest.raises(TensorTypeError, match="q4"):
         exported(converted(), dtype="q4")
     ggufkit.save(tmp_path / "new.gguf", {}, {"general.architecture": "new"})
@@ -150,7 +150,7 @@ def test_unknown_type_and_unknown_architecture_are_refused(converted, exported, 
         exported(tmp_path / "new.gguf", "new")
 
 
-def test_what_a_killed_process_left_is_cleared(converted, exported, tmp_path):
+def test_removes_what_a_killed_process_left(converted, exported, tmp_path):
     (tmp_path / "back" / ".tiny.ggufkit-folder" / "deep").mkdir(parents=True)
     folder = exported(converted())
     assert sorted(path.name for path in folder.parent.iterdir()) == ["tiny"]
@@ -161,7 +161,7 @@ ODD = ["text", [1, 2], float("nan"), 2**63, True, 0]
 
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
-def test_any_value_of_any_key_is_exported_or_refused_by_a_typed_error(converted, arch, value):
+def test_any_value_of_any_key_is_exported_or_gives_a_typed_error(converted, arch, value):
     model = ggufkit.open(converted())
     arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
     for key in [*model.metadata, "tokenizer.ggml.bos_token_id", "plain.pooling_type"]:
@@ -173,7 +173,7 @@ def test_any_value_of_any_key_is_exported_or_refused_by_a_typed_error(converted,
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (1 << 20, 0, 4)])
-def test_odd_shapes_are_exported_or_refused_by_a_typed_error(converted, arch, shape):
+def test_odd_shapes_are_exported_or_give_a_typed_error(converted, arch, shape):
     model = ggufkit.open(converted())
     arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
     names = ["blk.0.attn_q.weight", "blk.0.ffn_gate_exps.weight", "rope_freqs.weight"]

@@ -11,24 +11,24 @@ def test_archs_lists_names_files_and_classes():
     assert "ggufkit/arch/llama.toml" in out
 
 
-def test_archs_shows_the_one_that_serves_a_class():
+def test_archs_shows_the_file_for_a_class():
     document = json.loads(ggufkit("archs", "Qwen3ForCausalLM", "--json").out)
     assert [entry["name"] for entry in document] == ["qwen3"]
     assert "Qwen3ForCausalLM" in document[0]["classes"]
 
 
-def test_archs_shows_the_one_of_a_listed_name():
+def test_archs_shows_the_file_with_a_listed_name():
     document = json.loads(ggufkit("archs", "gemma3", "--json").out)
     assert [entry["name"] for entry in document] == ["gemma3"]
 
 
-def test_archs_answers_an_unknown_class_with_the_nearest():
+def test_archs_suggests_the_nearest_to_an_unknown_class():
     done = ggufkit("archs", "Lama2ForCausalLM")
     assert done.code == 1
     assert "nearest known" in done.err
 
 
-def test_archs_searches_a_folder_of_ones_own(tmp_path):
+def test_archs_searches_the_users_folder(tmp_path):
     (tmp_path / "new.toml").write_text('like = "llama"\nclasses = ["NewForCausalLM"]\n')
     done = ggufkit("archs", "NewForCausalLM", "--arch-path", tmp_path)
     assert str(tmp_path / "new.toml") in done.out
@@ -42,5 +42,5 @@ def test_archs_reports_a_wrong_file_without_a_traceback(tmp_path):
     assert "Traceback" not in done.err
 
 
-def test_folder_that_is_not_there_is_wrong_usage(tmp_path):
+def test_missing_folder_is_wrong_usage(tmp_path):
     assert ggufkit("archs", "--arch-path", tmp_path / "absent").code == 2

@@ -14,7 +14,7 @@ def small(monkeypatch):
     monkeypatch.setattr(bench, "ELEMENTS", 1 << 18)
 
 
-def test_prints_a_line_for_each_type_under_heads():
+def test_prints_headings_and_a_line_for_each_type():
     done = shell.ggufkit("bench", "--types", "Q8_0,q4_k", "--threads", "2")
     assert done.code == 0
     assert f"instruction set {quants.instruction_set()}" in done.lines[0]
@@ -32,7 +32,7 @@ def test_prints_a_line_for_each_type_under_heads():
     assert all(len(line.split()) == 6 for line in done.lines[2:])
 
 
-def test_one_thread_needs_no_columns_for_several():
+def test_one_thread_omits_the_columns_for_several():
     done = shell.ggufkit("bench", "--types", "Q8_0", "--threads", "1")
     assert done.lines[1].split() == ["TYPE", "BITS", "ENCODE", "DECODE"]
     assert len(done.lines[2].split()) == 4
@@ -49,14 +49,14 @@ def test_prints_elements_per_second_as_json():
 
 
 @pytest.mark.parametrize("types", ["Q9", "Q8_0,Q4_2", ""])
-def test_types_that_there_are_not_are_wrong_usage(types):
+def test_unknown_types_are_wrong_usage(types):
     done = shell.ggufkit("bench", "--types", types)
     assert done.code == 2
     assert "--types" in done.err
     assert "Q8_0" in done.err
 
 
-def test_an_instruction_set_that_cannot_run_is_named(monkeypatch):
+def test_names_an_instruction_set_that_cannot_run(monkeypatch):
     monkeypatch.setenv("GGUFKIT_ISA", "v9")
     done = shell.ggufkit("bench", "--types", "Q8_0")
     assert done.code == 1

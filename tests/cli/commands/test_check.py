@@ -56,7 +56,7 @@ def test_finding_is_one_line_with_place_severity_rule_and_remedy(cut):
         )
 
 
-def test_what_only_llama_cpp_refuses_is_told_apart(foreign):
+def test_marks_what_only_llama_cpp_refuses(foreign):
     result = done("check", foreign)
     assert "[big-endian, llama.cpp refuses it]" in result.out
     assert result.lines[-1].startswith(f"{foreign}: valid GGUF that llama.cpp refuses (0 errors, 1")
@@ -80,7 +80,7 @@ def test_json_holds_every_finding_of_every_file(sound, cut, foreign):
     assert set(finding) == {"rule", "severity", "offset", "message", "remedy", "breaks", "path"}
 
 
-def test_missing_file_does_not_keep_others_from_being_checked(sound):
+def test_missing_file_does_not_stop_the_check_of_others(sound):
     missing = sound.with_name("none.gguf")
     result = ggufkit("check", missing, sound)
     assert result.code == 1
@@ -95,7 +95,7 @@ def test_web_page_is_recognised(tmp_path):
     assert "[html, " in ggufkit("check", page).out
 
 
-def test_no_file_at_all_is_wrong_usage():
+def test_missing_file_argument_is_wrong_usage():
     assert ggufkit("check").code == 2
 
 
@@ -117,19 +117,19 @@ def rules(result):
     return [finding["rule"] for entry in result.json() for finding in entry["findings"]]
 
 
-def test_data_is_looked_at_when_asked_for(odd):
+def test_data_option_checks_tensor_data(odd):
     assert rules(done("check", "--json", odd)) == ["key-type", "token-id-range"]
     deep = done("check", "--json", "--data", "--threads", "2", odd)
     assert rules(deep) == ["key-type", "token-id-range", "data-nan"]
 
 
-def test_least_severity_for_failing_is_chosen(odd, sound):
+def test_option_sets_the_lowest_severity_that_fails(odd, sound):
     assert ggufkit("check", odd).code == 0
     assert ggufkit("check", "--fail-on", "warning", odd).code == 1
     assert ggufkit("check", "--fail-on", "note", sound).code == 0
 
 
-def test_fix_is_shown_first_and_sets_right_what_is_safe(odd):
+def test_fix_is_shown_first_and_repairs_what_is_safe(odd):
     before = odd.read_bytes()
     assert "~ llama.context_length" in done("check", "--fix", "--dry-run", odd).out
     assert odd.read_bytes() == before
@@ -152,12 +152,12 @@ def test_fix_writes_the_version_that_readers_assume(tmp_path):
     assert rules(done("check", "--json", "--fix", path)) == []
 
 
-def test_number_that_does_not_fit_is_left_alone(odd):
+def test_fix_leaves_a_number_that_does_not_fit(odd):
     api.edit_in_place(odd, set={"llama.context_length": np.int64(-1)}, force=True)
     assert "key-kind" in rules(done("check", "--json", "--fix", odd))
 
 
-def test_broken_file_is_not_fixed_but_told_of(cut):
+def test_broken_file_is_reported_and_not_fixed(cut):
     before = cut.read_bytes()
     result = ggufkit("check", "--fix", cut)
     assert result.code == 1
@@ -165,7 +165,7 @@ def test_broken_file_is_not_fixed_but_told_of(cut):
     assert cut.read_bytes() == before
 
 
-def test_rule_is_explained():
+def test_explains_a_rule():
     result = done("check", "--explain", "key-type")
     assert result.lines[0] == "key-type: warning, llama.cpp refuses it"
     assert "KEY is of type FOUND" in result.out
@@ -198,7 +198,7 @@ def test_sarif_has_what_its_schema_requires(odd, cut):
 @pytest.mark.parametrize(
     "arguments", [["--json", "--sarif", "x"], ["--dry-run", "x"], ["--threads", "0", "x"]]
 )
-def test_options_that_contradict_are_wrong_usage(arguments):
+def test_contradicting_options_are_wrong_usage(arguments):
     assert ggufkit("check", *arguments).code == 2
 
 
@@ -212,7 +212,7 @@ def test_each_model_of_a_folder_has_an_entry(sound, cut, tmp_path):
     assert sum("valid GGUF" in line or "broken" in line for line in lines) == len(document)
 
 
-def test_explanation_is_json_on_demand():
+def test_explanation_can_be_json():
     told = done("check", "--explain", "key-type", "--json").json()
     assert told["rule"] == "key-type"
     assert told["fixable"]
@@ -222,7 +222,7 @@ def test_explanation_is_json_on_demand():
     }  # fmt: skip
 
 
-def test_names_are_judged_on_demand(tmp_path):
+def test_names_option_checks_file_names(tmp_path):
     path = tmp_path / "small-f32.gguf"
     api.save(path, tensors(), keys())
     assert rules(done("check", path, "--json")) == []

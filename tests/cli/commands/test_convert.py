@@ -31,13 +31,13 @@ def test_convert_writes_a_file(checkpoint, tmp_path):
     assert len(library.open(tmp_path / "out.gguf").tensors) == 20
 
 
-def test_output_in_a_folder_is_named_by_the_convention(checkpoint, tmp_path):
+def test_output_in_a_folder_gets_a_conventional_name(checkpoint, tmp_path):
     (tmp_path / "out").mkdir()
     assert run(checkpoint, tmp_path / "out").code == 0
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["Tiny-Plain-1.2K-v1.0-F16.gguf"]
 
 
-def test_folder_with_a_slash_is_made(checkpoint, tmp_path):
+def test_path_with_a_final_slash_creates_a_folder(checkpoint, tmp_path):
     assert run(checkpoint, f"{tmp_path}/new/folder/").code == 0
     (path,) = (tmp_path / "new" / "folder").iterdir()
     with library.open(path) as model:
@@ -45,12 +45,12 @@ def test_folder_with_a_slash_is_made(checkpoint, tmp_path):
     assert not [each for each in library.check(path) if each.rule == "file-name"]
 
 
-def test_folder_is_not_made_for_nothing(checkpoint, tmp_path):
+def test_dry_run_creates_no_folder(checkpoint, tmp_path):
     assert run(checkpoint, f"{tmp_path}/new/", "--dry-run").code == 0
     assert not (tmp_path / "new").exists()
 
 
-def test_remedy_for_what_is_quantized_already_is_one_that_convert_has(checkpoint, tmp_path):
+def test_remedy_for_a_quantized_checkpoint_names_an_option_of_convert(checkpoint, tmp_path):
     config = CONFIG | {"hidden_size": 32, "intermediate_size": 48, "vocab_size": 40}
     wide = {name: numbers(*(4 * n for n in array.shape)) for name, array in whole().items()}
     write_checkpoint(checkpoint, config, model=wide)
@@ -60,7 +60,7 @@ def test_remedy_for_what_is_quantized_already_is_one_that_convert_has(checkpoint
     assert "requantize" not in done.err
 
 
-def test_several_types_are_several_files(checkpoint, tmp_path):
+def test_several_types_give_several_files(checkpoint, tmp_path):
     (tmp_path / "out").mkdir()
     done = run(checkpoint, tmp_path / "out", "--quantize", "F32,BF16")
     assert done.code == 0, done.err
@@ -68,7 +68,7 @@ def test_several_types_are_several_files(checkpoint, tmp_path):
     assert [name.rpartition("-")[2] for name in names] == ["BF16.gguf", "F32.gguf"]
 
 
-def test_empty_list_of_types_is_no_list(checkpoint, tmp_path):
+def test_empty_list_of_types_is_an_error(checkpoint, tmp_path):
     done = run(checkpoint, tmp_path / "one.gguf", "--quantize", "")
     assert done.code == 1, done.err
     assert "unknown recipe ''" in done.err
@@ -76,7 +76,7 @@ def test_empty_list_of_types_is_no_list(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\tb"])
-def test_names_of_strangers_make_no_odd_file_names(checkpoint, tmp_path, name):
+def test_unusual_model_names_give_safe_file_names(checkpoint, tmp_path, name):
     (tmp_path / "out").mkdir()
     card = json.dumps({"basename": name})
     (checkpoint / "README.md").write_text(f"---\n{card[1:-1]}\n---\n")
@@ -96,19 +96,19 @@ def test_dry_run_shows_and_writes_nothing(checkpoint, tmp_path):
     assert not (tmp_path / "out.gguf").exists()
 
 
-def test_json_tells_the_tensors(checkpoint, tmp_path):
+def test_json_lists_the_tensors(checkpoint, tmp_path):
     done = run(checkpoint, tmp_path / "out.gguf", "--dry-run", "--json")
     (entry,) = json.loads(done.out)
     assert entry["architecture"] == "llama"
     assert len(entry["tensors"]) == 20
 
 
-def test_shards_are_written(checkpoint, tmp_path):
+def test_writes_shards(checkpoint, tmp_path):
     assert run(checkpoint, tmp_path / "out.gguf", "--shard-size", "1000").code == 0
     assert len(list(tmp_path.glob("out-*-of-*.gguf"))) > 1
 
 
-def test_problems_are_listed_line_by_line_and_nothing_is_written(checkpoint, tmp_path):
+def test_lists_problems_line_by_line_and_writes_nothing(checkpoint, tmp_path):
     config = CONFIG | {"hidden_act": "gelu"}
     write_checkpoint(checkpoint, config, model=whole() | {"odd\x1b": numbers(1)})
     done = run(checkpoint, tmp_path / "out.gguf")
@@ -120,7 +120,7 @@ def test_problems_are_listed_line_by_line_and_nothing_is_written(checkpoint, tmp
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "3"])
-def test_metadata_file_that_is_no_object_is_wrong_usage(checkpoint, tmp_path, content):
+def test_metadata_file_that_is_not_an_object_is_wrong_usage(checkpoint, tmp_path, content):
     (tmp_path / "keys.json").write_text(content)
     assert run(checkpoint, tmp_path / "o.gguf", "--metadata", tmp_path / "keys.json").code == 2
 
@@ -134,9 +134,7 @@ def test_metadata_file_replaces_keys(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("options", [(), ("--quantize", "Q8_0"), ("--outtype", "f32")])
-def test_interrupted_conversion_goes_on_from_what_was_kept(
-    checkpoint, tmp_path, monkeypatch, options
-):
+def test_interrupted_conversion_resumes_from_kept_work(checkpoint, tmp_path, monkeypatch, options):
     out = tmp_path / "out.gguf"
     assert run(checkpoint, tmp_path / "wanted.gguf", *options).code == 0
     with monkeypatch.context() as patched:
@@ -163,7 +161,7 @@ def refuse_work(chunk, _targets, *, checked):
     return []
 
 
-def test_several_outputs_are_resumed_together(checkpoint, tmp_path, monkeypatch):
+def test_resumes_several_outputs_together(checkpoint, tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     several = ("--quantize", "F32,BF16", "--resume")
     with monkeypatch.context() as patched:

@@ -8,7 +8,7 @@ import legacy_files
 from shell import done, ggufkit
 
 
-def test_file_is_converted_and_reported(tmp_path):
+def test_converts_a_file_and_reports_it(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 3, "Q4_0")
     result = done("convert-legacy", tmp_path / "old.bin", tmp_path / "new.gguf")
     assert result.out.startswith(f"wrote {tmp_path / 'new.gguf'} (")
@@ -17,7 +17,7 @@ def test_file_is_converted_and_reported(tmp_path):
         assert model.metadata["llama.block_count"] == legacy_files.LAYERS
 
 
-def test_missing_scores_are_noted_and_borrowed_ones_are_not(tmp_path):
+def test_notes_missing_scores_but_not_scores_from_another_vocabulary(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGML", 0)
     legacy_files.write(tmp_path / "scored.bin", "GGJT", 3)
     done("convert-legacy", tmp_path / "scored.bin", tmp_path / "scored.gguf")
@@ -30,7 +30,7 @@ def test_missing_scores_are_noted_and_borrowed_ones_are_not(tmp_path):
         assert model.metadata["tokenizer.ggml.scores"][261] == -2
 
 
-def test_decoded_blocks_become_small_again_in_one_go(tmp_path):
+def test_decoded_blocks_are_quantized_in_the_same_run(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 1, "Q4_0")
     options = ("--recipe", "Q8_0", "--rms-epsilon", "1e-5", "--context-length", 4096)
     done("convert-legacy", tmp_path / "old.bin", tmp_path / "new.gguf", *options)
@@ -39,7 +39,7 @@ def test_decoded_blocks_become_small_again_in_one_go(tmp_path):
         assert model.metadata["llama.context_length"] == 4096
 
 
-def test_quantizing_again_wants_to_be_allowed(tmp_path):
+def test_requantizing_needs_an_option(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 3, "Q5_0")
     words = ("convert-legacy", tmp_path / "old.bin", tmp_path / "new.gguf", "--recipe", "Q8_0")
     assert "--allow-requantize" in ggufkit(*words).err
@@ -47,21 +47,21 @@ def test_quantizing_again_wants_to_be_allowed(tmp_path):
     done(*words, "--allow-requantize")
 
 
-def test_output_that_is_the_input_is_refused(tmp_path):
+def test_refuses_an_output_that_is_the_input(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 3)
     before = (tmp_path / "old.bin").read_bytes()
     assert ggufkit("convert-legacy", tmp_path / "old.bin", tmp_path / "old.bin").code == 1
     assert (tmp_path / "old.bin").read_bytes() == before
 
 
-def test_other_commands_lead_here(tmp_path):
+def test_other_commands_point_to_convert_legacy(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 3)
     assert "convert-legacy" in ggufkit("inspect", tmp_path / "old.bin").err
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", forge.corpus())
-def test_forged_gguf_is_an_error(name, tmp_path):
+def test_refuses_a_forged_gguf(name, tmp_path):
     path = forge.write(forge.corpus()[name], tmp_path / "forged")
     result = ggufkit("convert-legacy", path, tmp_path / "out.gguf")
     assert result.code == 1

@@ -31,13 +31,13 @@ def written(result):
     return names
 
 
-def test_copy_without_options_is_the_same_file(source):
+def test_copy_without_options_gives_the_same_file(source):
     out = source.with_name("out.gguf")
     assert written(done("copy", source, out)) == ["out.gguf"]
     assert out.read_bytes() == source.read_bytes()
 
 
-def test_split_and_merged_again_differs_by_the_keys_that_llama_cpp_leaves(source):
+def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(source):
     merged = source.with_name("merged.gguf")
     names = written(done("copy", source, source.with_name("s.gguf"), "--shard-size", "250K"))
     assert names == [f"s-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
@@ -49,7 +49,7 @@ def test_split_and_merged_again_differs_by_the_keys_that_llama_cpp_leaves(source
 
 
 @pytest.mark.parametrize("limit", [{"size": 40_000_000}, {"tensors": 100}])
-def test_shards_and_what_they_merge_into_are_llama_gguf_splits(smollm2, llama_cpp, tmp_path, limit):
+def test_shards_and_merged_file_match_llama_gguf_split(smollm2, llama_cpp, tmp_path, limit):
     ((option, number),) = limit.items()
     done("copy", smollm2, tmp_path / "s.gguf", f"--shard-{option}", number)
     paths = sorted(tmp_path.glob("s-*.gguf"))
@@ -60,7 +60,7 @@ def test_shards_and_what_they_merge_into_are_llama_gguf_splits(smollm2, llama_cp
     assert (tmp_path / "merged.gguf").read_bytes() == llama_split.merge(llama_cpp, paths)
 
 
-def test_tensors_with_leading_ones_are_split_as_llama_gguf_split_does(llama_cpp, tmp_path):
+def test_tensors_with_leading_axes_of_one_are_split_as_by_llama_gguf_split(llama_cpp, tmp_path):
     source = tmp_path / "in.gguf"
     shapes = [(1, 1, 5), (3, 4), (1, 1), (2, 1, 7)]
     tensors = {f"t{i}": np.zeros(shape, np.float32) for i, shape in enumerate(shapes)}
@@ -72,13 +72,13 @@ def test_tensors_with_leading_ones_are_split_as_llama_gguf_split_does(llama_cpp,
     assert (tmp_path / "merged.gguf").read_bytes() == llama_split.merge(llama_cpp, paths)
 
 
-def test_shards_hold_so_many_tensors_at_most(source):
+def test_shards_respect_the_tensor_limit(source):
     names = written(done("copy", source, source.with_name("s.gguf"), "--shard-tensors", 4))
     assert len(names) == 2
     assert len(api.open(source.with_name(names[0]), shards=False).tensors) == 4
 
 
-def test_dry_run_tells_the_files_that_a_run_writes(source):
+def test_dry_run_lists_the_files_that_a_run_writes(source):
     words = ("copy", source, source.with_name("s.gguf"), "--shard-size", "250K")
     told = done(*words, "--dry-run", "--json").json()
     assert not list(source.parent.glob("s-*"))
@@ -101,7 +101,7 @@ def test_model_and_its_report_do_not_share_a_stream(source):
         (("--version", "2"), "version", 2),
     ],
 )
-def test_property_is_changed_and_nothing_else(source, options, attribute, value):
+def test_changes_one_property_and_nothing_else(source, options, attribute, value):
     out, back = source.with_name("out.gguf"), source.with_name("back.gguf")
     done("copy", source, out, *options)
     with api.open(source) as before, api.open(out) as after:
@@ -126,7 +126,7 @@ def test_pipe_gets_the_same_bytes(source):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes as POSIX has them")
-def test_named_pipe_is_written_to_and_not_replaced(source):
+def test_writes_to_a_named_pipe_without_replacing_it(source):
     fifo = source.with_name("fifo")
     os.mkfifo(fifo)
     read = []
@@ -161,7 +161,7 @@ def test_progress_is_shown_on_a_terminal(source):
     assert "B/s" in shown
 
 
-def test_shards_do_not_fit_into_a_pipe(source):
+def test_refuses_to_write_shards_to_a_pipe(source):
     with process("copy", source, "-", "--shard-tensors", 1) as command:
         piped, said = command.communicate()
     assert command.returncode == 1
@@ -173,14 +173,14 @@ def test_shards_do_not_fit_into_a_pipe(source):
     "options",
     [("--alignment", 12), ("--alignment", 4), ("--shard-tensors", 0), ("--shard-size", "0")],
 )
-def test_impossible_numbers_are_errors_that_write_nothing(source, options):
+def test_impossible_numbers_are_errors_and_write_nothing(source, options):
     result = ggufkit("copy", source, source.with_name("out.gguf"), *options)
     assert result.code == 1
     assert len(result.err.splitlines()) == 2
     assert list(source.parent.iterdir()) == [source]
 
 
-def test_folder_is_no_output(source):
+def test_refuses_a_folder_as_output(source):
     folder = source.with_name("folder")
     folder.mkdir()
     result = ggufkit("copy", source, folder)

@@ -37,13 +37,13 @@ def different(*arguments):
     return result
 
 
-def test_same_models_do_not_differ_whatever_their_shards(saved):
+def test_same_models_with_different_shards_do_not_differ(saved):
     assert done("diff", "a.gguf", "b.gguf").out == "no difference\n"
     done("copy", "b.gguf", "parts.gguf", "--shard-tensors", 1, "--endian", "big")
     assert done("diff", "a.gguf", "parts-00002-of-00003.gguf").out == "no difference\n"
 
 
-def test_tensors_are_told_with_figures(saved):
+def test_different_tensors_are_listed_with_figures(saved):
     saved({"x.weight": (ARRAY, "Q4_0"), "y.weight": ARRAY.reshape(2, 512), "new": ARRAY})
     lines = different("a.gguf", "b.gguf").lines
     told = {line.split()[1]: line for line in lines[1:-2]}
@@ -58,7 +58,7 @@ def test_tensors_are_told_with_figures(saved):
     assert lines[-1] == "4 tensors: 1 retyped, 1 reshaped, 1 added; 4 keys: all the same"
 
 
-def test_data_is_left_alone_where_it_need_not_be_read(saved):
+def test_reads_data_only_where_needed(saved):
     saved({"x.weight": ARRAY + 1})
     assert done("diff", "a.gguf", "b.gguf", "--no-data").out == "no difference\n"
     assert "x.weight" in different("a.gguf", "b.gguf").out
@@ -72,19 +72,19 @@ def test_data_is_left_alone_where_it_need_not_be_read(saved):
         ([1], "~ a.number: uint32 5 -> array[uint32] 1 item"),
     ],
 )
-def test_keys_are_told_by_type_and_value(saved, value, line):
+def test_different_keys_are_listed_with_type_and_value(saved, value, line):
     saved(keys={"a.number": value})
     lines = different("a.gguf", "b.gguf").lines
     assert lines == [line, "", "3 tensors: all the same; 4 keys: 1 differs"]
 
 
-def test_keys_of_one_model_alone_are_told(saved):
+def test_keys_of_only_one_model_are_listed(saved):
     saved(keys={"b.flag": True})
     assert "+ b.flag (bool): True" in different("a.gguf", "b.gguf").lines
     assert "- b.flag (bool): True" in different("b.gguf", "a.gguf").lines
 
 
-def test_long_values_are_told_from_where_they_differ(saved):
+def test_long_values_are_shown_from_the_first_difference(saved):
     words = [*KEYS["a.words"][:50], "new", *KEYS["a.words"][51:]]
     saved(keys={"a.template": TEMPLATE[:100] + "!", "a.words": words})
     lines = different("a.gguf", "b.gguf").lines
@@ -95,7 +95,7 @@ def test_long_values_are_told_from_where_they_differ(saved):
     assert lines[1].endswith(' -> "!"')
 
 
-def test_longer_array_is_told_by_its_length(saved):
+def test_longer_array_is_listed_with_its_length(saved):
     saved(keys={"a.words": [*KEYS["a.words"], "more"]})
     line = different("a.gguf", "b.gguf").lines[0]
     assert line.endswith("100 -> 101 items, the first 100 the same")
@@ -122,18 +122,18 @@ def test_json_holds_everything(saved):
     assert second["deviation"]["unequal"] == 3
 
 
-def test_json_of_no_difference(saved):
+def test_json_without_differences(saved):
     assert done("diff", "a.gguf", "b.gguf", "--json").json() == {"keys": [], "tensors": []}
 
 
 @pytest.mark.parametrize("names", [("a.gguf", "none.gguf"), ("none.gguf", "a.gguf")])
-def test_trouble_exits_with_2(saved, names):
+def test_errors_exit_with_2(saved, names):
     result = ggufkit("diff", *names)
     assert result.code == 2
     assert result.err == "error: none.gguf: No such file or directory\n"
 
 
-def test_checkpoints_are_compared_by_the_names_they_have(saved, tmp_path):
+def test_checkpoints_are_compared_by_their_own_names(saved, tmp_path):
     name = "model.embed_tokens.weight"
     write_checkpoint(
         tmp_path / "c", {"hidden_size": 256}, model={name: ARRAY, "lm_head.weight": ARRAY}
@@ -148,7 +148,7 @@ def test_checkpoints_are_compared_by_the_names_they_have(saved, tmp_path):
     }
 
 
-def test_checkpoint_is_compared_with_what_was_converted_of_it(saved, tmp_path):
+def test_checkpoint_is_compared_with_its_converted_model(saved, tmp_path):
     (tmp_path / "arch").mkdir()
     (tmp_path / "arch" / "plain.toml").write_text(ARCH)
     arch = ("--arch-path", "arch")
@@ -172,6 +172,6 @@ def test_checkpoint_of_floats_shows_what_an_f16_file_lost(saved, tmp_path):
     assert done("diff", "Tiny-Plain", "whole.gguf", *arch).out == "no difference\n"
 
 
-def test_file_that_is_no_model_is_trouble(saved, tmp_path):
+def test_file_that_is_not_a_model_exits_with_2(saved, tmp_path):
     (tmp_path / "c.gguf").write_text("<html>")
     assert ggufkit("diff", "a.gguf", "c.gguf").code == 2

@@ -78,7 +78,7 @@ def _plain(value):
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )  # fmt: skip
-def test_option_becomes_a_value_of_the_right_type(path, arguments, key, expected):
+def test_option_gives_a_value_of_the_right_type(path, arguments, key, expected):
     others = {k: v for k, v in metadata(path).items() if k != key and "my.small" not in (k, key)}
     done("edit", path, *arguments)
     after = metadata(path)
@@ -111,7 +111,7 @@ def test_text_of_a_new_key_is_shown_on_one_line(path, tmp_path):
     assert shown[1].endswith('... (900 characters)"')
 
 
-def test_many_keys_come_from_json(path, tmp_path):
+def test_json_file_sets_many_keys(path, tmp_path):
     given = {"general.name": "x", "my.sizes": [5], "my.new": {"type": "uint64", "value": 3}}
     document = tmp_path / "keys.json"
     document.write_text(json.dumps(given))
@@ -140,7 +140,7 @@ def test_dry_run_shows_and_writes_nothing(path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_json_tells_the_same_to_programs(path):
+def test_json_holds_the_same_changes(path):
     arguments = ["--set", "general.name=new", "--set", "tokenizer.ggml.tokens[3]=z"]
     planned = done("edit", path, *arguments, "--json", "--dry-run").json()
     told = done("edit", path, *arguments, "--json").json()
@@ -182,7 +182,7 @@ def test_undo_is_taken_back_by_redo(path):
     assert path.read_bytes() == after
 
 
-def test_output_leaves_the_file_alone(path):
+def test_output_option_leaves_the_input_unchanged(path):
     before, out = path.read_bytes(), path.with_name("out.gguf")
     result = done("edit", path, "--set", "general.name=new", "--output", out)
     assert result.lines[0] == '~ general.name  string "old" -> "new"'
@@ -193,7 +193,7 @@ def test_output_leaves_the_file_alone(path):
     assert "general.name" in piped.err
 
 
-def test_output_has_slack_only_if_asked_for(path):
+def test_output_has_slack_only_with_the_option(path):
     out = path.with_name("out.gguf")
     done("edit", path, "--reserve", "1K")
     assert len(metadata(path)["ggufkit.reserved"][1]) >= 1000
@@ -203,12 +203,12 @@ def test_output_has_slack_only_if_asked_for(path):
     assert len(metadata(out)["ggufkit.reserved"][1]) == 50
 
 
-def test_nothing_to_change_says_so(path):
+def test_says_so_when_nothing_changes(path):
     result = done("edit", path, "--set", "general.name=old")
     assert result.lines == [f"{path} already has these values; nothing written"]
 
 
-def test_new_key_that_looks_like_a_slip_is_remarked(path):
+def test_notes_a_new_key_that_looks_like_a_typing_error(path):
     result = done("edit", path, "--set", "general.nme=x", "--dry-run")
     assert "did you mean general.name?" in result.err
     assert not done("edit", path, "--set", "other.key=x", "--dry-run").err
@@ -231,7 +231,7 @@ def test_new_key_that_looks_like_a_slip_is_remarked(path):
         (["--set", "a=1", "--json", "--output", "-"], "stdout"),
     ],
 )
-def test_wrong_usage_is_told(path, arguments, said):
+def test_reports_wrong_usage(path, arguments, said):
     before = path.read_bytes()
     result = ggufkit("edit", path, *arguments)
     assert result.code == 2
@@ -240,7 +240,7 @@ def test_wrong_usage_is_told(path, arguments, said):
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"a": {"value": 1}}', "\udcff"])
-def test_json_of_another_form_is_wrong_usage(path, tmp_path, content):
+def test_json_of_the_wrong_shape_is_wrong_usage(path, tmp_path, content):
     document = tmp_path / "keys.json"
     document.write_bytes(content.encode("utf-8", "surrogateescape"))
     assert ggufkit("edit", path, "--set-json", document).code == 2
@@ -261,7 +261,7 @@ def test_json_of_another_form_is_wrong_usage(path, tmp_path, content):
         (["--redo"], "no edit to redo"),
     ],
 )
-def test_failure_is_told_and_changes_nothing(path, arguments, said):
+def test_failure_is_reported_and_changes_nothing(path, arguments, said):
     before = path.read_bytes()
     result = ggufkit("edit", path, *arguments)
     assert result.code == 1
@@ -270,7 +270,7 @@ def test_failure_is_told_and_changes_nothing(path, arguments, said):
     assert path.read_bytes() == before
 
 
-def test_what_a_file_says_cannot_steer_the_terminal(path):
+def test_text_in_a_file_cannot_control_the_terminal(path):
     done("edit", path, "--set", "general.name=\x1b[2Jx\ny", "--set", "my.\x1bkey=1")
     result = done(
         "edit", path, "--set", "general.name=\x1b[3Jz\n\x1bq", "--unset", "my.\x1bkey", "--dry-run"
@@ -289,19 +289,19 @@ def test_number_of_thousands_of_digits_is_a_usage_error(path):
     ["--set", "my.id=1e999"], ["--set", "my.list=[1e999]"],
     ["--set", "llama.rope.freq_base=1_0"], ["--set", "llama.rope.freq_base= 12"],
 ])  # fmt: skip
-def test_numbers_are_never_changed_in_silence(path, words):
+def test_numbers_are_never_changed_silently(path, words):
     before = path.read_bytes()
     assert ggufkit("edit", path, *words).code == 2
     assert path.read_bytes() == before
 
 
-def test_number_of_json_is_never_infinite_in_silence(path, tmp_path):
+def test_json_number_never_becomes_infinite_silently(path, tmp_path):
     (tmp_path / "keys.json").write_text('{"a.b": 1e400}')
     assert ggufkit("edit", path, "--set-json", tmp_path / "keys.json").code == 2
 
 
 @pytest.mark.parametrize("text", ["2024_01", "1_2", " 12 ", "\uff11\uff12", "1e5_0", "v1.5"])
-def test_text_that_is_no_number_stays_text(path, text):
+def test_text_that_is_not_a_number_stays_text(path, text):
     done("edit", path, "--set", f"my.id={text}")
     assert metadata(path)["my.id"] == ("string", text)
 
@@ -315,7 +315,7 @@ def test_words_and_decimals_are_numbers(path, text, number):
 
 
 @pytest.mark.parametrize("place", ["five", "", "0:2", "5", "9" * 5000])
-def test_what_is_no_place_in_an_array_makes_no_key(path, place):
+def test_invalid_array_index_does_not_make_a_key(path, place):
     bracket = "" if place == "5" else "]"
     key = f"tokenizer.ggml.tokens[{place}{bracket}"
     result = ggufkit("edit", path, "--set", f"{key}=x")
@@ -325,7 +325,7 @@ def test_what_is_no_place_in_an_array_makes_no_key(path, place):
     assert len(result.err) < 6000
 
 
-def test_token_of_very_many_digits_is_no_id(path):
+def test_token_with_very_many_digits_is_not_an_id(path):
     result = ggufkit("edit", path, "--special-token", f"eos={'1' * 5000}")
     assert result.code == 1
     assert "the vocabulary has no token" in result.err
@@ -334,7 +334,7 @@ def test_token_of_very_many_digits_is_no_id(path):
 @pytest.mark.parametrize(
     ("value", "remedied"), [("my.sizes[9]=1", True), ("my.sizes[0]=-1", False)]
 )
-def test_remedy_of_an_item_fits_what_is_wrong(path, value, remedied):
+def test_remedy_for_an_item_fits_the_error(path, value, remedied):
     result = ggufkit("edit", path, "--set", value)
     assert result.code == 1
     assert ("Use an index within the array" in result.err) == remedied
@@ -342,7 +342,7 @@ def test_remedy_of_an_item_fits_what_is_wrong(path, value, remedied):
 
 @pytest.mark.parametrize("size", ["68M", "10G", "100T"])
 @pytest.mark.parametrize("output", [False, True])
-def test_slack_that_no_header_should_have_is_refused_at_once(path, tmp_path, size, output):
+def test_refuses_an_excessive_slack_at_once(path, tmp_path, size, output):
     where = ["--output", tmp_path / "out.gguf"] if output else []
     result = ggufkit("edit", path, "--reserve", size, *where)
     assert result.code == 1
@@ -350,7 +350,7 @@ def test_slack_that_no_header_should_have_is_refused_at_once(path, tmp_path, siz
     assert not (tmp_path / "out.gguf").exists()
 
 
-def test_texts_of_very_many_lines_are_not_compared(path, tmp_path):
+def test_texts_with_very_many_lines_are_not_compared_line_by_line(path, tmp_path):
     template = tmp_path / "long.jinja"
     template.write_text("x\n" * 20_000)
     shown = done("edit", path, "--chat-template", template, "--dry-run")
@@ -372,7 +372,7 @@ def test_broken_template_needs_force(path, tmp_path, text):
     assert metadata(path)["tokenizer.chat_template"] == ("string", text)
 
 
-def test_windows_line_endings_are_noted(path, tmp_path):
+def test_notes_windows_line_endings(path, tmp_path):
     template = tmp_path / "template.jinja"
     template.write_bytes(b"{{ messages[0].content }}\r\n")
     assert "note: " in done("edit", path, "--chat-template", template).err
@@ -380,7 +380,7 @@ def test_windows_line_endings_are_noted(path, tmp_path):
     assert "note: " not in done("edit", path, "--chat-template", template).err
 
 
-def test_item_of_an_inner_array_of_strings_is_text(path):
+def test_item_of_an_inner_string_array_is_text(path):
     done(
         "edit", path, "--set-type", 'my.nested:array[array[string]]=[["a"], ["b", "c"]]', "--force"
     )

@@ -14,7 +14,7 @@ def llama(tmp_path_factory):
     return shapes.write_sparse(model, folder / "llama-2-7b.gguf")
 
 
-def test_what_takes_memory_stands_in_a_table(llama):
+def test_shows_memory_use_in_a_table(llama):
     lines = done("estimate", llama).lines
     assert [line.split()[0] for line in lines[1:]] == [
         "weights",
@@ -38,7 +38,7 @@ def test_json_holds_the_exact_bytes(llama):
     assert "fit" not in told
 
 
-def test_memory_tells_what_fits(llama):
+def test_memory_option_shows_what_fits(llama):
     words = ("estimate", llama, "--recipe", "Q4_K_M", "--memory")
     assert "All 33 layers fit" in done(*words, "8GiB").out
     assert "--n-gpu-layers" in done(*words, "4G").out
@@ -48,12 +48,12 @@ def test_memory_tells_what_fits(llama):
     assert told["largest_context"] % 256 == 0 < told["largest_context"] < 4096
 
 
-def test_layers_have_a_line_each(llama):
+def test_each_layer_has_a_line(llama):
     lines = done("estimate", llama, "--layers").lines
     assert sum(line.endswith("67.1 MB  0 bytes") for line in lines) == 32
 
 
-def test_all_layers_fit_where_a_context_is_said_to_be_short_enough(tmp_path):
+def test_shows_the_largest_context_at_which_all_layers_fit(tmp_path):
     made = shapes.dense("llama", 32, 4096, 32, 8, 14336, vocabulary=128256)
     path = shapes.write_sparse(shapes.model_of(*made, "Q8_0"), tmp_path / "llama-3-8b.gguf")
     words = ("estimate", path, "--memory", "8GiB", "--context")
@@ -66,7 +66,7 @@ def test_all_layers_fit_where_a_context_is_said_to_be_short_enough(tmp_path):
     assert "No context is short enough" in done(*words[:3], "4GiB").out
 
 
-def test_contexts_are_given_in_units_and_answers_in_those_of_the_question(llama):
+def test_contexts_take_units_and_answers_use_the_same_units(llama):
     assert done("estimate", llama, "--context", "8k", "--json").json()["context"] == 8192
     binary, decimal = (done("estimate", llama, "--memory", m).out for m in ("8GiB", "8GB"))
     assert "2.0 GiB  keys and values" in binary
@@ -76,7 +76,7 @@ def test_contexts_are_given_in_units_and_answers_in_those_of_the_question(llama)
 
 
 @pytest.mark.parametrize("memory", ["8", "8k", "1000000"])
-def test_memory_that_no_device_has_is_wrong_usage(llama, memory):
+def test_impossible_amount_of_memory_is_wrong_usage(llama, memory):
     result = ggufkit("estimate", llama, "--memory", memory)
     assert result.code == 2
     assert "bytes" in result.err
@@ -98,16 +98,16 @@ def test_wrong_option_is_wrong_usage(llama, words):
     assert ggufkit("estimate", llama, *words).code == 2
 
 
-def test_recipe_that_wants_importance_data_is_reckoned_without(llama):
+def test_recipe_that_needs_importance_data_is_estimated_without_it(llama):
     assert done("estimate", llama, "--recipe", "IQ2_XXS", "--json").json()["weights"] < 2e9
 
 
-def test_unknown_recipe_is_an_error_with_the_nearest(llama):
+def test_unknown_recipe_suggests_the_nearest(llama):
     result = ggufkit("estimate", llama, "--recipe", "Q4_K_X")
     assert result.code == 1
     assert "Q4_K" in result.err
 
 
-def test_file_that_is_no_model_is_an_error(tmp_path):
+def test_refuses_a_file_that_is_not_a_model(tmp_path):
     (tmp_path / "x").write_text("no model")
     assert ggufkit("estimate", tmp_path / "x").code == 1

@@ -46,7 +46,7 @@ def test_json_is_one_document(model, tmp_path):
     assert sum(file["tensors"] for file in document["files"]) == 20
 
 
-def test_folder_in_use_is_a_failure_and_a_wrong_type_a_misuse(model, tmp_path):
+def test_nonempty_folder_exits_with_1_and_wrong_type_with_2(model, tmp_path):
     done = run(model, tmp_path / "arch")
     assert done.code == 1
     assert "not empty" in done.err
@@ -64,7 +64,7 @@ def test_current_folder_is_not_replaced(model, tmp_path, monkeypatch, out):
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-def test_text_that_is_not_utf_8_is_told(model, tmp_path):
+def test_reports_text_that_is_not_utf_8(model, tmp_path):
     with library.open(model) as opened:
         changed = opened.replace(metadata=opened.metadata.updated({"general.description": "QQQQ"}))
         broken = library.write(changed, tmp_path / "broken.gguf")[0]
@@ -75,7 +75,7 @@ def test_text_that_is_not_utf_8_is_told(model, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_value_that_no_operation_can_be_undone_with_is_told(model, tmp_path):
+def test_reports_a_value_that_no_operation_can_undo(model, tmp_path):
     with library.open(model) as opened:
         heads = {"plain.attention.head_count": np.float32(2)}
         changed = opened.replace(metadata=opened.metadata.updated(heads))

@@ -20,13 +20,13 @@ def model(tmp_path, monkeypatch):
     return tmp_path / "model.gguf"
 
 
-def test_lines_are_those_of_llama_gguf_hash(smollm2):
+def test_lines_match_llama_gguf_hash(smollm2):
     printed = done("hash", smollm2, "--all", "--uuid", "--name", "model.gguf").raw
     assert printed.startswith(b"xxh64     ")
     assert hashlib.sha256(printed).hexdigest() == PRINTED
 
 
-def test_columns_and_order_are_those_of_a_manifest(model):
+def test_columns_and_order_match_a_manifest(model):
     lines = done("hash", "model.gguf", "--all", "--uuid", "--content").lines
     assert [(line[:10], line.split("  ")[-1]) for line in lines] == [
         (f"{kind:<10}", name)
@@ -36,13 +36,13 @@ def test_columns_and_order_are_those_of_a_manifest(model):
     assert f"sha256    {hashlib.sha256(bytes(3)).hexdigest()}  model.gguf:y" in lines
 
 
-def test_xxh64_is_printed_where_nothing_is_chosen(model):
+def test_xxh64_is_the_default(model):
     lines = done("hash", "model.gguf").lines
     assert [line.split()[0] for line in lines] == ["xxh64"] * 3
     assert done("hash", "model.gguf", "--no-layer").lines == lines[-1:]
 
 
-def test_set_of_shards_has_the_digests_of_one_file(model):
+def test_shard_set_has_the_digests_of_the_single_file(model):
     done("copy", "model.gguf", "parts.gguf", "--shard-tensors", 1)
     whole = done("hash", "model.gguf", "--all", "--content")
     parts = done("hash", "parts-00002-of-00002.gguf", "--all", "--content", "--name", "model.gguf")
@@ -69,7 +69,7 @@ def manifest(model):
     return path
 
 
-def test_model_that_agrees_with_its_manifest(model, manifest):
+def test_accepts_a_model_that_matches_its_manifest(model, manifest):
     lines = done("hash", "model.gguf", "--check", manifest).lines
     digest = hashlib.sha256(bytes(3)).hexdigest()
     assert lines[0] == f"manifest  {manifest}  sha256  sha1  xxh64  content"
@@ -78,13 +78,13 @@ def test_model_that_agrees_with_its_manifest(model, manifest):
     assert len(lines) == 6
 
 
-def test_hashes_chosen_are_those_checked(model, manifest):
+def test_checks_the_chosen_hashes(model, manifest):
     lines = done("hash", "model.gguf", "--xxh64", "--content", "-c", manifest).lines
     assert [line.split()[0] for line in lines[1:-2]] == ["xxh64", "xxh64", "xxh64", "content"]
     assert all(line.endswith("  -  Ok") for line in lines[1:-2])
 
 
-def test_changed_tensor_is_told_and_fails(model, manifest):
+def test_changed_tensor_is_reported_and_fails(model, manifest):
     data = bytearray(model.read_bytes())
     data[api.open(model).tensors["y"].offset] = 1
     model.write_bytes(data)
@@ -98,14 +98,14 @@ def test_changed_tensor_is_told_and_fails(model, manifest):
     assert result.lines[-1].endswith("- Failure")
 
 
-def test_changed_tensor_alone_fails_too(model, manifest):
+def test_change_in_one_tensor_fails_too(model, manifest):
     changed = manifest.read_text().replace(hashlib.sha256(bytes(3)).hexdigest(), "00")
     manifest.write_text(changed)
     assert ggufkit("hash", "model.gguf", "--check", manifest).code == 1
     assert ggufkit("hash", "model.gguf", "--no-layer", "--check", manifest).code == 0
 
 
-def test_manifest_of_another_model_knows_no_entry(model, manifest):
+def test_manifest_of_another_model_has_no_matching_entry(model, manifest):
     result = ggufkit("hash", "./model.gguf", "--check", manifest)
     assert result.code == 3
     assert "Not Found" not in result.out
@@ -113,30 +113,30 @@ def test_manifest_of_another_model_knows_no_entry(model, manifest):
     assert done("hash", "./model.gguf", "--name", "model.gguf", "--check", manifest)
 
 
-def test_manifest_without_known_hashes(model, manifest):
+def test_refuses_a_manifest_without_known_hashes(model, manifest):
     manifest.write_text("md5  00  model.gguf\n")
     result = ggufkit("hash", "model.gguf", "--check", manifest)
     assert result.code == 4
     assert "no known hash" in result.err
 
 
-def test_manifest_that_is_missing(model):
+def test_refuses_a_missing_manifest(model):
     result = ggufkit("hash", "model.gguf", "--check", "none")
     assert result.code == 5
     assert "none: No such file" in result.err
 
 
-def test_model_that_is_missing_fails_plainly(model, manifest):
+def test_missing_model_is_a_plain_error(model, manifest):
     assert ggufkit("hash", "none.gguf", "--check", manifest).code == 1
 
 
-def test_identifier_is_checked_against_its_own_entry(model):
+def test_uuid_is_checked_against_its_own_entry(model):
     model.with_name("m").write_bytes(done("hash", "model.gguf", "--uuid", "--sha256").raw)
     lines = done("hash", "model.gguf", "--uuid", "--check", "m").lines
     assert lines[1].endswith("  -  Ok")
 
 
-def test_names_with_spaces_and_output_of_a_check_are_understood(model):
+def test_reads_names_with_spaces_and_output_of_a_check(model):
     model.rename(model.with_name("my model.gguf"))
     made = model.with_name("m")
     made.write_bytes(done("hash", "my model.gguf", "--sha1").raw)
@@ -144,14 +144,14 @@ def test_names_with_spaces_and_output_of_a_check_are_understood(model):
     assert done("hash", "my model.gguf", "--check", made).lines[1].endswith("  -  Ok")
 
 
-def test_json_of_a_check_tells_results_and_verdict(model, manifest):
+def test_json_of_a_check_holds_results_and_verdict(model, manifest):
     manifest.write_text(manifest.read_text().replace("model.gguf:y", "model.gguf:z"))
     document = done("hash", "model.gguf", "--check", manifest, "--json").json()
     assert [d["result"] for d in document["digests"]] == ["Ok", "Not Found", "Ok"]
     assert document["verdict"] == "Success"
 
 
-def test_renamed_file_is_said_once_to_be_one(model):
+def test_notes_a_renamed_file_once(model):
     manifest = model.with_name("m")
     manifest.write_text(done("hash", "model.gguf").out)
     model.rename(model.with_name("other.gguf"))

@@ -27,7 +27,7 @@ def source(tmp_path):
     return matrix(1).save(tmp_path / "in.gguf")
 
 
-def test_show_tells_where_it_comes_from_and_lists_tensors_and_layers(source):
+def test_show_names_the_origin_and_lists_tensors_and_layers(source):
     lines = done("imatrix", "show", source).lines
     assert lines[:3] == [
         "importance matrix, 2 tensors",
@@ -51,20 +51,20 @@ def test_show_as_json(source):
     assert [layer["layer"] for layer in document["layers"]] == [0, 1]
 
 
-def test_show_of_a_legacy_file_does_not_pretend_to_know_its_chunks(tmp_path):
+def test_show_of_a_legacy_file_leaves_out_unknown_chunks(tmp_path):
     path = matrix(1).save(tmp_path / "in.dat")
     lines = done("imatrix", "show", path).lines
     assert lines[:2] == ["legacy importance matrix, 2 tensors", "computed on 2 chunks"]
     assert done("imatrix", "show", path, "--json").json()["chunk_size"] is None
 
 
-def test_experts_that_no_token_reached_are_noted(tmp_path):
+def test_notes_experts_that_no_token_reached(tmp_path):
     path = matrix(1, counts=(512, 0)).save(tmp_path / "in.gguf")
     result = done("imatrix", "show", path)
     assert "note: blk.0.up.weight: no token reached 1 of 2 matrices\n" in result.err
 
 
-def test_merge_writes_what_the_library_does(source, tmp_path):
+def test_merge_writes_the_same_file_as_the_library(source, tmp_path):
     other = matrix(2).save(tmp_path / "other.dat")
     out = tmp_path / "out.gguf"
     result = done("imatrix", "merge", source, other, "-o", out)
@@ -80,7 +80,7 @@ def test_merge_reports_as_json(source, tmp_path):
     assert (document["chunk_count"], document["datasets"]) == (4, ["1.txt", "1.txt"])
 
 
-def test_convert_goes_by_the_name_unless_told_otherwise(source, tmp_path):
+def test_convert_picks_the_format_by_name_unless_an_option_sets_it(source, tmp_path):
     for name, options, is_legacy in (
         ("x.dat", (), True),
         ("x.gguf", (), False),
@@ -91,14 +91,14 @@ def test_convert_goes_by_the_name_unless_told_otherwise(source, tmp_path):
         assert Imatrix.open(tmp_path / name).is_legacy == is_legacy
 
 
-def test_chunk_size_of_legacy_files_can_be_told(tmp_path):
+def test_option_gives_the_chunk_size_of_legacy_files(tmp_path):
     old = matrix(1).save(tmp_path / "old.dat")
     done("imatrix", "convert", old, tmp_path / "new.gguf", "--ctx", 128)
     new = Imatrix.open(tmp_path / "new.gguf")
     assert (new.chunk_size, new.entries["blk.0.up.weight"].counts.tolist()) == (128, [256])
 
 
-def test_output_that_is_an_input_is_refused(source):
+def test_refuses_an_output_that_is_an_input(source):
     before = source.read_bytes()
     result = ggufkit("imatrix", "merge", source, source, "-o", source)
     assert result.code == 1
@@ -106,7 +106,7 @@ def test_output_that_is_an_input_is_refused(source):
     assert source.read_bytes() == before
 
 
-def test_merge_never_takes_its_last_input_for_the_output(source, tmp_path):
+def test_merge_never_takes_its_last_input_as_the_output(source, tmp_path):
     last = matrix(2).save(tmp_path / "last.dat")
     before = last.read_bytes()
     result = ggufkit("imatrix", "merge", source, last)
@@ -125,7 +125,7 @@ def test_merge_never_takes_its_last_input_for_the_output(source, tmp_path):
         (("imatrix", "convert", "a", "b", "--format", "csv"), 2, "--format"),
     ],
 )
-def test_mistakes_are_told_in_one_message(arguments, code, message):
+def test_mistakes_give_one_message(arguments, code, message):
     result = ggufkit(*arguments)
     assert result.code == code
     assert message in result.err

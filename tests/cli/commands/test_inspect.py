@@ -52,7 +52,7 @@ def facts(result):
     return dict(re.split(r"  +", line, maxsplit=1) for line in lines)
 
 
-def test_what_a_person_wants_to_know_comes_first(path):
+def test_most_important_facts_come_first(path):
     assert facts(done("inspect", path)) == {
         "architecture": "llama",
         "name": "Tiny",
@@ -89,7 +89,7 @@ def test_every_key_and_tensor_has_a_line(path):
             ]
 
 
-def test_long_values_are_cut_short_and_say_so(path):
+def test_long_values_are_shortened_with_a_mark(path):
     lines = done("inspect", path).lines
     assert max(map(len, lines)) <= 120
     (tokens,) = (line for line in lines if line.startswith("tokenizer.ggml.tokens"))
@@ -107,7 +107,7 @@ def test_set_of_shards_is_one_model(path, shards):
 
 
 @pytest.mark.parametrize("metadata", [{}, {"general.architecture": 1}, {"a": np.empty(0, "u1")}])
-def test_file_that_says_nothing_of_itself_is_shown(tmp_path, metadata):
+def test_shows_a_file_without_metadata(tmp_path, metadata):
     api.save(tmp_path / "bare.gguf", {}, metadata)
     assert facts(done("inspect", tmp_path / "bare.gguf"))["parameters"] == "0 (0)"
 
@@ -129,12 +129,12 @@ def test_key_prints_one_value(path, key, text):
 
 
 @pytest.mark.parametrize("key", ["tokenizer.chat_template", "a.bytes", "a.long"])
-def test_key_gives_a_pipe_the_bytes_of_a_string(path, key):
+def test_key_writes_the_exact_bytes_of_a_string_to_a_pipe(path, key):
     wanted = METADATA[key].encode("utf-8", "surrogateescape")  # and no newline of ours
     assert done("inspect", path, "--key", key).raw == wanted
 
 
-def test_key_shows_a_terminal_no_control_characters(path):
+def test_key_sends_no_control_characters_to_a_terminal(path):
     pty = pytest.importorskip("pty")
     import os
 
@@ -147,12 +147,12 @@ def test_key_shows_a_terminal_no_control_characters(path):
     assert shown.splitlines() == TEMPLATE.replace("\t", r"\t").replace("\x1b", r"\x1b").split("\n")
 
 
-def test_key_with_json_tells_the_type(path):
+def test_key_with_json_shows_the_type(path):
     result = done("inspect", path, "--key", "llama.expert_count", "--json")
     assert result.json() == {"type": "uint32", "value": 8}
 
 
-def test_missing_key_is_answered_with_the_nearest(path):
+def test_missing_key_suggests_the_nearest(path):
     result = ggufkit("inspect", path, "--key", "general.nam")
     assert result.code == 1
     assert "Did you mean 'general.name'?" in result.err
@@ -161,7 +161,7 @@ def test_missing_key_is_answered_with_the_nearest(path):
 # JSON.
 
 
-def test_json_is_one_document_that_holds_everything(path):
+def test_json_is_one_complete_document(path):
     result = done("inspect", path, "--json")
     document = result.json()
     assert len(result.lines) == 1
@@ -175,13 +175,13 @@ def test_json_is_one_document_that_holds_everything(path):
     assert [tensor["name"] for tensor in document["tensors"]] == ["a.weight", "a.bias"]
 
 
-def test_json_of_shards_says_where_each_tensor_lies(shards):
+def test_json_of_shards_gives_the_place_of_each_tensor(shards):
     document = done("inspect", shards[0], "--json").json()
     assert [file["path"] for file in document["files"]] == [str(shard) for shard in shards]
     assert [tensor["file"] for tensor in document["tensors"]] == [str(shard) for shard in shards]
 
 
-def test_summary_keys_are_those_that_are_documented(path):
+def test_summary_keys_match_the_documentation(path):
     from pathlib import Path
 
     page = (Path(__file__).parents[3] / "docs" / "inspect.md").read_text(encoding="utf-8")
@@ -194,7 +194,7 @@ def test_summary_keys_are_those_that_are_documented(path):
 # Bytes.
 
 
-def test_bytes_show_the_header_as_it_stands(path):
+def test_bytes_show_the_header_as_stored(path):
     shown = done("inspect", path, "--bytes").lines
     assert shown[0] == f"00000000  {'47 47 55 46':47}  magic"
     content = path.read_bytes()
@@ -204,7 +204,7 @@ def test_bytes_show_the_header_as_it_stands(path):
             assert content[at : at + len(row)] == row
 
 
-def test_bytes_of_a_damaged_file_end_with_the_error(path):
+def test_bytes_of_a_damaged_file_end_at_the_error(path):
     path.write_bytes(path.read_bytes()[:200])
     result = ggufkit("inspect", path, "--bytes")
     assert result.code == 1
@@ -223,7 +223,7 @@ def test_key_and_bytes_exclude_each_other(path):
 
 
 @pytest.mark.parametrize("ends", [("\n", ""), ("\r\n", "\r\n"), ("\r", "\n"), ("\n", "\n\n")])
-def test_what_is_shown_of_a_key_can_be_stored_again_with_any_line_ends(tmp_path, ends):
+def test_shown_value_can_be_stored_again_with_any_line_endings(tmp_path, ends):
     path, text = tmp_path / "m.gguf", tmp_path / "t.jinja"
     between, last = ends
     template = f"{{{{ 1 }}}}{between}{{{{ 2 }}}}{last}"
@@ -251,7 +251,7 @@ def test_several_keys_are_all_shown(path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_values_are_as_wide_as_the_terminal_lets_them(path, width):
+def test_values_use_the_width_of_the_terminal(path, width):
     theirs, ours = os.openpty()
     size = {"COLUMNS": str(width), "LINES": "999", "NO_COLOR": "1"}
     with process("inspect", path, stdout=ours, env=size) as command:
@@ -267,7 +267,7 @@ def test_values_are_as_wide_as_the_terminal_lets_them(path, width):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no bash")
-def test_reader_that_has_seen_enough_is_no_failure(tmp_path):
+def test_closed_pipe_is_not_a_failure(tmp_path):
     tensors = {f"blk.{i}.weight": np.ones(1, np.float32) for i in range(5000)}
     api.save(tmp_path / "m.gguf", tensors)
     line = f"set -o pipefail; {sys.executable} -m ggufkit inspect {tmp_path}/m.gguf | head -1"

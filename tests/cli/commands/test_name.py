@@ -16,7 +16,7 @@ def model(tmp_path, monkeypatch):
     return tmp_path / "my.gguf"
 
 
-def test_name_of_no_file_is_parsed(tmp_path):
+def test_parses_the_name_of_a_file_that_does_not_exist(tmp_path):
     lines = done("name", "Mixtral-8x7B-v0.1-KQ2.gguf").lines
     assert lines[2].split() == ["basename", "Mixtral", "Mixtral"]
     assert "the file name follows the convention exactly" in lines
@@ -40,7 +40,7 @@ def test_options_come_before_all(model):
     assert done("name", "none-1B.gguf", *options).lines[-1] == expected
 
 
-def test_name_without_a_file_says_that_there_is_none(model):
+def test_notes_that_the_named_file_does_not_exist(model):
     result = done("name", "mx.gguf")
     assert result.err == "note: there is no file mx.gguf; only its name is read\n"
     assert done("name", "my.gguf").err == ""
@@ -58,7 +58,7 @@ def test_name_without_a_file_says_that_there_is_none(model):
         ("--finetune", "a_b*"),
     ],
 )
-def test_part_that_no_conventional_name_has_is_wrong_usage(model, option, text):
+def test_part_that_the_convention_lacks_is_wrong_usage(model, option, text):
     for name in ("my.gguf", "none.gguf"):
         result = ggufkit("name", name, option, text, "--rename", "--dry-run")
         assert result.code == 2
@@ -75,7 +75,7 @@ def test_part_that_no_conventional_name_has_is_wrong_usage(model, option, text):
         ("gemma 3-1b-v2.gguf", "gemma-3-1b-v2.gguf"),
     ],
 )
-def test_parts_that_are_shown_are_those_of_the_proposed_name(name, expected):
+def test_shown_parts_match_the_proposed_name(name, expected):
     told = done("name", name, "--json").json()
     assert told["conventional_name"] == expected
     parts = told["conventional"]
@@ -91,7 +91,7 @@ def test_version_that_is_only_a_number_gets_its_letter(model):
     assert lines[-1] == "conventional name: Llama-3-8B-v2-Q4_K_M.gguf"
 
 
-def test_file_is_renamed_but_not_by_a_dry_run(model):
+def test_renames_the_file_except_in_a_dry_run(model):
     expected = "my.gguf -> Llama-3-8B-v1.0-Q4_K_M.gguf\n"
     assert done("name", "my.gguf", "--rename", "--dry-run").out == expected
     assert model.exists()
@@ -101,7 +101,7 @@ def test_file_is_renamed_but_not_by_a_dry_run(model):
     assert stays == "Llama-3-8B-v1.0-Q4_K_M.gguf stays\n"
 
 
-def test_last_edit_can_be_undone_under_the_new_name(model):
+def test_renamed_file_keeps_its_last_edit_undoable(model):
     before = model.read_bytes()
     done("edit", "my.gguf", "--set", "general.author=me")
     done("name", "my.gguf", "--rename")
@@ -122,7 +122,7 @@ def test_shards_are_renamed_together(model):
     ]
 
 
-def test_taken_name_is_an_error(model):
+def test_existing_name_is_an_error(model):
     model.with_name("Llama-3-8B-v1.0-Q4_K_M.gguf").touch()
     result = ggufkit("name", "my.gguf", "--rename")
     assert result.code == 1

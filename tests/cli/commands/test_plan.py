@@ -15,7 +15,7 @@ def llama(tmp_path_factory):
     return shapes.write_sparse(model, folder / "llama-2-7b.gguf")
 
 
-def test_recipes_stand_side_by_side_the_largest_first(llama):
+def test_recipes_are_listed_with_the_largest_first(llama):
     lines = done("plan", llama).lines
     assert len(lines) == len(RECIPES)  # a header, and no COPY
     assert lines[1].split() == ["F32", "27.0", "GB", "32.00"]
@@ -33,6 +33,6 @@ def test_json_holds_the_exact_bytes(llama):
     )
 
 
-def test_file_that_is_no_model_is_an_error(tmp_path):
+def test_refuses_a_file_that_is_not_a_model(tmp_path):
     (tmp_path / "x").write_text("no model")
     assert ggufkit("plan", tmp_path / "x").code == 1

@@ -32,7 +32,7 @@ def types(path):
 
 
 @pytest.mark.parametrize("recipe", ["Q8_0", "q4_k_m", "Q5_K", "7", "F16"])
-def test_quantized_file_is_what_the_library_writes(source, recipe):
+def test_quantized_file_matches_what_the_library_writes(source, recipe):
     out, library = source.with_name("out.gguf"), source.with_name("library.gguf")
     done("quantize", source, out, recipe, "--threads", 2)
     with api.open(source) as model:
@@ -46,7 +46,7 @@ def test_report_is_one_line_with_name_and_size(source):
     assert result.out == f"wrote {out} ({out.stat().st_size / 1000:.1f} kB)\n"
 
 
-def test_fallback_is_noted(source):
+def test_notes_a_fallback(source):
     result = done("quantize", source, source.with_name("out.gguf"), "Q4_0")
     assert result.err == (
         "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0\n"
@@ -54,7 +54,7 @@ def test_fallback_is_noted(source):
     assert list(types(source.with_name("out.gguf")).values()) == ["F32", "F16", "Q4_0"]
 
 
-def test_quantizing_again_must_be_allowed_and_is_noted(source):
+def test_requantizing_needs_an_option_and_is_noted(source):
     once, twice = source.with_name("once.gguf"), source.with_name("twice.gguf")
     assert "quality" not in done("quantize", source, once, "Q8_0").err
     refused = ggufkit("quantize", once, twice, "Q4_0")
@@ -69,7 +69,7 @@ def test_quantizing_again_must_be_allowed_and_is_noted(source):
 # Several at once.
 
 
-def test_several_recipes_go_to_a_folder_under_their_names(source):
+def test_several_recipes_are_written_to_a_folder_under_their_names(source):
     folder = source.with_name("folder")
     done("quantize", source, f"{folder}/", "Q4_0,Q8_0,q4_0")
     assert sorted(path.name for path in folder.iterdir()) == ["in-Q4_0.gguf", "in-Q8_0.gguf"]
@@ -79,13 +79,13 @@ def test_several_recipes_go_to_a_folder_under_their_names(source):
         assert (folder / f"in-{recipe}.gguf").read_bytes() == alone.read_bytes()
 
 
-def test_several_recipes_go_where_a_name_has_their_place(source):
+def test_several_recipes_fill_the_field_in_a_file_name(source):
     result = done("quantize", source, source.with_name("my-{recipe}.gguf"), "Q4_0,Q8_0", "--json")
     files = [output["files"][0]["path"] for output in result.json()["outputs"]]
     assert files == [str(source.with_name(f"my-{recipe}.gguf")) for recipe in ("Q4_0", "Q8_0")]
 
 
-def test_several_recipes_do_not_fit_one_file(source):
+def test_several_recipes_cannot_share_one_file(source):
     result = ggufkit("quantize", source, source.with_name("out.gguf"), "Q4_0,Q8_0")
     assert result.code == 2
     assert "{recipe}" in result.err
@@ -104,7 +104,7 @@ def test_toml_file_gives_types_to_patterns_in_order(source):
         assert model.metadata["general.file_type"] == 7
 
 
-def test_toml_file_without_a_base_leaves_the_rest(source):
+def test_toml_file_without_a_base_keeps_the_other_types(source):
     mine = source.with_name("mine.toml")
     mine.write_text('[types]\n"ffn_up" = "Q5_1"\n')
     done("quantize", source, source.with_name("out.gguf"), mine)
@@ -128,7 +128,7 @@ def test_toml_file_without_a_base_leaves_the_rest(source):
         "\udcff",
     ],
 )
-def test_damaged_recipe_is_answered_with_its_name(source, text):
+def test_error_in_a_recipe_file_names_the_file(source, text):
     mine = source.with_name("mine.toml")
     mine.write_bytes(text.encode("utf-8", "surrogateescape"))
     result = ggufkit("quantize", source, source.with_name("out.gguf"), mine)
@@ -143,7 +143,7 @@ def test_types_are_taken_from_another_model(source):
     assert out.read_bytes() == other.read_bytes()
 
 
-def test_file_of_types_is_read_between_spaces_and_lines(source):
+def test_types_in_a_file_are_separated_by_spaces_or_lines(source):
     listed = source.with_name("types.txt")
     listed.write_text("ffn_down=Q8_0 ffn_up=Q5_0\nffn=Q4_0\n")
     done("quantize", source, source.with_name("out.gguf"), "Q4_0", "--tensor-type-file", listed)
@@ -154,7 +154,7 @@ def test_file_of_types_is_read_between_spaces_and_lines(source):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le-bom"])
-def test_lists_and_recipes_of_windows_lose_no_rule(source, encoding):
+def test_files_with_windows_line_endings_keep_every_rule(source, encoding):
     mark, name = ("\ufeff", "utf-16-le") if encoding.endswith("bom") else ("", encoding)
     listed, recipe = source.with_name("types.txt"), source.with_name("r.toml")
     listed.write_bytes((mark + "ffn_up=Q8_0").encode(name))
@@ -166,7 +166,7 @@ def test_lists_and_recipes_of_windows_lose_no_rule(source, encoding):
         assert "changes nothing" not in result.err
 
 
-def test_pattern_that_matches_nothing_is_noted(source):
+def test_notes_a_pattern_that_matches_nothing(source):
     recipe = source.with_name("mine.toml")
     recipe.write_text('base = "F16"\n[types]\n"never" = "Q4_0"\n"ffn" = "Q8_0"\n')
     result = done("quantize", source, recipe, "--dry-run", "--tensor-type", "nosuch=Q4_0", "--json")
@@ -176,7 +176,7 @@ def test_pattern_that_matches_nothing_is_noted(source):
     assert "note: 'ffn_up' changes nothing" in idle.err
 
 
-def test_parts_of_names_without_importance_data_are_noted(source, tmp_path):
+def test_notes_name_parts_without_importance_data(source, tmp_path):
     entry = Entry(np.ones((1, 96), np.float32), np.array([1.0], np.float32))
     matrix = Imatrix({"blk.0.ffn_up.weight": entry}, ("t",), 1, 512).save(tmp_path / "m.gguf")
     words = ("quantize", source, "Q4_0", "--dry-run", "--imatrix", matrix)
@@ -184,7 +184,7 @@ def test_parts_of_names_without_importance_data_are_noted(source, tmp_path):
     assert "changes nothing" not in done(*words, "--exclude-weights", "ffn").err
 
 
-def test_notes_say_which_of_several_recipes_they_are_about(source):
+def test_notes_name_the_recipe_they_are_about(source):
     err = done("quantize", source, "Q4_0,F16", "--dry-run").err
     assert err.startswith("note: Q4_0: 1 tensor with rows that do not divide")
 
@@ -226,7 +226,7 @@ def test_keys_are_set_with_their_types(source):
         "x=array[int8]:[300]",
     ],
 )
-def test_override_that_cannot_be_is_wrong_usage(source, text):
+def test_impossible_override_is_wrong_usage(source, text):
     result = ggufkit("quantize", source, "out.gguf", "Q8_0", "--override-kv", text)
     assert result.code == 2
     assert "--override-kv" in result.err
@@ -250,7 +250,7 @@ def test_dry_run_shows_each_tensor_and_writes_nothing(source):
     assert list(source.parent.iterdir()) == [source]
 
 
-def test_dry_run_promises_what_is_then_written(source):
+def test_dry_run_shows_what_is_then_written(source):
     out = source.with_name("out.gguf")
     promised = done("quantize", source, out, "Q5_1", "--dry-run", "--json").json()
     written = done("quantize", source, out, "Q5_1", "--json").json()
@@ -266,7 +266,7 @@ def test_dry_run_promises_what_is_then_written(source):
         assert written["new_nbytes"] == sum(t.nbytes for t in model.tensors.values())
 
 
-def test_dry_run_tells_what_was(source):
+def test_dry_run_shows_the_old_types(source):
     told = done("quantize", source, "Q8_0", "--dry-run", "--json").json()
     before = {t["name"]: (t["type"], t["nbytes"]) for t in told["tensors"]}
     with api.open(source) as model:
@@ -325,7 +325,7 @@ def test_model_and_json_cannot_share_a_pipe(source):
         (["out.gguf", "Q8_0", "--include-weights", "a", "--exclude-weights", "b"], "not both"),
     ],
 )
-def test_wrong_usage_is_answered_with_what_is_right(source, arguments, told):
+def test_wrong_usage_error_shows_right_usage(source, arguments, told):
     result = ggufkit("quantize", source, *arguments)
     assert result.code == 2
     assert told in " ".join(result.err.split())
@@ -340,13 +340,13 @@ def test_model_is_never_written_over_itself(source):
     assert source.read_bytes() == before
 
 
-def test_folder_that_does_not_exist_is_an_error(source):
+def test_missing_folder_is_an_error(source):
     result = ggufkit("quantize", source, source.with_name("none") / "out.gguf", "Q8_0")
     assert result.code == 1
     assert "does not exist" in result.err
 
 
-def test_recipes_are_completed_by_the_shell():
+def test_shell_completes_recipes():
     completion = {"_GGUFKIT_COMPLETE": "bash_complete", "COMP_CWORD": "4"}
     words = {"COMP_WORDS": "ggufkit\nquantize\nin\nout\nQ8_0,q5_k"}
     with process(env=completion | words) as command:

@@ -26,7 +26,7 @@ def interrupt(path, upto):
     return before, after
 
 
-def test_recover_says_what_the_file_is_now(path):
+def test_recover_says_what_state_the_file_is_in(path):
     assert done("recover", path).lines == [f"{path}: no edit was interrupted"]
     before, _ = interrupt(path, 0)
     assert "the file is unchanged" in done("recover", path).out
@@ -36,7 +36,7 @@ def test_recover_says_what_the_file_is_now(path):
     assert path.read_bytes() == after
 
 
-def test_any_shard_and_the_folder_stand_for_the_set(tmp_path):
+def test_any_shard_or_the_folder_means_the_whole_set(tmp_path):
     whole = tmp_path / "whole.gguf"
     api.save(whole, {"a": np.zeros(50, "f4"), "b": np.zeros(50, "f4")}, {"text": "x" * 100})
     (tmp_path / "set").mkdir()
@@ -56,7 +56,7 @@ def test_any_shard_and_the_folder_stand_for_the_set(tmp_path):
         assert done("recover", named).lines == [f"{named}: no edit was interrupted"]
 
 
-def test_one_failure_keeps_no_other_file_from_being_recovered(path):
+def test_failure_on_one_file_does_not_stop_the_others(path):
     other = path.with_name("other.gguf")
     other.write_bytes(path.read_bytes())
     path.with_name(".other.gguf.ggufkit-edit").write_bytes(b"junk")

@@ -47,7 +47,7 @@ def commands(section):
     return [shlex.split(command) for command in found]
 
 
-def test_head_goes_off_and_on_again_as_the_page_says(model):
+def test_mtp_head_can_be_split_off_and_put_back_as_documented(model):
     for command in commands("A multi-token-prediction head"):
         done(*command)
     with api.open("trunk.gguf") as trunk, api.open("mtp-model.gguf") as head:
@@ -57,7 +57,7 @@ def test_head_goes_off_and_on_again_as_the_page_says(model):
     assert content("whole.gguf") == content("model.gguf")
 
 
-def test_projector_goes_off_and_on_again_as_the_page_says(model):
+def test_projector_can_be_split_off_and_put_back_as_documented(model):
     model.rename("both.gguf")
     before = content("both.gguf")
     first, second, third = commands("A projector")
@@ -88,7 +88,7 @@ def test_dry_run_shows_what_would_change_and_writes_nothing(model):
     assert list(model.parent.iterdir()) == [model]
 
 
-def test_json_tells_what_changed(model):
+def test_json_lists_what_changed(model):
     options = ("--rename", "mm.0.weight=mm.1.weight", "--drop", "v.*", "--json")
     document = done("select", "model.gguf", "out.gguf", *options).json()
     tensors = document["tensors"]
@@ -99,7 +99,7 @@ def test_json_tells_what_changed(model):
     assert [Path(file["path"]).name for file in document["files"]] == ["out.gguf"]
 
 
-def test_vocabulary_and_header_alone_have_no_tensors(model):
+def test_vocab_only_and_header_only_outputs_have_no_tensors(model):
     done("select", "model.gguf", "vocabulary.gguf", "--vocab-only")
     done("select", "model.gguf", "header.gguf", "--no-tensors")
     assert list(api.open("vocabulary.gguf").metadata) == ["general.architecture"]
@@ -131,7 +131,7 @@ def test_graft_from_a_name_with_colons(model):
         ("--graft", "model.gguf:"),
     ],
 )
-def test_wrong_usage_names_what_is_expected(model, options):
+def test_wrong_usage_error_names_what_is_expected(model, options):
     result = ggufkit("select", "model.gguf", "out.gguf", *options)
     assert result.code == 2
     assert result.err.startswith("Usage: ggufkit select")
@@ -147,7 +147,7 @@ def test_wrong_usage_names_what_is_expected(model, options):
         (("--graft", "none.gguf:*"), "none.gguf: No such file"),
     ],
 )
-def test_failure_says_why_and_writes_nothing(model, options, said):
+def test_failure_gives_the_reason_and_writes_nothing(model, options, said):
     result = ggufkit("select", "model.gguf", "out.gguf", *options)
     assert result.code == 1
     assert said in result.err

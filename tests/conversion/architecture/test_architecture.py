@@ -21,31 +21,31 @@ def written(folder, **files):
     return [folder]
 
 
-def test_every_file_of_ours_is_an_architecture_or_a_base():
+def test_every_shipped_file_is_an_architecture_or_a_base():
     stems = {path.stem for path in ARCH.glob("*.toml")}
     assert set(architectures()) == stems - {"decoder"}
 
 
 @pytest.mark.parametrize("stem", architectures())
-def test_file_of_ours_serves_classes_and_names_a_known_vocabulary(stem):
+def test_every_shipped_file_serves_classes_and_names_a_known_vocabulary(stem):
     architecture = architectures()[stem]
     assert architecture.classes
     assert architecture.vocabulary in KINDS
     assert all(find([name]) == architecture for name in architecture.classes)
 
 
-def test_no_class_is_served_by_two_files_of_ours():
+def test_no_two_shipped_files_serve_the_same_class():
     served = [name for each in architectures().values() for name in each.classes]
     assert len(served) == len(set(served))
 
 
-def test_headless_llama_is_converted_as_llama_is():
+def test_llama_model_class_is_converted_like_llama():
     llama = find(["LlamaModel"])
     assert llama == architectures()["llama"]
     assert rename("layers.0.mlp.up_proj.weight", llama.rename).startswith("model.layers.")
 
 
-def test_unknown_class_is_answered_with_the_nearest():
+def test_unknown_class_suggests_the_nearest():
     with pytest.raises(
         CheckpointError, match=r"LlamaForCausalML.*nearest known is LlamaForCausalLM"
     ):
@@ -54,7 +54,7 @@ def test_unknown_class_is_answered_with_the_nearest():
         find([])
 
 
-def test_own_folder_is_searched_first(tmp_path):
+def test_users_folder_is_searched_first(tmp_path):
     own = 'like = "llama"\nname = "llama"\nclasses = ["LlamaForCausalLM", "NewForCausalLM"]'
     folders = written(tmp_path, mine=own)
     assert find(["NewForCausalLM"], folders).path == str(tmp_path / "mine.toml")
@@ -62,7 +62,7 @@ def test_own_folder_is_searched_first(tmp_path):
     assert find(["Qwen2ForCausalLM"], folders).name == "qwen2"
 
 
-def test_file_of_the_same_name_replaces_ours(tmp_path):
+def test_file_of_the_same_name_replaces_the_shipped_one(tmp_path):
     folders = written(tmp_path, llama='classes = ["OtherForCausalLM"]')
     assert find(["OtherForCausalLM"], folders).name == "llama"
     with pytest.raises(CheckpointError):
@@ -127,13 +127,13 @@ def test_fresh_tables_are_not_inherited(tmp_path):
         ('required = ["x y"]', "not an expression"),
     ],
 )
-def test_wrong_file_is_told_with_its_place(tmp_path, text, told):
+def test_error_in_a_file_names_its_place(tmp_path, text, told):
     with pytest.raises(FormatError, match=told) as caught:
         architectures(written(tmp_path, wrong=text))
     assert str(tmp_path / "wrong.toml") in str(caught.value)
 
 
-def test_pattern_finds_layer_and_expert():
+def test_name_pattern_finds_layer_and_expert():
     rules = compile_rules({"l.{i}.e.{x}.w": "b.{i}.w", "l.{i}.n": "b.{i}.n", "s.0.w": "first"})
     index = NameIndex(tuple(rules))
     placed = index.place("l.12.e.3.w")

@@ -25,17 +25,17 @@ def facts(stem, **config):
         ("llama", "llama", "max_position_embeddings", "n_ctx"),
     ],
 )
-def test_no_default_hides_a_field_under_its_other_name(stem, model_type, name, other):
+def test_default_does_not_hide_a_field_with_an_alternative_name(stem, model_type, name, other):
     known = facts(stem, model_type=model_type, num_attention_heads=32, **{other: 4})
     assert known.lookup(name) == 4
     assert other not in known.unread()
 
 
-def test_default_stays_where_the_other_name_means_something_else():
+def test_default_stays_where_the_alternative_name_has_another_meaning():
     known = facts("llama", model_type="llama", max_length=20)
     assert known.lookup("max_position_embeddings") == 2048
 
 
-def test_field_stays_as_it_is_beside_its_other_name():
+def test_field_wins_over_its_alternative_name():
     known = facts("qwen3moe", model_type="qwen3_moe", num_experts=8, num_local_experts=4)
     assert known.lookup("num_experts") == 8

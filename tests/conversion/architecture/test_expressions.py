@@ -34,7 +34,7 @@ def value(text):
         ("null or absent or b", 4),
     ],
 )
-def test_expression_has_its_value(text, expected):
+def test_evaluates_an_expression(text, expected):
     assert value(text) == expected
 
 
@@ -42,22 +42,22 @@ def test_expression_has_its_value(text, expected):
     "text", ["absent", "null", "absent + 1", "a * null", "double(absent)", "[a, absent]",
              "inner.y", "a.x", "absent.x.y", "-absent"]
 )  # fmt: skip
-def test_what_is_absent_makes_the_whole_absent(text):
+def test_absent_field_makes_the_whole_expression_absent(text):
     assert value(text) is None
 
 
 @pytest.mark.parametrize("text", ["text * 2", "a + text", "yes + 1", "a // zero", "10 ** 30 * 2"])
-def test_arithmetic_on_no_number_is_told(text):
+def test_reports_arithmetic_on_values_that_are_not_numbers(text):
     with pytest.raises(CheckpointError, match="cannot be computed"):
         value(text)
 
 
-def test_huge_powers_are_refused_before_they_are_computed():
+def test_refuses_huge_powers_before_computing_them():
     with pytest.raises(CheckpointError):
         value("(9 ** 9) ** (9 ** 9)")
 
 
-def test_unknown_function_is_named_with_those_that_are():
+def test_unknown_function_error_lists_the_known_ones():
     with pytest.raises(CheckpointError, match=r"unknown function 'quadruple'.*double"):
         value("quadruple(a)")
 
@@ -67,16 +67,16 @@ def test_unknown_function_is_named_with_those_that_are():
     ["", "a b", "lambda: 1", "[x for x in a]", "a if b else c", "a == b", "f'{a}'", "a[0]", "{}",
      "not a", "a and b", "(a, b)", "await a", "a.b := 1"],
 )  # fmt: skip
-def test_what_is_not_of_the_language_is_refused(text):
+def test_refuses_syntax_outside_the_language(text):
     with pytest.raises(ValueError, match="expression"):
         parse(text)
 
 
-def test_names_are_the_fields_and_not_the_functions():
+def test_names_of_an_expression_are_its_fields_and_not_its_functions():
     assert names("double(a) + inner.x or b") == {"a", "inner", "b"}
 
 
 @given(st.text(alphabet="ab01()+-*/.,[]' or", max_size=20))
-def test_any_text_has_a_value_or_a_typed_error(text):
+def test_any_text_gives_a_value_or_a_typed_error(text):
     with contextlib.suppress(GGUFError, ValueError):
         value(text)

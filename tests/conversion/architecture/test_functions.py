@@ -28,12 +28,12 @@ CASES = {
 }
 
 
-def test_every_function_with_a_way_back_has_a_case():
+def test_every_function_with_an_inverse_has_a_case():
     assert set(CASES) == {name for name, row in FUNCTIONS.items() if row.undo}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_undone_gives_the_value_again(name):
+def test_inverse_gives_arguments_that_restore_the_value(name):
     row, arguments = FUNCTIONS[name], CASES[name]
     value = row.do(*arguments)
     value = getattr(value, "item", lambda: value)()  # as metadata gives it
@@ -44,5 +44,5 @@ def test_what_is_undone_gives_the_value_again(name):
 
 
 @pytest.mark.parametrize("name", ["gating", "pooling_mode", "trained_positions"])
-def test_value_that_no_argument_gives_finds_nothing(name):
+def test_value_that_no_argument_gives_has_no_solution(name):
     assert all(each is OPEN for each in FUNCTIONS[name].undo(99, [None, None]))

@@ -21,21 +21,21 @@ def checkpoint(**files):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_files_for_a_way_to_pool_name_that_way(mode):
+def test_pooling_files_name_their_pooling_type(mode):
     assert pooling_type(checkpoint(**pooling_files(mode.number, 384))) == mode.number
 
 
-def test_checkpoint_without_modules_names_no_pooling():
+def test_checkpoint_without_modules_names_no_pooling_type():
     assert pooling_type(checkpoint()) is None
     assert pooling_files(0, 384) == {}
 
 
-def test_missing_file_of_a_module_is_named():
+def test_names_a_missing_file_of_a_module():
     with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json is missing"):
         pooling_type(checkpoint(**{"modules.json": MODULES}))
 
 
-def test_unknown_pooling_is_refused():
+def test_refuses_an_unknown_pooling_type():
     files = {"modules.json": MODULES, "1_Pooling/config.json": {"pooling_mode_max_tokens": True}}
     with pytest.raises(CheckpointError, match="not mean, cls or last token"):
         pooling_type(checkpoint(**files))

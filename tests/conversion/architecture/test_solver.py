@@ -38,25 +38,25 @@ def solved(text, value, known=None, favoured=(), defaults=None):
         ("labels(names)", ["no", "yes"], {}, {"names": {"0": "no", "1": "yes"}}),
     ],
 )  # fmt: skip
-def test_fields_are_those_that_give_the_value(text, value, known, wanted):
+def test_solver_finds_the_fields_that_give_the_value(text, value, known, wanted):
     assert solved(text, value, known) == {**known, **wanted}
 
 
-def test_of_alternatives_the_favoured_one_is_taken_and_else_the_first():
+def test_solver_takes_the_preferred_alternative_or_else_the_first():
     assert solved("a or b or c", 5) == {"a": 5}
     assert solved("a or b or c", 5, favoured=("b",)) == {"b": 5}
     assert solved("a or b", 5, {"a": 7}) == {"a": 7}
 
 
-def test_name_with_an_expression_for_default_is_solved_through_it():
+def test_solves_a_field_through_its_default_expression():
     assert solved("count", 3, defaults={"count": "n_layers or n"}) == {"count": 3, "n_layers": 3}
 
 
-def test_what_is_known_stays():
+def test_solver_keeps_known_fields():
     assert solved("width", 64, {"width": 32}) == {"width": 32}
     assert solved("heads * dim", 64, {"heads": 0}) == {"heads": 0}
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**3))
-def test_products_and_sums_are_undone(unknown, known):
+def test_solves_products_and_sums(unknown, known):
     assert solved("a * k + k", unknown * known + known, {"k": known})["a"] == unknown

@@ -98,9 +98,7 @@ def official(folder, name, tensors):
         unique=True,
     ),
 )
-def test_keys_are_those_of_the_official_package(
-    folder_name, card, config, sampling, keys, name, tensors
-):
+def test_keys_match_the_official_package(folder_name, card, config, sampling, keys, name, tensors):
     overrides = {key: OVERRIDES[key] for key in sorted(keys)}
     head = yaml.safe_dump(card)
     with tempfile.TemporaryDirectory() as place:
@@ -119,7 +117,7 @@ def test_keys_are_those_of_the_official_package(
     assert [(key, plain(value)) for key, value in found.items()] == list(expected.items())
 
 
-def test_values_have_the_types_of_the_converter(tmp_path):
+def test_values_have_the_types_that_the_official_converter_writes(tmp_path):
     card = "---\ntags: [a]\nbase_model: x/y\n---\n"
     checkpoint = folder_with(tmp_path, generation_config__json=SAMPLING, README__md=card)
     metadata = Metadata(describe(checkpoint))
@@ -130,7 +128,7 @@ def test_values_have_the_types_of_the_converter(tmp_path):
     assert types["general.tags"] == "array[string]"
 
 
-def test_older_field_of_the_repetition_penalty_is_read(tmp_path):
+def test_reads_the_older_field_of_the_repetition_penalty(tmp_path):
     checkpoint = folder_with(tmp_path, generation_config__json={"repetition_penalty": 1.25})
     assert describe(checkpoint)["general.sampling.penalty_repeat"] == pytest.approx(1.25)
 
@@ -148,14 +146,14 @@ def test_licence_can_be_overridden_although_the_converter_cannot(tmp_path):
     assert found["general.license"] == "mit"
 
 
-def test_unreadable_card_is_left_out_and_said(tmp_path):
+def test_leaves_out_an_unreadable_card_with_a_note(tmp_path):
     said = []
     checkpoint = folder_with(tmp_path, README__md="---\na: &x b\n---\n")
     assert "general.name" in describe(checkpoint, say=said.append)
     assert "line 2" in said[0]
 
 
-def test_values_that_cannot_be_are_left_out_and_said(tmp_path):
+def test_leaves_out_impossible_values_with_a_note(tmp_path):
     said = []
     checkpoint = folder_with(
         tmp_path,
@@ -168,17 +166,17 @@ def test_values_that_cannot_be_are_left_out_and_said(tmp_path):
     assert len(said) == 2
 
 
-def test_broken_generation_config_is_left_out_and_said(tmp_path):
+def test_leaves_out_a_broken_generation_config_with_a_note(tmp_path):
     said = []
     describe(folder_with(tmp_path, generation_config__json="{"), say=said.append)
     assert "generation_config.json" in said[0]
 
 
-def test_unknown_override_is_refused_with_the_nearest_key(tmp_path):
+def test_refuses_an_unknown_override_and_suggests_the_nearest_key(tmp_path):
     with pytest.raises(CheckpointError, match=r"general\.auhtor.*general\.author"):
         describe(folder_with(tmp_path), overrides={"general.auhtor": "x"})
 
 
-def test_override_of_the_wrong_type_is_refused_with_its_key(tmp_path):
+def test_refuses_an_override_of_the_wrong_type_and_names_its_key(tmp_path):
     with pytest.raises(CheckpointError, match=r"general\.author"):
         describe(folder_with(tmp_path), overrides={"general.author": 5})

@@ -94,7 +94,7 @@ def as_yaml(text):
     return yaml.load(text, TextLoader)  # noqa: S506 (a kind of SafeLoader)
 
 
-def test_card_is_read_as_yaml_reads_it():
+def test_reads_a_card_as_pyyaml_does():
     assert read(CARD) == as_yaml(CARD)
 
 
@@ -114,7 +114,7 @@ def test_card_is_read_as_yaml_reads_it():
     st.sampled_from([None, True, False]),
     st.sampled_from([None, '"', "'"]),
 )
-def test_what_yaml_writes_is_read(node, flow, style):
+def test_reads_what_pyyaml_writes(node, flow, style):
     text = yaml.safe_dump(node, default_flow_style=flow, default_style=style, allow_unicode=True)
     try:
         found = read(text.rstrip("\n"))
@@ -146,35 +146,35 @@ def test_any_text_is_read_or_refused(text):
         'a: "x" y',
     ],
 )
-def test_what_is_not_read_is_refused_with_its_line(text):
+def test_refuses_unsupported_yaml_and_names_its_line(text):
     with pytest.raises(CheckpointError, match=r"README\.md, line \d"):
         read(text)
 
 
-def test_deep_nesting_is_refused():
+def test_refuses_deep_nesting():
     for text in ("[" * 5000, "- " * 5000 + "x", "{a: " * 5000):
         with pytest.raises(CheckpointError, match="levels"):
             read(text if text.startswith("- ") else f"a: {text}")
 
 
-def test_long_lists_are_read():
+def test_reads_long_lists():
     listed = "a: [\n" + '  "]",\n' * 20_000 + "]\nb: c"
     assert read(listed) == {"a": ["]"] * 20_000, "b": "c"}
 
 
 @pytest.mark.parametrize("text", ["{{a: b}: c}", "[{a}: b]", "x: {[a]: b}", "{" * 20])
-def test_collection_as_a_key_is_refused_at_once(text):
+def test_refuses_a_collection_as_a_key_at_once(text):
     with pytest.raises(CheckpointError):
         read(text)
 
 
-def test_card_without_front_matter_says_nothing():
+def test_card_without_front_matter_gives_no_keys():
     assert front_matter("# Title\n---\na: b\n") == {}
     assert front_matter("") == {}
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x7f", "\x85", "\u2028", "\u2029"])
-def test_exported_cards_are_read_again_whatever_ends_a_line(end):
+def test_reads_exported_cards_again_with_any_line_endings(end):
     card = model_card({"general.description": f"a{end}b"})
     assert front_matter(card.decode()) == {"description": f"a{end}b"}
 
@@ -183,7 +183,7 @@ def test_front_matter_may_end_with_the_file():
     assert front_matter("---\na: b") == {"a": "b"}
 
 
-def test_both_parsers_of_pyyaml_give_the_same(monkeypatch):
+def test_both_parsers_of_pyyaml_give_the_same_result(monkeypatch):
     found = read(CARD)
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     assert read(CARD) == found
@@ -197,20 +197,20 @@ def test_both_parsers_of_pyyaml_give_the_same(monkeypatch):
         "<<: *a",
     ],
 )
-def test_what_could_stand_for_more_is_refused(text):
+def test_refuses_aliases_and_tags(text):
     with pytest.raises(CheckpointError, match="aliases and tags"):
         read(text)
 
 
-def test_merge_key_is_a_key_like_others():
+def test_merge_key_is_an_ordinary_key():
     assert read("<<: {a: b}") == {"<<": {"a": "b"}}
 
 
-def test_head_beyond_the_limit_is_refused():
+def test_refuses_front_matter_beyond_the_limit():
     with pytest.raises(CheckpointError, match="longer than"):
         read("a: " + "x" * MAX_CHARACTERS)
 
 
-def test_second_document_is_refused():
+def test_refuses_a_second_document():
     with pytest.raises(CheckpointError, match="second document"):
         read("a: b\n...\n--- \nc: d")

@@ -56,7 +56,7 @@ def four_bits(shape, block, dtype, *, is_nested, kind="nf4"):
 @pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "block"), [((12, 32), 64), ((5, 51), 64), ((3, 3), 4)])
-def test_four_bits_are_looked_up_and_scaled(tmp_path, shape, block, dtype, is_nested):
+def test_decodes_4_bit_weights_by_table_and_scale(tmp_path, shape, block, dtype, is_nested):
     held, wanted = four_bits(shape, block, dtype, is_nested=is_nested)
     made = decode(tmp_path, held)
     assert list(made) == ["x.weight"]
@@ -66,12 +66,12 @@ def test_four_bits_are_looked_up_and_scaled(tmp_path, shape, block, dtype, is_ne
     assert np.array_equal(quants.dequantize(np.concatenate(parts), tensor.type), wanted)
 
 
-def test_fp4_has_a_table_of_its_own_too(tmp_path):
+def test_decodes_fp4_by_its_own_table(tmp_path):
     held, wanted = four_bits((4, 64), 64, "float32", is_nested=False, kind="fp4")
     assert np.array_equal(decode(tmp_path, held)["x.weight"].numpy(), wanted)
 
 
-def test_eight_bits_are_steps_of_a_127th_of_the_rows_scale(tmp_path):
+def test_decodes_8_bit_weights_in_steps_of_the_row_scale_over_127(tmp_path):
     codes = RNG.integers(-127, 128, (6, 10)).astype(np.int8)
     scales = RNG.random(6).astype(np.float32)
     held = {"x.weight": codes, "x.SCB": scales, "x.weight_format": np.array(0, np.uint8)}
@@ -81,7 +81,7 @@ def test_eight_bits_are_steps_of_a_127th_of_the_rows_scale(tmp_path):
     assert np.array_equal(made["x.weight"].numpy(), wanted)
 
 
-def test_weights_are_decoded_in_their_places(tmp_path):
+def test_decoded_weights_keep_their_places(tmp_path):
     held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
     others = {"a.weight": np.ones((2, 2), np.float16), "z.weight": np.ones((2, 2), np.float16)}
     assert list(decode(tmp_path, held | others)) == ["a.weight", "x.weight", "z.weight"]
@@ -106,7 +106,7 @@ def test_weights_are_decoded_in_their_places(tmp_path):
         ({STATE: np.zeros(4, np.float32)}, "does not describe"),
     ],
 )
-def test_parts_that_do_not_fit_are_told(tmp_path, change, told):
+def test_reports_parts_that_do_not_fit(tmp_path, change, told):
     held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
     held = {name: array for name, array in (held | change).items() if array is not None}
     with pytest.raises(CheckpointError, match=told):
@@ -123,7 +123,7 @@ def test_parts_that_do_not_fit_are_told(tmp_path, change, told):
         *(("dtype", n) for n in (None, "int8", ["float16"])),
     ],
 )
-def test_descriptions_that_make_no_sense_are_told(tmp_path, key, value):
+def test_reports_invalid_quant_state(tmp_path, key, value):
     held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
     fields = json.loads(held[STATE].tobytes())
     held[STATE] = description(**fields | {key: value})
@@ -140,13 +140,13 @@ def test_descriptions_that_make_no_sense_are_told(tmp_path, key, value):
         ({"x.weight_format": np.array(2, np.uint8)}, "x.weight_format is not 0"),
     ],
 )
-def test_eight_bits_that_do_not_fit_are_told(tmp_path, change, told):
+def test_reports_8_bit_weights_that_do_not_fit(tmp_path, change, told):
     held = {"x.weight": np.ones((6, 10), np.int8), "x.SCB": np.ones(6, np.float32)}
     with pytest.raises(CheckpointError, match=told):
         decode(tmp_path, held | change)
 
 
-def test_every_faulty_weight_is_listed(tmp_path):
+def test_lists_every_faulty_weight(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         decode(tmp_path, {f"{name}.SCB": np.ones(6, np.float32) for name in "abc"})
     assert [problem[0] for problem in caught.value.problems] == ["a", "b", "c"]

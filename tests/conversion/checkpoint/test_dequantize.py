@@ -30,7 +30,7 @@ def by_name(done):
 @pytest.mark.parametrize(
     ("dtype", "known"), [("F8_E4M3", ml_dtypes.float8_e4m3fn), ("F8_E5M2", ml_dtypes.float8_e5m2)]
 )
-def test_every_byte_of_fp8_is_the_number_that_ml_dtypes_says(tmp_path, dtype, known):
+def test_every_byte_of_fp8_matches_ml_dtypes(tmp_path, dtype, known):
     codes = np.arange(256, dtype=np.uint8).reshape(16, 16)
     held = {"w": codes, "w_scale_inv": np.ones(1, np.float32)}
     config = {"quantization_config": {"quant_method": "fp8"}}
@@ -39,7 +39,7 @@ def test_every_byte_of_fp8_is_the_number_that_ml_dtypes_says(tmp_path, dtype, kn
 
 
 @given(st.integers(1, 11), st.integers(1, 10), st.integers(1, 5))
-def test_blocks_are_scaled_each_by_its_own(tmp_path_factory, high, wide, step):
+def test_each_block_has_its_own_scale(tmp_path_factory, high, wide, step):
     codes = RNG.integers(0, 120, (high, wide), np.uint8)
     scale = RNG.normal(size=(-(-high // 4), -(-wide // 3))).astype(np.float32)
     folder = tmp_path_factory.mktemp("fp8")
@@ -60,7 +60,7 @@ def test_stacked_matrices_have_stacked_scales(tmp_path):
     assert np.array_equal(made, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread)
 
 
-def test_rows_of_compressed_tensors_have_one_scale_each(tmp_path):
+def test_each_row_of_compressed_tensors_has_its_own_scale(tmp_path):
     codes = RNG.integers(0, 120, (5, 7), np.uint8)
     scale = RNG.normal(size=(5, 1)).astype(np.float32)
     held = {"x.weight": codes, "x.weight_scale": scale}
@@ -87,13 +87,13 @@ def test_mxfp4_keeps_every_number(tmp_path):
     assert np.array_equal(made.reshape(wanted.shape), wanted)
 
 
-def test_checkpoint_without_quantization_stays_as_it_is(tmp_path):
+def test_checkpoint_without_quantization_is_unchanged(tmp_path):
     tensors = opened(tmp_path, {"a": np.ones((2, 2), np.float32)})
     for config in ({}, {"quantization_config": None}, {"quantization_config": {}}):
         assert decoded(tensors, config).tensors == tensors
 
 
-def test_scales_of_activations_are_left_out_and_named(tmp_path):
+def test_leaves_out_scales_of_activations_and_names_them(tmp_path):
     held = {"w": RNG.integers(0, 9, (4, 3), np.uint8), "w_scale_inv": np.ones((1, 1), np.float32),
             "x.activation_scale": np.ones(1, np.float32)}  # fmt: skip
     done = decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
@@ -131,12 +131,12 @@ def test_scales_of_activations_are_left_out_and_named(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_decoded_is_told(tmp_path, held, said, told):
+def test_reports_what_cannot_be_decoded(tmp_path, held, said, told):
     with pytest.raises(CheckpointError, match=told):
         decoded(opened(tmp_path, held), {"quantization_config": said})
 
 
-def test_scales_of_fp8_are_floats(tmp_path):
+def test_scales_of_fp8_must_be_floats(tmp_path):
     held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((1, 1), np.int64)}
     with pytest.raises(CheckpointError, match="w_scale_inv is I64: scales are F32, F16, BF16"):
         decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
@@ -150,14 +150,14 @@ def test_blocks_may_be_wider_than_the_matrix(tmp_path, wide):
     assert by_name(done)["w"].numpy().tolist() == [[2.0] * 6] * 6
 
 
-def test_scales_of_mxfp4_without_blocks_are_not_lost(tmp_path):
+def test_keeps_scales_of_mxfp4_without_blocks(tmp_path):
     held = {"e_scales": np.ones((2, 3), np.uint8)}
     done = decoded(opened(tmp_path, held), {"quantization_config": {"quant_method": "mxfp4"}})
     assert list(by_name(done)) == ["e_scales"]
 
 
 @pytest.mark.parametrize("block", [[4, 4], [0, 1], [-1, 2]])
-def test_scales_that_do_not_fit_are_told(tmp_path, block):
+def test_reports_scales_that_do_not_fit(tmp_path, block):
     held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((3, 3), np.float32)}
     said = {"quant_method": "fp8", "weight_block_size": block}
     with pytest.raises(CheckpointError):

@@ -32,19 +32,19 @@ def refusal(folder):
     return str(caught.value)
 
 
-def test_config_and_tensors_are_there(tmp_path):
+def test_opens_config_and_tensors(tmp_path):
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, {"a": 1}, model=ONE | TWO))
     assert checkpoint.config == {"a": 1}
     assert list(checkpoint.tensors) == ["one", "two"]
 
 
-def test_tensors_come_by_file_and_then_by_name(tmp_path):
+def test_tensors_are_sorted_by_file_and_then_by_name(tmp_path):
     held = {"model-00002-of-00002": {"a": ONE["one"]}, "model-00001-of-00002": {"z": ONE["one"]}}
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, {}, **held))
     assert list(checkpoint.tensors) == ["z", "a"]
 
 
-def test_index_leads_into_subfolders(tmp_path):
+def test_index_may_name_files_in_subfolders(tmp_path):
     write_checkpoint(tmp_path, {})
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "part.safetensors").write_bytes(safetensors_bytes(ONE))
@@ -52,7 +52,7 @@ def test_index_leads_into_subfolders(tmp_path):
     assert list(open_checkpoint(tmp_path).tensors) == ["one"]
 
 
-def test_folder_of_the_hugging_face_cache_works_as_it_lies(tmp_path):
+def test_reads_a_folder_of_the_hugging_face_cache_in_place(tmp_path):
     blobs = tmp_path / "models--x--y" / "blobs"
     snapshot = tmp_path / "models--x--y" / "snapshots" / "0123"
     blobs.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_folder_of_the_hugging_face_cache_works_as_it_lies(tmp_path):
     assert list(open_checkpoint(snapshot).tensors) == ["one"]
 
 
-def test_link_out_of_the_folder_is_refused(tmp_path):
+def test_refuses_a_link_out_of_the_folder(tmp_path):
     folder = write_checkpoint(tmp_path / "checkpoint", {})
     (tmp_path / "elsewhere").write_bytes(safetensors_bytes(ONE))
     (folder / "model.safetensors").symlink_to("../elsewhere")
@@ -73,11 +73,11 @@ def test_link_out_of_the_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/hostname", "a/../../b", "a\\b", "a\0b"])
-def test_index_that_leads_out_of_the_folder_is_refused(tmp_path, name):
+def test_refuses_an_index_that_leads_out_of_the_folder(tmp_path, name):
     assert "leads out of the folder" in refusal(sharded(tmp_path, {"one": name}))
 
 
-def test_missing_file_is_named(tmp_path):
+def test_names_a_missing_file(tmp_path):
     folder = sharded(tmp_path, {"one": "model-1.safetensors", "two": "model-9.safetensors"})
     assert "model-9.safetensors is missing" in refusal(folder)
 
@@ -88,12 +88,12 @@ def test_index_and_files_must_name_the_same_tensors(tmp_path):
     assert "two" in refusal(sharded(tmp_path, {"one": "model-1.safetensors", "x": both["two"]}))
 
 
-def test_tensor_in_two_files_is_refused(tmp_path):
+def test_refuses_a_tensor_in_two_files(tmp_path):
     folder = write_checkpoint(tmp_path, {}, **{"model-1": ONE, "model-2": ONE})
     assert "'one' is in two files" in refusal(folder)
 
 
-def test_all_broken_files_are_listed_at_once(tmp_path):
+def test_lists_all_broken_files_at_once(tmp_path):
     folder = write_checkpoint(tmp_path, {}, **{"model-1": ONE, "model-2": TWO})
     for path in folder.glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-1])
@@ -103,26 +103,26 @@ def test_all_broken_files_are_listed_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000])
-def test_config_that_is_no_object_is_refused(tmp_path, content):
+def test_refuses_a_config_that_is_not_an_object(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     assert "config.json" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}'])
-def test_index_without_a_map_is_refused(tmp_path, content):
+def test_refuses_an_index_without_a_map(tmp_path, content):
     write_checkpoint(tmp_path, {}, model=ONE)
     (tmp_path / INDEX).write_text(content)
     assert refusal(tmp_path)
 
 
-def test_folder_without_tensors_or_config_is_refused(tmp_path):
+def test_refuses_a_folder_without_tensors_or_config(tmp_path):
     assert "config.json" in refusal(tmp_path)
     write_checkpoint(tmp_path, {})
     assert "safetensors" in refusal(tmp_path)
     assert "not a folder" in refusal(tmp_path / "config.json")
 
 
-def test_files_are_read_from_the_folder_alone(tmp_path):
+def test_reads_files_only_from_the_folder(tmp_path):
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, {}, model=ONE))
     (tmp_path / "some.json").write_text('{"x": 1}')
     (tmp_path / "bytes").write_bytes(b"\xff")
@@ -138,7 +138,7 @@ def test_files_are_read_from_the_folder_alone(tmp_path):
 @pytest.mark.parametrize(
     ("name", "limit"), [("config.json", MAX_CONFIG_BYTES), ("tokenizer.model", MAX_FILE_BYTES)]
 )
-def test_file_larger_than_its_kind_ever_is_is_refused_unread(tmp_path, name, limit):
+def test_refuses_an_oversized_file_without_reading_it(tmp_path, name, limit):
     with (tmp_path / name).open("wb") as file:
         file.truncate(100 * limit)
     with pytest.raises(CheckpointError, match="which no such file needs"):

@@ -74,7 +74,7 @@ def said_gptq(bits, **more):
 
 @settings(deadline=None, max_examples=25)
 @given(st.sampled_from([2, 3, 4, 8]), st.integers(1, 3), st.integers(1, 4), st.integers(1, 70))
-def test_gptq_of_every_width_is_what_was_packed(tmp_path_factory, bits, high, groups, step):
+def test_decodes_gptq_of_every_width(tmp_path_factory, bits, high, groups, step):
     rows, width = 32 * high, 32 * groups
     held, wanted = gptq(bits, rows, width, groups, np.arange(width) // 32)
     made = decode(tmp_path_factory.mktemp("gptq"), held, **said_gptq(bits))
@@ -82,7 +82,7 @@ def test_gptq_of_every_width_is_what_was_packed(tmp_path_factory, bits, high, gr
 
 
 @pytest.mark.parametrize("bits", [3, 4])
-def test_gptq_in_the_order_of_activations_finds_each_columns_group(tmp_path, bits):
+def test_gptq_in_activation_order_finds_the_group_of_each_column(tmp_path, bits):
     index = RNG.permutation(np.arange(96) // 32)
     held, wanted = gptq(bits, 64, 96, 3, index)
     held["x.g_idx"] = index.astype(np.int32)
@@ -91,19 +91,19 @@ def test_gptq_in_the_order_of_activations_finds_each_columns_group(tmp_path, bit
     assert np.array_equal(by_rows(made["x.weight"], 7), wanted)
 
 
-def test_second_version_of_gptq_stores_zeros_as_they_are(tmp_path):
+def test_gptq_version_2_stores_zero_points_unchanged(tmp_path):
     held, wanted = gptq(4, 32, 64, 2, np.arange(64) // 32, less=0)
     made = decode(tmp_path, held, **said_gptq(4, checkpoint_format="gptq_v2"))
     assert np.array_equal(made["x.weight"].numpy(), wanted)
 
 
-def test_one_group_of_gptq_spans_all_columns(tmp_path):
+def test_gptq_may_have_one_group_for_all_columns(tmp_path):
     held, wanted = gptq(8, 32, 64, 1, np.zeros(64, int))
     made = decode(tmp_path, held, **said_gptq(8) | {"group_size": -1})
     assert np.array_equal(made["x.weight"].numpy(), wanted)
 
 
-def test_what_is_not_quantized_stays_and_goes_first(tmp_path):
+def test_unquantized_tensors_are_unchanged_and_come_first(tmp_path):
     held, _ = gptq(4, 32, 32, 1, np.zeros(32, int))
     made = decode(tmp_path, held | {"z.weight": np.ones((2, 2), np.float16)}, **said_gptq(4))
     assert list(made) == ["z.weight", "x.weight"]
@@ -128,7 +128,7 @@ def awq(rows, width):
 
 
 @pytest.mark.parametrize("step", [1, 5, 8, 11, 40])
-def test_awq_is_what_was_packed(tmp_path, step):
+def test_decodes_awq(tmp_path, step):
     held, wanted = awq(40, 48)
     made = decode(tmp_path, held, **said_awq())
     assert np.array_equal(by_rows(made["x.weight"], step), wanted)
@@ -142,7 +142,7 @@ def said_packed(**weights):
 
 @pytest.mark.parametrize("bits", range(1, 9))
 @pytest.mark.parametrize("is_symmetric", [True, False])
-def test_packed_integers_of_compressed_tensors(tmp_path, bits, is_symmetric):
+def test_decodes_packed_integers_of_compressed_tensors(tmp_path, bits, is_symmetric):
     codes = RNG.integers(0, 1 << bits, (13, 30))
     zeros = RNG.integers(0, 1 << bits, (13, 3))
     scales = RNG.normal(size=(13, 3)).astype(np.float16)
@@ -162,7 +162,7 @@ def test_packed_integers_of_compressed_tensors(tmp_path, bits, is_symmetric):
     assert np.array_equal(by_rows(made["x.weight"], 4), wanted)
 
 
-def test_packed_integers_with_one_scale_for_each_row(tmp_path):
+def test_decodes_packed_integers_with_one_scale_per_row(tmp_path):
     codes = RNG.integers(0, 16, (4, 9))
     held = {
         "x.weight_packed": packed_along(codes, 4, gapless=False),
@@ -173,7 +173,7 @@ def test_packed_integers_with_one_scale_for_each_row(tmp_path):
     assert np.array_equal(made["x.weight"].numpy(), (codes - 8) * np.float32(0.5))
 
 
-def test_packed_integers_in_the_order_of_activations(tmp_path):
+def test_decodes_packed_integers_in_activation_order(tmp_path):
     codes, index = RNG.integers(0, 16, (4, 20)), RNG.permutation(np.arange(20) // 10)
     scales = RNG.normal(size=(4, 2)).astype(np.float16)
     held = {
@@ -211,7 +211,7 @@ def test_packed_integers_in_the_order_of_activations(tmp_path):
         ({}, {"checkpoint_format": 2}, "cannot be decoded"),
     ],
 )
-def test_gptq_that_does_not_fit_is_told(tmp_path, change, said, told):
+def test_reports_gptq_tensors_that_do_not_fit(tmp_path, change, said, told):
     held, _ = gptq(4, 32, 64, 2, np.arange(64) // 32)
     held = {name: array for name, array in (held | change).items() if array is not None}
     with pytest.raises(CheckpointError, match=told):
@@ -219,7 +219,7 @@ def test_gptq_that_does_not_fit_is_told(tmp_path, change, said, told):
 
 
 @pytest.mark.parametrize("said", [{"version": "gemv"}, {"bits": 3}, {"group_size": 32}])
-def test_awq_that_does_not_fit_is_told(tmp_path, said):
+def test_reports_awq_tensors_that_do_not_fit(tmp_path, said):
     with pytest.raises(CheckpointError, match=str(next(iter(said.values())))):
         decode(tmp_path, awq(16, 32)[0], **said_awq(**said) | said)
 
@@ -236,7 +236,7 @@ def test_awq_that_does_not_fit_is_told(tmp_path, said):
         ([12, 30], {"group_size": 7}, "groups of 7"),
     ],
 )
-def test_packed_integers_that_do_not_fit_are_told(tmp_path, shape, weights, told):
+def test_reports_packed_integers_that_do_not_fit(tmp_path, shape, weights, told):
     held = {
         "x.weight_packed": np.ones((12, 4), np.int32),
         "x.weight_scale": np.ones((12, 3), np.float16),
@@ -246,14 +246,14 @@ def test_packed_integers_that_do_not_fit_are_told(tmp_path, shape, weights, told
         decode(tmp_path, held, **said_packed(**weights))
 
 
-def test_everything_wrong_is_listed_at_once(tmp_path):
+def test_lists_all_problems_at_once(tmp_path):
     held = {f"{n}.qweight": np.ones((8, 32), np.int32) for n in "abc"}
     with pytest.raises(CheckpointError) as caught:
         decode(tmp_path, held, **said_gptq(4))
     assert [problem[0] for problem in caught.value.problems] == ["a", "b", "c"]
 
 
-def test_many_packed_matrices_are_not_in_memory_at_once(tmp_path, monkeypatch):
+def test_does_not_hold_many_packed_matrices_in_memory_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(row_sources, "KEPT_BYTES", 1 << 16)
     held = {f"{n}.qweight": np.ones((64, 512), np.int32) for n in range(32)}
     for name in list(held):

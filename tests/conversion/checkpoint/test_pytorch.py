@@ -42,7 +42,7 @@ def problem(folder, data):
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_tensors_come_in_the_files_order_with_their_elements(tmp_path, protocol):
+def test_tensors_have_the_order_and_elements_of_the_file(tmp_path, protocol):
     held = {name: RNG.integers(0, 2, (3, 5)).astype(name)
             for name in sorted(pytorch_file.STORAGES, reverse=True)}  # fmt: skip
     tensors, problems = read(tmp_path, pytorch_bytes(held, protocol=protocol))
@@ -53,18 +53,18 @@ def test_tensors_come_in_the_files_order_with_their_elements(tmp_path, protocol)
         assert np.array_equal(data, held[tensor_.name])
 
 
-def test_tensors_lie_in_the_file_for_the_kernel_to_copy(tmp_path):
+def test_tensors_are_spans_of_the_file_that_the_kernel_copies(tmp_path):
     (made,), _ = read(tmp_path, pytorch_bytes({"a": ONE}))
     assert made.source.span.nbytes == ONE.nbytes
 
 
-def test_scalars_and_empty_tensors_are_read(tmp_path):
+def test_reads_scalars_and_empty_tensors(tmp_path):
     held = {"one": np.array(2.5, np.float32), "none": np.zeros((0, 3), np.float16)}
     tensors, _ = read(tmp_path, pytorch_bytes(held))
     assert [(t.shape, t.nbytes) for t in tensors] == [((), 4), ((0, 3), 0)]
 
 
-def test_rows_of_a_storage_and_transposed_matrices_are_read(tmp_path):
+def test_reads_rows_of_a_storage_and_transposed_matrices(tmp_path):
     parts = {"offset": 4, "shape": (2, 4)}
     turned = {"shape": (4, 3), "strides": (1, 4)}
     tensors, _ = read(tmp_path, pytorch_bytes({"a": ONE, "b": ONE}, a=parts, b=turned))
@@ -78,7 +78,7 @@ def test_two_tensors_may_share_a_storage(tmp_path):
     assert [np.array_equal(t.numpy(), ONE) for t in tensors] == [True, True]
 
 
-def test_parameters_and_typed_storages_are_tensors_too(tmp_path):
+def test_reads_parameters_and_typed_storages(tmp_path):
     parameter = Called("torch._utils", "_rebuild_parameter", tensor(ONE, "0"), True, {})
     storage = Storage("FloatStorage", "0", 48)
     storage.described = ("storage", Global("torch.storage", "UntypedStorage"), "0", "cpu", 48)
@@ -101,7 +101,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_pickle_that_wants_to_run_code_is_refused_by_the_name_it_asks_for(tmp_path, protocol):
+def test_refuses_a_pickle_that_would_run_code_and_names_the_function(tmp_path, protocol):
     mark = tmp_path / "ran"
     data = archive(pickle.dumps({"a": Evil(mark)}, protocol), {})
     assert f"{os.mkdir.__module__}.mkdir" in problem(tmp_path, data)
@@ -114,7 +114,7 @@ def test_pickle_that_wants_to_run_code_is_refused_by_the_name_it_asks_for(tmp_pa
     ("module", "name"),
     [("builtins", "eval"), ("torch", "load"), ("torch._utils", "_rebuild_wrapper_subclass")],
 )
-def test_other_names_are_refused(tmp_path, module, name):
+def test_refuses_other_names(tmp_path, module, name):
     data = archive(pickled({"a": Called(module, name, "1 + 1")}), {})
     assert f"{module}.{name}" in problem(tmp_path, data)
 
@@ -144,7 +144,7 @@ def test_other_names_are_refused(tmp_path, module, name):
         ({"a": tensor(ONE, "0", storage=Storage("float8_e5m2", "0", "1"))}, "not a storage"),
     ],
 )
-def test_what_is_no_weight_is_told(tmp_path, held, told):
+def test_reports_what_is_not_a_weight(tmp_path, held, told):
     assert told in problem(tmp_path, archive(pickled(held), {"data/0": ONE.tobytes()}))
 
 
@@ -181,7 +181,7 @@ def test_what_is_no_weight_is_told(tmp_path, held, told):
         (archive(b"\x80\x02}N" + b"\x85" * 300_000 + b"Ns.", {}), "a key that is neither"),
     ],
 )  # fmt: skip
-def test_files_that_are_not_sound_are_told(tmp_path, data, told):
+def test_reports_broken_files(tmp_path, data, told):
     assert told in problem(tmp_path, data)
 
 
@@ -211,11 +211,11 @@ def begin_beyond(_, second):
     ("tell", "told"),
     [(overlap, "overlap"), (declare_a_tebibyte, "is incomplete"), (begin_beyond, "truncated")],
 )
-def test_archive_that_lies_about_its_files_is_not_believed(tmp_path, tell, told):
+def test_refuses_an_archive_that_lies_about_its_files(tmp_path, tell, told):
     assert told in problem(tmp_path, lying(tell))
 
 
-def test_names_in_an_archive_lead_nowhere(tmp_path):
+def test_does_not_unpack_names_that_lead_out_of_the_archive(tmp_path):
     outside = {"../../evil": b"evil", "/evil": b"evil", "data/0": ONE.tobytes()}
     tensors, problems = read(tmp_path, archive(pickled({"a": tensor(ONE, "0")}), outside))
     assert [each.name for each in tensors] == ["a"]
@@ -223,25 +223,25 @@ def test_names_in_an_archive_lead_nowhere(tmp_path):
     assert len([*tmp_path.rglob("*")]) == 1  # nothing is unpacked
 
 
-def test_everything_wrong_is_listed_at_once(tmp_path):
+def test_lists_all_problems_at_once(tmp_path):
     held = {name: tensor(ONE, "9") for name in "abc"}
     _, problems = read(tmp_path, archive(pickled(held), {}))
     assert len(problems) == 3
 
 
-def test_pickle_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
+def test_does_not_read_a_pickle_beyond_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(pytorch, "MAX_PICKLE_BYTES", 10)
     assert "too large" in problem(tmp_path, pytorch_bytes({"a": ONE}))
 
 
-def test_directory_beyond_the_limit_is_not_read(tmp_path, monkeypatch):
+def test_does_not_read_a_directory_beyond_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(pytorch, "MAX_DIRECTORY_BYTES", 30)
     assert "too large" in problem(tmp_path, pytorch_bytes({"a": ONE}))
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.data())
-def test_damaged_files_end_in_tensors_or_problems(tmp_path_factory, data):
+def test_damaged_files_give_tensors_or_problems(tmp_path_factory, data):
     whole = bytearray(pytorch_bytes({"a": ONE, "b": ONE.astype(np.float16)}))
     for _ in range(data.draw(st.integers(1, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
@@ -258,7 +258,7 @@ def test_damaged_files_end_in_tensors_or_problems(tmp_path_factory, data):
 
 
 @given(st.binary(max_size=60))
-def test_random_pickles_end_in_tensors_or_problems(tmp_path_factory, data):
+def test_random_pickles_give_tensors_or_problems(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("random")
     tensors, problems = read(folder, archive(b"\x80\x02}" + data + b".", {}))
     assert not tensors
@@ -268,20 +268,20 @@ def test_random_pickles_end_in_tensors_or_problems(tmp_path_factory, data):
 # In a checkpoint.
 
 
-def test_checkpoint_of_one_file_is_opened(tmp_path):
+def test_opens_a_checkpoint_of_one_file(tmp_path):
     write_checkpoint(tmp_path, {})
     (tmp_path / "pytorch_model.bin").write_bytes(pytorch_bytes({"z": ONE, "a": ONE}))
     assert list(open_checkpoint(tmp_path).tensors) == ["z", "a"]
 
 
-def test_checkpoint_of_a_pth_file_is_opened(tmp_path):
+def test_opens_a_checkpoint_of_a_pth_file(tmp_path):
     write_checkpoint(tmp_path, {})
     (tmp_path / "model.pth").write_bytes(pytorch_bytes({"a": ONE}))
     (tmp_path / "training_args.bin").write_bytes(b"something else")
     assert list(open_checkpoint(tmp_path).tensors) == ["a"]
 
 
-def test_sharded_checkpoint_is_opened_by_its_index(tmp_path):
+def test_opens_a_sharded_checkpoint_by_its_index(tmp_path):
     write_checkpoint(tmp_path, {})
     for n, name in enumerate("ab", 1):
         data = pytorch_bytes({name: ONE})
@@ -295,13 +295,13 @@ def test_sharded_checkpoint_is_opened_by_its_index(tmp_path):
         open_checkpoint(tmp_path)
 
 
-def test_safetensors_go_before_pytorch_files(tmp_path):
+def test_prefers_safetensors_to_pytorch_files(tmp_path):
     write_checkpoint(tmp_path, {}, model={"safe": ONE})
     (tmp_path / "pytorch_model.bin").write_bytes(b"not looked at")
     assert list(open_checkpoint(tmp_path).tensors) == ["safe"]
 
 
-def test_checkpoint_names_the_file_that_wants_to_run_code(tmp_path):
+def test_names_the_file_that_would_run_code(tmp_path):
     write_checkpoint(tmp_path, {})
     data = archive(b"\x80\x02cos\nsystem\n.", {})
     (tmp_path / "pytorch_model.bin").write_bytes(data)
@@ -309,6 +309,6 @@ def test_checkpoint_names_the_file_that_wants_to_run_code(tmp_path):
         open_checkpoint(tmp_path)
 
 
-def test_forged_zip_is_one_that_python_reads(tmp_path):
+def test_python_reads_the_forged_zip(tmp_path):
     with zipfile.ZipFile(io.BytesIO(pytorch_bytes({"a": ONE}))) as made:
         assert made.testzip() is None

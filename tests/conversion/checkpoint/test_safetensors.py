@@ -35,32 +35,32 @@ def header(text, data=b""):
     return len(text).to_bytes(8, "little") + text + data
 
 
-def test_tensors_come_by_name_with_their_elements(tmp_path):
+def test_tensors_are_sorted_by_name_and_keep_their_elements(tmp_path):
     _, tensors = opened(tmp_path, safetensors_bytes(PAIR))
     assert [tensor.name for tensor in tensors] == ["a", "b"]
     for tensor in tensors:
         assert np.array_equal(tensor.numpy(), PAIR[tensor.name])
 
 
-def test_tensors_lie_in_the_file_for_the_kernel_to_copy(tmp_path):
+def test_tensors_are_spans_of_the_file_that_the_kernel_copies(tmp_path):
     file, tensors = opened(tmp_path, safetensors_bytes(PAIR))
     for tensor in tensors:
         assert tensor.source.span.file is file
         assert tensor.source.span.nbytes == PAIR[tensor.name].nbytes
 
 
-def test_scalars_and_empty_tensors_are_read(tmp_path):
+def test_reads_scalars_and_empty_tensors(tmp_path):
     held = {"empty": np.zeros((0, 3), np.float32), "one": np.array(7, np.int64)}
     _, tensors = opened(tmp_path, safetensors_bytes(held))
     assert [(t.shape, t.nbytes) for t in tensors] == [((0, 3), 0), ((), 8)]
 
 
-def test_metadata_of_the_header_is_no_tensor(tmp_path):
+def test_metadata_of_the_header_is_not_a_tensor(tmp_path):
     _, tensors = opened(tmp_path, header(b'{"__metadata__": {"format": "pt"}}'))
     assert tensors == []
 
 
-def test_file_shorter_than_a_length_is_refused(tmp_path):
+def test_refuses_a_file_shorter_than_its_length_field(tmp_path):
     assert "length" in problems(tmp_path, b"\1" * 7)[0]
 
 
@@ -75,17 +75,17 @@ def test_file_shorter_than_a_length_is_refused(tmp_path):
         (b"GGUF" + bytes(40), "GGUF file already"),
     ],
 )
-def test_what_lies_there_instead_is_named_with_the_way_to_get_the_file(tmp_path, data, told):
+def test_names_what_the_file_is_and_how_to_get_the_right_one(tmp_path, data, told):
     (problem,) = problems(tmp_path, data)
     assert told in problem
     assert "not a GGUF" not in problem
 
 
-def test_file_that_ends_in_its_header_is_refused(tmp_path):
+def test_refuses_a_file_that_ends_in_its_header(tmp_path):
     assert "ends in the header" in problems(tmp_path, header(b"{}")[:-1])[0]
 
 
-def test_header_beyond_the_limit_is_refused(tmp_path):
+def test_refuses_a_header_beyond_the_limit(tmp_path):
     data = (MAX_HEADER_BYTES + 1).to_bytes(8, "little") + bytes(64)
     assert "larger than the limit" in problems(tmp_path, data)[0]
 
@@ -93,11 +93,11 @@ def test_header_beyond_the_limit_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{", b"\xff{}", b"[" * 100_000, b'{"a": 1, "a": 2}', b"7"]
 )
-def test_header_that_is_no_plain_json_object_is_refused(tmp_path, text):
+def test_refuses_a_header_that_is_not_a_plain_json_object(tmp_path, text):
     assert problems(tmp_path, header(text))
 
 
-def test_duplicate_tensor_is_named(tmp_path):
+def test_names_a_duplicate_tensor(tmp_path):
     entry = b'{"dtype": "I8", "shape": [0], "data_offsets": [0, 0]}'
     told = problems(tmp_path, header(b'{"x": %s, "x": %s}' % (entry, entry)))
     assert "'x'" in told[0]
@@ -121,31 +121,31 @@ def test_duplicate_tensor_is_named(tmp_path):
         ({"extra": 1}, "must have only"),
     ],
 )
-def test_entry_that_contradicts_itself_is_named(tmp_path, change, told):
+def test_names_a_contradictory_entry(tmp_path, change, told):
     found = problems(tmp_path, safetensors_bytes(PAIR, b=change))
     assert any("'b'" in each and told in each for each in found)
 
 
-def test_all_that_is_wrong_is_listed_at_once(tmp_path):
+def test_lists_all_problems_at_once(tmp_path):
     wrong = {"a": {"dtype": "F13"}, "b": {"shape": [9]}}
     assert len(problems(tmp_path, safetensors_bytes(PAIR, **wrong))) == 2
 
 
-def test_truncated_file_is_one_problem_however_many_tensors_it_lacks(tmp_path):
+def test_truncated_file_is_one_problem_for_any_number_of_missing_tensors(tmp_path):
     many = {f"t{n:03}": np.zeros(4, np.float32) for n in range(200)}
     (problem,) = problems(tmp_path, safetensors_bytes(many)[:-1600])
     assert "100 of 200 tensors are incomplete" in problem
 
 
-def test_truncated_data_is_refused(tmp_path):
+def test_refuses_truncated_data(tmp_path):
     assert "truncated" in problems(tmp_path, safetensors_bytes(PAIR)[:-1])[0]
 
 
-def test_bytes_of_no_tensor_are_refused(tmp_path):
+def test_refuses_bytes_that_belong_to_no_tensor(tmp_path):
     assert problems(tmp_path, safetensors_bytes(PAIR) + b"\0")
 
 
-def test_overlap_and_gap_are_named():
+def test_names_overlaps_and_gaps():
     def entry(start, stop):
         return {"dtype": "I8", "shape": [stop - start], "data_offsets": [start, stop]}
 
@@ -156,7 +156,7 @@ def test_overlap_and_gap_are_named():
 
 
 @given(st.data())
-def test_mutated_header_gives_entries_or_problems_and_never_another_exception(data):
+def test_mutated_header_gives_entries_or_problems_and_no_other_exception(data):
     text = bytearray(safetensors_bytes(PAIR)[8:-32])
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(text) - 1))
@@ -165,7 +165,7 @@ def test_mutated_header_gives_entries_or_problems_and_never_another_exception(da
     assert found or all(0 <= each.start <= each.stop <= 32 for each in entries)
 
 
-def test_problems_without_end_are_told_up_to_a_limit():
+def test_number_of_reported_problems_is_limited():
     text = json.dumps({str(number): 0 for number in range(3000)}).encode()
     assert len(parse_header(text, 0)[1]) == MAX_PROBLEMS
     overlapping = {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}

@@ -33,7 +33,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("kind", "version", "type"), CASES)
-def test_every_element_is_what_it_was(kind, version, type, tmp_path):
+def test_every_element_keeps_its_value(kind, version, type, tmp_path):
     elements = legacy_files.write(tmp_path / "old.bin", kind, version, type)
     with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
         ggufkit.write(model, tmp_path / "new.gguf")
@@ -56,7 +56,7 @@ def test_every_element_is_what_it_was(kind, version, type, tmp_path):
         (3, "Q8_0", "Q8_0"),
     ],
 )
-def test_blocks_stay_where_a_type_of_today_holds_them(version, type, expected, tmp_path):
+def test_blocks_are_unchanged_where_a_current_type_holds_them(version, type, expected, tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", version, type)
     with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
         assert model.tensors["output.weight"].type.name == expected
@@ -73,7 +73,7 @@ def test_blocks_stay_where_a_type_of_today_holds_them(version, type, expected, t
         ("GGJT", 3, "Q4_0"),
     ],
 )
-def test_result_loads_in_llama_cpp(kind, version, type, tmp_path):
+def test_llama_cpp_loads_the_result(kind, version, type, tmp_path):
     legacy_files.write(tmp_path / "old.bin", kind, version, type, keys=2)
     with ggufkit.convert_legacy(tmp_path / "old.bin", context_length=512) as model:
         ggufkit.write(model, tmp_path / "new.gguf")
@@ -85,7 +85,7 @@ def test_result_loads_in_llama_cpp(kind, version, type, tmp_path):
     ] == []
 
 
-def test_vocabulary_is_spelled_as_sentencepiece_does(tmp_path):
+def test_vocabulary_is_spelled_as_in_sentencepiece(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 3)
     with ggufkit.convert_legacy(tmp_path / "old.bin") as model:
         tokens = list(model.metadata["tokenizer.ggml.tokens"])
@@ -98,7 +98,7 @@ def test_vocabulary_is_spelled_as_sentencepiece_does(tmp_path):
     assert scores[259:262] == [0, -1, -2]
 
 
-def test_vocabulary_of_another_file_is_taken(tmp_path):
+def test_takes_the_vocabulary_of_another_file(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGML", 0)
     legacy_files.write(tmp_path / "scored.bin", "GGJT", 3)
     with (
@@ -109,7 +109,7 @@ def test_vocabulary_of_another_file_is_taken(tmp_path):
         assert model.metadata["general.description"] == "converted from GGML (unversioned)"
 
 
-def test_vocabulary_of_another_size_is_refused(tmp_path, smollm2):
+def test_refuses_a_vocabulary_of_another_size(tmp_path, smollm2):
     legacy_files.write(tmp_path / "old.bin", "GGML", 0)
     with (
         ggufkit.open(smollm2) as donor,
@@ -141,14 +141,14 @@ def sound(tmp_path_factory):
         {"rotated": 2**32 - 1},
     ],
 )
-def test_sizes_that_lie_are_an_error(sizes, sound, tmp_path):
+def test_false_sizes_are_an_error(sizes, sound, tmp_path):
     forged = legacy_files.head("GGJT", 3, **sizes)
     (tmp_path / "x").write_bytes(forged + sound[len(forged) :])
     with pytest.raises(FormatError, match="at byte"):
         ggufkit.convert_legacy(tmp_path / "x")
 
 
-def test_file_of_another_kind_is_told_so(tmp_path, smollm2):
+def test_error_names_the_kind_of_another_file(tmp_path, smollm2):
     (tmp_path / "x").write_bytes(b"GGLA" * 10)
     with pytest.raises(NotGGUFError, match="not the start of a GGML"):
         ggufkit.convert_legacy(tmp_path / "x")
@@ -156,7 +156,7 @@ def test_file_of_another_kind_is_told_so(tmp_path, smollm2):
         ggufkit.convert_legacy(smollm2)
 
 
-def test_version_that_never_was_is_an_error(sound, tmp_path):
+def test_unknown_version_is_an_error(sound, tmp_path):
     (tmp_path / "x").write_bytes(sound[:4] + struct.pack("<I", 9) + sound[8:])
     with pytest.raises(FormatError, match="version 9 never existed for GGJT"):
         ggufkit.convert_legacy(tmp_path / "x")
@@ -189,7 +189,7 @@ def test_parts_become_one_model(kind, version, type, count, tmp_path):
             np.testing.assert_array_equal(part.astype(np.float32), expected)
 
 
-def test_any_part_names_them_all(tmp_path):
+def test_any_part_finds_the_others(tmp_path):
     first = tmp_path / "ggml-model.bin"
     legacy_files.write_parts(first, "GGMF", 1, "F16", 2)
     made = []
@@ -200,14 +200,14 @@ def test_any_part_names_them_all(tmp_path):
     assert made[0] == made[1]
 
 
-def test_missing_part_is_named(tmp_path):
+def test_names_a_missing_part(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 4)
     (tmp_path / "x.bin.2").unlink()
     with pytest.raises(FormatError, match=r"came in 4 parts, and these are missing: x\.bin\.2"):
         ggufkit.convert_legacy(tmp_path / "x.bin")
 
 
-def test_part_of_another_model_is_refused(tmp_path):
+def test_refuses_a_part_of_another_model(tmp_path):
     legacy_files.write_parts(tmp_path / "a.bin", "GGML", 0, "F16", 2)
     legacy_files.write_parts(tmp_path / "b.bin", "GGML", 0, "F32", 2)
     (tmp_path / "b.bin.1").rename(tmp_path / "a.bin.1")
@@ -219,14 +219,14 @@ def test_part_of_another_model_is_refused(tmp_path):
         ggufkit.convert_legacy(tmp_path / "a.bin")
 
 
-def test_more_parts_than_there_ever_were_are_beyond_the_limit(tmp_path):
+def test_number_of_parts_is_limited(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F32", 16)
     with pytest.raises(LimitError, match="16 parts, more than the limit of 8"):
         ggufkit.convert_legacy(tmp_path / "x.bin")
 
 
 @pytest.mark.real
-def test_parts_load_in_llama_cpp(tmp_path):
+def test_llama_cpp_loads_a_model_from_parts(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 2)
     with ggufkit.convert_legacy(tmp_path / "x.bin", context_length=512) as model:
         ggufkit.write(model, tmp_path / "new.gguf")
@@ -234,7 +234,7 @@ def test_parts_load_in_llama_cpp(tmp_path):
 
 
 @pytest.mark.parametrize("type", ["Q4_0", "Q4_1"])
-def test_files_of_the_first_days_have_the_scales_of_a_row_first(type, tmp_path, monkeypatch):
+def test_first_files_store_the_scales_of_a_row_first(type, tmp_path, monkeypatch):
     usual = legacy_files.rows
 
     def early(kind, version, shape, draw):
@@ -250,7 +250,7 @@ def test_files_of_the_first_days_have_the_scales_of_a_row_first(type, tmp_path, 
             np.testing.assert_array_equal(model.tensors[new].numpy(), elements[old], new)
 
 
-def test_scales_that_no_weights_have_are_an_error(tmp_path, monkeypatch):
+def test_impossible_scales_are_an_error(tmp_path, monkeypatch):
     usual = legacy_files.rows
 
     def noise(kind, version, shape, draw):
@@ -263,7 +263,7 @@ def test_scales_that_no_weights_have_are_an_error(tmp_path, monkeypatch):
         ggufkit.convert_legacy(tmp_path / "old.bin")
 
 
-def test_file_that_ends_anywhere_is_an_error(sound, tmp_path):
+def test_file_cut_at_any_byte_is_an_error(sound, tmp_path):
     draw = np.random.default_rng(5)
     places = [*range(40), *draw.integers(40, len(sound), 150).tolist()]
     for place in places:
@@ -272,7 +272,7 @@ def test_file_that_ends_anywhere_is_an_error(sound, tmp_path):
             ggufkit.convert_legacy(tmp_path / "x")
 
 
-def test_flipped_bytes_are_an_error_or_a_model(sound, tmp_path):
+def test_flipped_bytes_give_an_error_or_a_model(sound, tmp_path):
     """The head, every name and every shape lie among the first bytes of a tensor."""
     draw = np.random.default_rng(6)
     starts = [sound.index(name.encode()) for name in legacy_files.shapes()]
@@ -301,7 +301,7 @@ def test_flipped_bytes_are_an_error_or_a_model(sound, tmp_path):
         (1, "Q4_0", 2, 1024),  # decoded to F32, so that it holds no longer
     ],
 )
-def test_file_type_is_the_one_that_the_header_states(version, type, stated, wanted, tmp_path):
+def test_file_type_matches_the_header(version, type, stated, wanted, tmp_path):
     path = tmp_path / "old.bin"
     legacy_files.write(path, "GGJT", version, type)
     data = bytearray(path.read_bytes())

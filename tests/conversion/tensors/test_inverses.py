@@ -68,7 +68,7 @@ def piece(array, texts):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_undone_is_what_was_there(case):
+def test_inverse_restores_the_original(case):
     array, chains = CASES[case]
     back = undone([piece(array, chain) for chain in chains])
     assert back.shape == array.shape
@@ -76,27 +76,27 @@ def test_what_is_undone_is_what_was_there(case):
 
 
 @pytest.mark.parametrize("chain", [["add 1"], ["neg_exp"]])
-def test_arithmetic_that_is_undone_and_done_again_gives_the_same_bits(chain):
+def test_arithmetic_undone_and_redone_gives_the_same_bits(chain):
     made = piece(numbers(40, 50), chain)
     again = piece(undone([made]).numpy(), chain)
     assert np.array_equal(made.tensor.numpy(), again.tensor.numpy())
 
 
-def test_rows_that_were_left_out_come_back_as_zeros():
+def test_removed_rows_come_back_as_zeros():
     array = numbers(6, 3)
     back = undone([piece(array, ["rows 2 6"])]).numpy()
     assert np.array_equal(back[2:], array[2:])
     assert not back[:2].any()
 
 
-def test_every_operation_but_reshape_has_a_way_back():
+def test_every_operation_except_reshape_has_an_inverse():
     lost = {name for name, each in OPERATIONS.items() if not each.undo and not each.parts}
     assert lost == {"reshape"}
     cases = {step.split()[0] for _, chains in CASES.values() for chain in chains for step in chain}
     assert cases | {"add", "neg_exp", "reshape"} == set(OPERATIONS)
 
 
-def test_what_has_no_way_back_is_refused():
+def test_refuses_an_operation_without_an_inverse():
     with pytest.raises(CheckpointError, match="reshape cannot be undone"):
         undone([piece(numbers(4, 6), ["reshape 3 8"])])
     with pytest.raises(ShapeError):

@@ -82,7 +82,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("step", [1, 3, 100])
 @pytest.mark.parametrize("home", ["memory", "file"])
-def test_operation_gives_what_numpy_gives_in_any_pieces(case, step, home, tmp_path):
+def test_operation_matches_numpy_in_any_pieces(case, step, home, tmp_path):
     array, arguments, expected = CASES[case]
     tensor = from_array("x", array)
     if home == "file":
@@ -103,7 +103,7 @@ def test_every_operation_has_a_case():
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 7), st.integers(1, 9))
-def test_stacks_read_across_their_parts(count, rows, width, step):
+def test_stack_can_be_read_across_its_parts(count, rows, width, step):
     arrays = [numbers(rows, width) for _ in range(count)]
     made = stack("s", [from_array(str(n), array) for n, array in enumerate(arrays)])
     assert np.array_equal(read_in_pieces(made, step), np.stack(arrays))
@@ -115,7 +115,7 @@ def test_concat_joins_the_first_axis_of_matrices_and_of_vectors():
         assert np.array_equal(read_in_pieces(made, 2), np.concatenate(arrays))
 
 
-def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
+def test_rows_of_a_file_stay_a_span_that_the_kernel_copies(tmp_path):
     (tmp_path / "x").write_bytes(safetensors_bytes({"x": numbers(8, 3)}))
     _, (tensor,) = open_safetensors(tmp_path / "x")
     for made in (perform(tensor, "rows", [2, 4]), moves.reshape(tensor, (4, 6))):
@@ -126,7 +126,7 @@ def test_rows_of_a_file_stay_a_span_for_the_kernel_to_copy(tmp_path):
 @pytest.mark.parametrize("run", [1, 20, 100, 1 << 20])
 @pytest.mark.parametrize("shape", [(300, 7), (7, 300), (3, 50, 20)])
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64])
-def test_transposing_in_runs_and_tiles_of_any_size_gives_the_same(
+def test_transposing_gives_the_same_for_any_size_of_runs_and_tiles(
     home, run, shape, dtype, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(moves, "RUN_BYTES", run * shape[-2])
@@ -145,7 +145,7 @@ def tensor_at(home, array, folder):
     return open_safetensors(folder / "x")[1][0]
 
 
-def test_long_rows_are_gathered_from_a_file_as_from_memory(tmp_path):
+def test_gathers_long_rows_from_a_file_as_from_memory(tmp_path):
     array = numbers(200, 300)
     for name, arguments in (("permute", (4,)), ("every", (1, 2)), ("regroup", (5, 4))):
         wanted = perform(from_array("x", array), name, arguments).numpy()
@@ -153,7 +153,7 @@ def test_long_rows_are_gathered_from_a_file_as_from_memory(tmp_path):
         assert np.array_equal(read_in_pieces(made, 70), wanted)
 
 
-def test_runs_of_columns_are_let_go_when_all_are_read():
+def test_releases_runs_of_columns_when_all_are_read():
     made = moves.transpose(from_array("x", numbers(6, 4)))
     made.source.read(0, 3)
     assert len(made.source.runs.held) == 1
@@ -161,7 +161,7 @@ def test_runs_of_columns_are_let_go_when_all_are_read():
     assert not made.source.runs.held
 
 
-def test_runs_read_last_are_kept_and_those_before_let_go(monkeypatch):
+def test_keeps_the_last_read_runs_and_releases_earlier_ones(monkeypatch):
     monkeypatch.setattr(row_sources, "KEPT_BYTES", 0)
     count = row_sources.KEPT_RUNS + 1
     made = [moves.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
@@ -170,7 +170,7 @@ def test_runs_read_last_are_kept_and_those_before_let_go(monkeypatch):
     assert [len(tensor.source.runs.held) for tensor in made] == [0] + [1] * (count - 1)
 
 
-def test_run_that_fails_fails_all_who_wait_and_is_made_again(monkeypatch, tmp_path):
+def test_failed_run_fails_all_waiting_threads_and_is_retried(monkeypatch, tmp_path):
     array = numbers(6, 4)
     tensor = tensor_at("file", array, tmp_path)
     made = moves.transpose(tensor)
@@ -181,7 +181,7 @@ def test_run_that_fails_fails_all_who_wait_and_is_made_again(monkeypatch, tmp_pa
     assert np.array_equal(made.numpy(), array.T)
 
 
-def test_transposed_rows_travel_without_what_is_kept(tmp_path):
+def test_transposed_rows_are_pickled_without_their_cache(tmp_path):
     made = moves.transpose(tensor_at("file", numbers(6, 4), tmp_path))
     made.source.read(0, 1)
     again = pickle.loads(pickle.dumps(made.source))  # noqa: S301 (our own)
@@ -189,7 +189,7 @@ def test_transposed_rows_travel_without_what_is_kept(tmp_path):
     assert np.array_equal(again.read(0, 4), made.source.read(0, 4))
 
 
-def test_stacking_tensors_that_differ_is_refused():
+def test_refuses_to_stack_tensors_that_differ():
     with pytest.raises(ShapeError, match="different"):
         stack("s", [from_array("a", numbers(2, 3)), from_array("b", numbers(3, 2))])
     with pytest.raises(ShapeError, match="different"):
@@ -203,11 +203,11 @@ def test_stacking_tensors_that_differ_is_refused():
      ("part", (5, 5)), ("every", (2, 2)), ("every", (0, 3)), ("reshape", (5, 5)),
      ("reshape", (-1, -1))],
 )  # fmt: skip
-def test_shape_that_does_not_fit_is_refused_with_the_tensor_named(name, arguments):
+def test_refuses_a_shape_that_does_not_fit_and_names_the_tensor(name, arguments):
     with pytest.raises(ShapeError, match="'x'"):
         perform(from_array("x", numbers(8, 3)), name, arguments)
 
 
-def test_arguments_that_are_no_numbers_are_refused():
+def test_refuses_arguments_that_are_not_numbers():
     with pytest.raises(CheckpointError, match="needs numbers"):
         perform(from_array("x", numbers(8, 3)), "permute", ("four",))

@@ -54,7 +54,7 @@ def test_pieces_become_tokens_with_their_scores_and_types(tmp_path):
     }
 
 
-def test_types_in_the_file_are_those_of_the_converter(tmp_path):
+def test_token_types_in_the_file_match_the_official_converter(tmp_path):
     checkpoint = folder_with(tmp_path, {"bos_token_id": 1}, tokenizer__model=PIECES)
     found = vocabulary(checkpoint, "sentencepiece")
     assert found["tokenizer.ggml.scores"].dtype == np.float32
@@ -62,7 +62,7 @@ def test_types_in_the_file_are_those_of_the_converter(tmp_path):
     assert found["tokenizer.ggml.bos_token_id"].dtype == np.uint32
 
 
-def test_rows_without_a_piece_are_padded_and_it_is_said(tmp_path):
+def test_pads_rows_without_a_piece_with_a_note(tmp_path):
     said = []
     checkpoint = folder_with(tmp_path, {"vocab_size": 10}, tokenizer__model=PIECES)
     found = keys(checkpoint, "sentencepiece", say=said.append)
@@ -72,7 +72,7 @@ def test_rows_without_a_piece_are_padded_and_it_is_said(tmp_path):
     assert "padded" in said[0]
 
 
-def test_pieces_beyond_the_rows_are_cut_and_it_is_said(tmp_path):
+def test_drops_pieces_beyond_the_rows_with_a_note(tmp_path):
     said = []
     checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
     assert len(keys(checkpoint, "sentencepiece", rows=5, say=said.append)["tokens"]) == 5
@@ -102,7 +102,7 @@ def test_added_tokens_replace_padding_and_pieces(tmp_path):
     assert any("99" in line for line in said)
 
 
-def test_unigram_model_carries_the_rules_of_its_normalizer(tmp_path):
+def test_unigram_model_keeps_the_rules_of_its_normalizer(tmp_path):
     rules = field(2, field(3, 1)) + field(3, field(2, b"\x01\x02") + field(3, 0) + field(4, 1))
     found = keys(folder_with(tmp_path, spiece__model=PIECES + rules), "t5")
     assert found["model"] == "t5"
@@ -120,7 +120,7 @@ def test_xlm_roberta_shifts_the_pieces_by_one(tmp_path):
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_model_or_an_error(data):
+def test_any_bytes_give_a_model_or_an_error(data):
     with contextlib.suppress(CheckpointError):
         assert parse_pieces(data, "tokenizer.model").pieces
 
@@ -132,13 +132,13 @@ def test_damaged_model_is_read_or_refused(place, byte):
         assert parse_pieces(damaged, "m").pieces
 
 
-def test_truncated_model_says_where(tmp_path):
+def test_error_names_where_a_truncated_model_ends(tmp_path):
     checkpoint = folder_with(tmp_path, tokenizer__model=PIECES[:-3])
     with pytest.raises(CheckpointError, match=r"tokenizer\.model.*beyond the end"):
         vocabulary(checkpoint, "sentencepiece")
 
 
-def test_unknown_fields_and_long_numbers_are_passed_over():
+def test_skips_unknown_fields_and_long_numbers():
     model = parse_pieces(field(99, 1 << 40) + field(98, 1.0) + piece("x", 1.0, 4), "m")
     assert model.pieces[0].type == PieceType.USER_DEFINED
 
@@ -146,7 +146,7 @@ def test_unknown_fields_and_long_numbers_are_passed_over():
 # Byte-level BPE.
 
 
-def test_bpe_is_written_with_its_merges_and_special_tokens(tmp_path):
+def test_writes_bpe_with_its_merges_and_special_tokens(tmp_path):
     checkpoint = folder_with(
         tmp_path,
         {"vocab_size": 264},
@@ -172,14 +172,14 @@ def test_bpe_is_written_with_its_merges_and_special_tokens(tmp_path):
     assert found["add_bos_token"] is False
 
 
-def test_spaces_inside_merges_are_spelled_apart_from_the_border(tmp_path):
+def test_spaces_inside_merges_differ_from_the_separator(tmp_path):
     tokenizer = bpe()
     tokenizer["model"]["merges"] = [["a ", "b"], ["c", "d"]]
     found = keys(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
     assert found["merges"] == ["aĠ b", "c d"]
 
 
-def test_vocab_and_merges_are_enough(tmp_path):
+def test_reads_a_folder_with_only_vocab_and_merges(tmp_path):
     model = bpe()["model"]
     checkpoint = folder_with(
         tmp_path,
@@ -199,7 +199,7 @@ def test_more_tokens_than_rows_is_an_error(tmp_path):
         vocabulary(checkpoint, "bpe", rows=100)
 
 
-def test_missing_tokenizer_is_an_error_with_a_remedy(tmp_path):
+def test_error_for_a_missing_tokenizer_has_a_remedy(tmp_path):
     for kind in KINDS.keys() - {"none"}:
         with pytest.raises(CheckpointError) as caught:
             vocabulary(folder_with(tmp_path), kind)
@@ -220,12 +220,12 @@ def test_missing_tokenizer_is_an_error_with_a_remedy(tmp_path):
         {"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "pre_tokenizer": "x"},
     ],
 )
-def test_tokenizer_of_the_wrong_form_is_a_typed_error(tmp_path, tokenizer):
+def test_malformed_tokenizer_gives_a_typed_error(tmp_path, tokenizer):
     with pytest.raises(CheckpointError):
         vocabulary(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
 
 
-def test_rules_nested_too_deep_are_a_typed_error(tmp_path):
+def test_too_deeply_nested_rules_give_a_typed_error(tmp_path):
     deep = '{"type": "Sequence", "normalizers": [' * 480 + "{}" + "]}" * 480
     tokenizer = json.dumps(bpe())[:-1] + f', "normalizer": {deep}' + "}"
     checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
@@ -241,7 +241,7 @@ def test_rules_nested_too_deep_are_a_typed_error(tmp_path):
 # Special tokens.
 
 
-def test_ids_come_from_the_tokenizer_before_the_config(tmp_path):
+def test_ids_of_the_tokenizer_win_over_the_config(tmp_path):
     checkpoint = folder_with(
         tmp_path,
         {"bos_token_id": 7, "eos_token_id": [1, 2], "pad_token_id": -1},
@@ -256,7 +256,7 @@ def test_ids_come_from_the_tokenizer_before_the_config(tmp_path):
     assert any("pad token" in line for line in said)
 
 
-def test_template_of_the_processor_tells_what_is_put_around_a_text(tmp_path):
+def test_post_processor_template_sets_which_tokens_surround_a_text(tmp_path):
     first, last = {"SpecialToken": {"id": "<s>"}}, {"SpecialToken": {"id": "</s>"}}
     a, b = {"Sequence": {"id": "A"}}, {"Sequence": {"id": "B"}}
     processor = {
@@ -286,7 +286,7 @@ def test_null_template_hides_the_one_in_its_own_file(tmp_path):
         assert vocabulary(checkpoint, "bpe").get("tokenizer.chat_template") == expected
 
 
-def test_named_templates_have_keys_of_their_own(tmp_path):
+def test_named_templates_have_their_own_keys(tmp_path):
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "tool use.jinja").write_text("T")
     checkpoint = folder_with(
@@ -301,7 +301,7 @@ def test_named_templates_have_keys_of_their_own(tmp_path):
     assert plain(found["tokenizer.chat_templates"]) == ["tool_use"]
 
 
-def test_code_llama_and_small_granite_are_known_by_their_rows(tmp_path):
+def test_code_llama_and_small_granite_are_recognized_by_their_rows(tmp_path):
     checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
     assert keys(checkpoint, "llama", rows=32016)["eot_token_id"] == 32010
     assert keys(checkpoint, "llama", rows=49152)["add_bos_token"] is False
@@ -310,7 +310,7 @@ def test_code_llama_and_small_granite_are_known_by_their_rows(tmp_path):
 # WordPiece.
 
 
-def test_wordpiece_marks_the_beginnings_of_words(tmp_path):
+def test_wordpiece_marks_where_words_begin(tmp_path):
     texts = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "he", "##llo"]
     checkpoint = folder_with(
         tmp_path,
@@ -328,14 +328,14 @@ def test_wordpiece_marks_the_beginnings_of_words(tmp_path):
 # Pre-tokenizers.
 
 
-def test_words_are_split_as_the_expression_says():
+def test_splits_words_by_the_expression():
     text = "I'll pay 12345€, ok?\n\n  ça"
     assert words_of(r" ?\p{L}+|\p{N}{1,2}|[^\s\p{L}\p{N}]+", text) == [
         *("I", "'", "ll", " pay", " ", "12", "34", "5", "€,", " ok", "?", "\n\n ", " ça")
     ]
 
 
-def test_property_that_no_character_has_is_no_class_at_all():
+def test_unknown_character_property_matches_nothing():
     assert words_of(r"[\p{Han}\p{Lu}]+|\p{Ll}", "ab c") == ["a", "b", " ", "c"]
 
 
@@ -360,7 +360,7 @@ def test_name_comes_from_the_rules(tmp_path):
         assert any("by its rules" in line for line in said)
 
 
-def test_nearest_name_is_taken_with_the_difference_said(tmp_path):
+def test_picks_the_nearest_name_and_notes_the_difference(tmp_path):
     said = []
     pattern = r"\p{L}+|\p{N}{1,5}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe(by_expression(pattern)))
@@ -369,7 +369,7 @@ def test_nearest_name_is_taken_with_the_difference_said(tmp_path):
     assert "such places" in said[-1]
 
 
-def test_asked_name_wins_and_an_unknown_one_is_said(tmp_path):
+def test_requested_name_wins_and_an_unknown_one_is_noted(tmp_path):
     said = []
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe())
     assert keys(checkpoint, "bpe", pre="tekken", say=said.append)["pre"] == "tekken"
@@ -378,14 +378,14 @@ def test_asked_name_wins_and_an_unknown_one_is_said(tmp_path):
     assert "'mine'" in said[0]
 
 
-def test_rules_that_are_not_understood_are_said(tmp_path):
+def test_notes_rules_that_are_not_understood(tmp_path):
     said = []
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe({"type": "Strange"}))
     assert keys(checkpoint, "bpe", say=said.append)["pre"] == "default"
     assert any("Strange" in line for line in said)
 
 
-def test_text_is_encoded_by_the_merges_and_the_added_tokens(tmp_path):
+def test_encodes_text_by_merges_and_added_tokens(tmp_path):
     tokenizer = bpe(added=["<|x|>", {"content": "  ", "normalized": False, "special": False}])
     checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
     hub = hub_tokenizer(TokenizerFiles(checkpoint, print))
@@ -399,7 +399,7 @@ def test_kinds_are_named_in_alphabetical_order():
     assert list(KINDS) == sorted(KINDS)
 
 
-def test_json_of_a_tokenizer_is_not_changed(tmp_path):
+def test_does_not_change_the_json_of_a_tokenizer(tmp_path):
     tokenizer = bpe(added=["<s>"])
     before = json.dumps(tokenizer)
     checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
@@ -418,7 +418,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("rules", HOSTILE.values(), ids=HOSTILE)
-def test_rules_that_never_end_are_not_followed(tmp_path, monkeypatch, rules):
+def test_does_not_follow_rules_that_never_end(tmp_path, monkeypatch, rules):
     monkeypatch.setattr(sandbox, "MAX_WAIT", 2)
     heard = []
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe() | rules)
@@ -426,7 +426,7 @@ def test_rules_that_never_end_are_not_followed(tmp_path, monkeypatch, rules):
     assert any("fingerprint is unknown" in line for line in heard)
 
 
-def test_templates_that_repeat_the_text_without_end_are_not_followed(tmp_path):
+def test_does_not_follow_templates_that_repeat_the_text_endlessly(tmp_path):
     twice = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 2}
     checkpoint = folder_with(
         tmp_path,
@@ -438,7 +438,7 @@ def test_templates_that_repeat_the_text_without_end_are_not_followed(tmp_path):
     assert any("more than add special tokens" in line for line in heard)
 
 
-def test_rules_of_another_form_than_any_are_an_error(tmp_path):
+def test_rules_of_an_unknown_form_are_an_error(tmp_path):
     checkpoint = folder_with(
         tmp_path, tokenizer__json=bpe(pre={"type": "Sequence", "pretokenizers": [7]})
     )
