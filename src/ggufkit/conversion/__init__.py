@@ -1,5 +1,5 @@
-"""Other formats to Model and back: `convert` and `export`.
+"""Converts other formats to a Model and back: `convert` and `export`.
 
-The two verbs and what places tensors stand here; the formats have packages of their own. No Python
-knows a single architecture: those are files in `architecture/files`.
+Holds the two verbs and the placing of tensors; the formats have packages of their own. Python code
+knows no architecture by name: architectures are files in `architecture/files`.
 """

@@ -46,14 +46,14 @@ SHOWN: Final = 3  # names in a note
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
-# Rules of `check` that no sound checkpoint breaks: llama.cpp would not load what came of it.
+# Rules of `check` that every sound checkpoint keeps: llama.cpp would not load the result otherwise.
 REFUSED: Final = {
     *("tensor-required", "tensor-shape", "key-type", "key-kind"),
     *("head-count", "expert-count"),
 }
 
 
-def convert(  # noqa: PLR0913 (each is one thing a user may say)
+def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     folder: AnyPath,
     *,
     outtype: str = AUTO,
@@ -66,9 +66,9 @@ def convert(  # noqa: PLR0913 (each is one thing a user may say)
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
 
     `outtype` is auto, f32, f16, bf16 or q8_0. `name` and `overrides` (of `general.*`) replace what
-    the checkpoint says of itself, `pre` names the pre-tokenizer. Folders in `arch_path` are
-    searched for architecture files before ours. `say` is called with what a user should know.
-    Raises CheckpointError, whose `problems` list all that is wrong, before anything is written.
+    the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
+    `arch_path` come before ours. `say` is called with each note for the user.
+    Raises CheckpointError before anything is written; its `problems` list everything wrong.
     """
     checkpoint = open_checkpoint(folder)
     try:
@@ -85,7 +85,7 @@ def convert(  # noqa: PLR0913 (each is one thing a user may say)
 
 @contextlib.contextmanager
 def _misformed(folder: Path) -> Iterator[None]:
-    """Have what comes of values of other kinds than a configuration has tell where it stands."""
+    """Turn errors from wrongly typed config.json values into a CheckpointError with the folder."""
     try:
         yield
     except GGUFError:
@@ -98,12 +98,12 @@ def _misformed(folder: Path) -> Iterator[None]:
 
 
 def _short(say: Say) -> Say:
-    """Return `say` for notes of any length: names in files may have a million characters."""
+    """Return a `say` that shortens notes: names in files may have a million characters."""
     return lambda note: say(shortened(note, MAX_PROBLEM))
 
 
 def _silent(_: str) -> None:
-    """Tell nobody."""
+    """Drop a note."""
 
 
 def classes(config: Mapping[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ def classes(config: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def converted(  # noqa: PLR0913 (handed on as they came)
+def converted(  # noqa: PLR0913 (the arguments of `convert`)
     checkpoint: Checkpoint,
     outtype: str = AUTO,
     name: str | None = None,
@@ -123,7 +123,7 @@ def converted(  # noqa: PLR0913 (handed on as they came)
     arch_path: Sequence[Path] = (),
     say: Say = _silent,
 ) -> Model:
-    """Return an opened checkpoint as a lazy model, by all of its files but ggufkit.json."""
+    """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
     architecture = find(classes(checkpoint.config), arch_path)
     facts = ConfigFacts(checkpoint, architecture)
     tensors = list(checkpoint.tensors.values())
@@ -167,7 +167,7 @@ def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
-    """Return the number for general.file_type; MXFP4 experts name the file that is not Q8_0."""
+    """Return the number for general.file_type; MXFP4 experts set it unless the type is Q8_0."""
     is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
@@ -186,7 +186,7 @@ def _tell(placement: Placement, facts: ConfigFacts, say: Say) -> None:
 
 
 def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, Value], list[str]]:
-    """Return the architecture's key-values, in order, and what cannot be computed."""
+    """Return the architecture's key-values in order, and the keys that cannot be computed."""
     found: dict[str, Value] = {}
     problems: list[str] = []
     for key, expression in table:
@@ -201,7 +201,7 @@ def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, Valu
 
 
 def typed_parameter(value: Any) -> Value:  # noqa: ANN401 (as JSON is)
-    """Return a value with the type that llama.cpp's converter gives its like."""
+    """Return a value with the type that llama.cpp's converter gives such values."""
     if isinstance(value, bool | str | np.generic):
         return value
     if isinstance(value, int):
@@ -222,7 +222,7 @@ def _element(items: list[Any]) -> str:
 
 
 def _about_layers(facts: ConfigFacts, placement: Placement) -> Iterator[str]:
-    """Check that the layers with tensors are those that the configuration counts."""
+    """Yield problems if the layers with tensors are not those that the configuration counts."""
     count = facts.lookup("block_count")
     if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
         return
@@ -236,7 +236,7 @@ def _about_layers(facts: ConfigFacts, placement: Placement) -> Iterator[str]:
 
 
 def _about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """Check shapes against the configuration where the architecture says what they are."""
+    """Yield problems with shapes that differ from those that the architecture computes."""
     shapes = facts.architecture.shapes
     for tensor in tensors:
         if len(tensor.shape) > MAX_DIMS:
@@ -251,7 +251,7 @@ def _about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str
 
 
 def _loadable(model: Model, folder: Path) -> Model:
-    """Return the model if llama.cpp would load it, as far as it is known what it demands."""
+    """Return the model; CheckpointError if it breaks a known demand of llama.cpp's loader."""
     if problems := _refusals(model):
         raise CheckpointError(f"{folder} cannot be converted", problems)
     return model
@@ -263,7 +263,7 @@ def _refusals(model: Model) -> list[str]:
 
 
 def _about_missing(model: Model, facts: ConfigFacts) -> list[str]:
-    """Return what a layer, or the whole, lacks by what the checkpoint itself shows or says."""
+    """Return problems: tensors that the checkpoint's other layers or config.json imply."""
     absent = _lacking(model.tensors, facts.architecture.uneven)
     told = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
     if _has_own_head(facts) and "output.weight" not in model.tensors:
@@ -276,7 +276,7 @@ def _about_missing(model: Model, facts: ConfigFacts) -> list[str]:
 
 
 def _has_own_head(facts: ConfigFacts) -> bool:
-    """Whether the checkpoint says that the head is no copy of the embeddings."""
+    """Whether config.json says that the head is not a copy of the embeddings."""
     is_apart = facts.checkpoint.config.get("tie_word_embeddings") is False
     targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
     is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])
@@ -284,7 +284,7 @@ def _has_own_head(facts: ConfigFacts) -> bool:
 
 
 def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield tensors that a layer lacks and another, which has all of its kinds, does not."""
+    """Yield tensors that a layer lacks, compared with a layer that has all its kinds and more."""
     layers: dict[str, dict[str, set[str]]] = {}
     for name in names:
         found = _LAYERED.fullmatch(name)
@@ -304,7 +304,7 @@ def _without_layer(name: str) -> str:
 
 
 def _stored(tensors: Sequence[Tensor], kind: str) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors in the types of the file, and what keeps them from it."""
+    """Return the tensors in the types of the file, and the problems with those that cannot be."""
     kept: dict[str, Tensor] = {}
     problems: list[str] = []
     for tensor in tensors:

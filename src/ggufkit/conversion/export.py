@@ -1,4 +1,4 @@
-"""Export a model as a Hugging Face checkpoint: the way back of `convert`."""
+"""Exports a model as a Hugging Face checkpoint: the inverse of `convert`."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ DTYPES: Final = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 SHOWN: Final = 5  # names in a note
 _WORDS: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 _FLOATS: Final = tuple(_WORDS)
-_RETYPED: Final = ("general.file_type",)  # what says of quantized tensors what they are no longer
+_RETYPED: Final = ("general.file_type",)  # describes a quantization that the export no longer has
 
 
 @dataclass
 class _Attempt:
-    """What one architecture makes of a model."""
+    """The result of exporting a model by one architecture."""
 
     architecture: Architecture
     draft: Draft
@@ -59,7 +59,7 @@ class _Attempt:
         return len(self.recovered.problems), len(self.lost)
 
 
-def export(  # noqa: PLR0913 (each is one thing a user may say)
+def export(  # noqa: PLR0913 (one argument for each choice of a user)
     model: Model,
     folder: AnyPath,
     *,
@@ -72,11 +72,14 @@ def export(  # noqa: PLR0913 (each is one thing a user may say)
 ) -> list[Path]:
     """Write `model` as a checkpoint into `folder`, which must be new or empty; return its files.
 
-    `dtype` (auto, bf16, f16, f32) is what quantized tensors become; given by name, also all other
-    matrices. `shard_size` is the limit of bytes for a safetensors file. `arch_path`, `threads` and
-    `progress` are as for `convert` and `write`. `say` is called with what a user should know.
-    Raises CheckpointError, whose `problems` list all that has no way back, before anything is
-    written, and OutputError where the folder holds something. It appears whole or not at all.
+    `dtype` (auto, bf16, f16, f32) is the type that quantized tensors get; all but auto also apply
+    to all other matrices. `shard_size` limits the bytes of a safetensors file. `arch_path`,
+    `threads` and `progress` are as for `convert` and `write`. `say` is called with each note for
+    the user.
+
+    Raises CheckpointError before anything is written, with `problems` that list everything that
+    cannot be exported, and OutputError if the folder is not empty. The folder appears only when
+    it is complete.
     """
     target = as_path(folder)
     plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=say)
@@ -136,12 +139,12 @@ def _kept(  # noqa: PLR0913 (handed on as they came)
     passed: Sequence[str],
     say: Say,
 ) -> dict[str, object]:
-    """Return what the file says and converting its checkpoint would not."""
+    """Return the content of ggufkit.json: what converting the checkpoint would not give."""
     try:
         made = converted(draft, kind.lower(), arch_path=arch_path)
     except GGUFError as error:
         say(f"this checkpoint cannot be converted: {error.message}")
-        return kept(model, model)  # nothing differs that is known
+        return kept(model, model)  # no differences are known
     return kept(model, made, passed)
 
 
@@ -172,7 +175,7 @@ def write_export(
 
 
 def _kind(model: Model, dtype: str) -> str:
-    """Return the type that quantized tensors become: auto is that of the matrices, or BF16."""
+    """Return the type that quantized tensors get: for auto that of the matrices, or BF16."""
     if dtype in DTYPES:
         return DTYPES[dtype]
     if dtype != AUTO:
@@ -198,7 +201,7 @@ def _plain(tensors: Iterable[Tensor], kind: str, *, all_of_them: bool) -> Iterat
 
 
 def _best(model: Model, texts: dict[str, bytes], arch_path: Sequence[Path]) -> _Attempt:
-    """Return what the first architecture makes that loses nothing, or else the least."""
+    """Return the result of the first architecture that loses nothing, or of the best one."""
     attempts: list[_Attempt] = []
     errors: list[GGUFError] = []
     for architecture in candidates(model, arch_path):
@@ -226,7 +229,7 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
 
 
 def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
-    """Yield the keys that converting the exported configuration would not give again."""
+    """Yield the keys that converting the exported configuration would not restore."""
     architecture = facts.architecture
     number = model.metadata.get("general.file_type")
     told = facts.with_field("file_type", None if number is None else plain(number))

@@ -1,7 +1,7 @@
-"""What a GGUF file says and its checkpoint has no place for: ggufkit.json in an exported folder.
+"""Keeps what a checkpoint has no place for, in ggufkit.json of an exported folder, and reads it.
 
-Each entry says what converting the checkpoint gave by itself when it was exported, and counts only
-as long as it still does: whoever changes the tokenizer or the model card afterwards is obeyed.
+Each entry holds a digest of the value that converting the checkpoint gave at export, and applies
+only while converting still gives it: later changes of the tokenizer or the model card win.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ggufkit.format.values import Value, encode
 from ggufkit.model.model import Model
 from ggufkit.system.threads import Say
 
-# Nothing that a checkpoint may say apart from its configuration and its files.
+# Keys that ggufkit.json must not set: they follow from the configuration and the files.
 _FOREIGN: Final = ("general.architecture", "split.")
 FORMAT: Final = 1
 _ABOUT: Final = (
@@ -28,11 +28,11 @@ _ABOUT: Final = (
 _SHOWN: Final = 3  # keys in a note
 
 
-# On the way out.
+# Export.
 
 
 def kept(wanted: Model, made: Model, passed: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the content of the file: how `wanted` differs from what converting makes.
+    """Return the content of the file: how `wanted` differs from the converted model `made`.
 
     `passed` are keys that may differ.
     """
@@ -60,7 +60,7 @@ def kept(wanted: Model, made: Model, passed: Iterable[str] = ()) -> dict[str, An
 
 
 def _entry(key: str, wanted: Metadata, made: Metadata) -> Iterator[dict[str, Any]]:
-    """Yield what is to be done about a key, where something is."""
+    """Yield an entry for a key whose value converting does not give."""
     was, now = _encoded(wanted, key), _encoded(made, key)
     if was == now:
         return
@@ -78,7 +78,7 @@ def _entry(key: str, wanted: Metadata, made: Metadata) -> Iterator[dict[str, Any
 
 
 def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  # noqa: ANN401 (as JSON is)
-    """Return a value whole, or of an array the items that differ where these are few."""
+    """Return the whole value, or only the changed items of an array if they are few."""
     if not isinstance(value, list) or key not in made or made.type_name(key) != kind:
         return {"value": value}
     before = plain(made[key])
@@ -88,13 +88,13 @@ def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  
     return {"items": items} if is_short else {"value": value}
 
 
-# On the way back.
+# Conversion.
 
 
 def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say) -> Model:
-    """Return the model with what the checkpoint keeps of the file that it came from.
+    """Return the model with what ggufkit.json keeps of the file that the checkpoint came from.
 
-    Keys in `said` are the user's and stay. Raises CheckpointError for a file of another form.
+    Keys in `said` are set by the user and stay. Raises CheckpointError for a malformed file.
     """
     content = checkpoint.json(KEPT)
     if content is None:
@@ -161,7 +161,7 @@ def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
 
 
 def _typed(entry: Mapping[str, Any], metadata: Metadata) -> Value:
-    """Return the value that an entry gives; CheckpointError if it cannot have its type."""
+    """Return the value of an entry; CheckpointError if the value does not fit its type."""
     key, value = entry["key"], entry.get("value")
     try:
         if "items" in entry:

@@ -1,7 +1,7 @@
-"""Place every tensor of a checkpoint: names, order and operations, with no data read.
+"""Gives every tensor of a checkpoint its GGUF name, order and operations; reads no data.
 
-The order is llama.cpp's: tensors come in the order of their sources, and all stacked tensors of a
-layer where the last of its experts stands.
+The order is llama.cpp's: tensors come in the order of their sources. All stacked tensors of a
+layer come at the position of the layer's last expert.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHOWN: Final = 5  # names in a problem
 
 
 class Arrival(NamedTuple):
-    """A tensor on its way: where it came from and stands among what it is joined with."""
+    """A source tensor: its position in the checkpoint, and its place among tensors to join."""
 
     position: int
     place: int
@@ -33,7 +33,7 @@ class Arrival(NamedTuple):
 
 @dataclass
 class Heap:
-    """What arrived for one tensor of the GGUF file."""
+    """The source tensors of one tensor of the GGUF file."""
 
     name: str
     stacks: bool
@@ -48,7 +48,7 @@ class Heap:
 
 @dataclass
 class Placement:
-    """The tensors of a GGUF file, the names that were skipped, and all that is wrong."""
+    """The tensors of a GGUF file, the names that were skipped, and all problems."""
 
     tensors: list[Tensor] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement:
     for heap in _in_order(list(heaps.values())):
         try:
             done.tensors.append(_finished(heap, facts))
-        except GGUFError as error:  # noqa: PERF203 (each is told)
+        except GGUFError as error:  # noqa: PERF203 (each error is reported)
             done.problems.append(f"{heap.name}: {error.message}")
     return done
 
@@ -104,7 +104,7 @@ def _about_unplaced(names: list[str], architecture: str) -> Iterator[str]:
 
 
 def rename(name: str, table: Mapping[str, str]) -> str:
-    """Return a name with all of a table replaced; `^` binds what is replaced to the beginning."""
+    """Return a name after the replacements of a table; `^` matches only at the beginning."""
     for old, new in table.items():
         if not old.startswith("^"):
             name = name.replace(old, new)
@@ -114,13 +114,13 @@ def rename(name: str, table: Mapping[str, str]) -> str:
 
 
 def _target_name(placed: Placed, target: Target, facts: ConfigFacts) -> str:
-    """Return the name of a target with its numbers, and with the fields that it names."""
+    """Return the name of a target with its numbers and fields filled in."""
     name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
     return with_fields(name, facts)
 
 
 def with_fields(text: str, facts: ConfigFacts) -> str:
-    """Return text with the fields that it names in braces."""
+    """Return text with fields of the configuration in the place of their names in braces."""
     return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
 
@@ -133,7 +133,7 @@ def _in_order(heaps: list[Heap]) -> list[Heap]:
 
 
 def _finished(heap: Heap, facts: ConfigFacts) -> Tensor:
-    """Return the tensor of a heap; GGUFError where something keeps it from being made."""
+    """Return the tensor of a heap; GGUFError if it cannot be made."""
     arrivals = sorted(heap.arrivals, key=lambda arrival: arrival.place)
     places = [arrival.place for arrival in arrivals]
     needed = max(places[-1] + 1, arrivals[0].target.parts)

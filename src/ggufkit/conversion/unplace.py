@@ -1,6 +1,7 @@
-"""The tensors of a GGUF file as the checkpoint had them: rules read from target to pattern.
+"""Restores a checkpoint's tensors from a GGUF file: reads rules from target to pattern.
 
-The order is one that converting gives the file's order for: by name, in as few files as that takes.
+Tensors are ordered so that converting them gives the file's order again: by name, in as few
+checkpoint files as that needs.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ggufkit.errors import GGUFError, ShapeError, brief
 from ggufkit.model.model import Tensor
 from ggufkit.model.sources import in_order
 
-FEW: Final = 8  # files that nobody minds, whatever their size
-LARGE: Final = 256 << 20  # bytes from which on any number of files is what checkpoints have
-MAX_EXPERTS: Final = 1 << 16  # far more than any model has; a hostile file may claim any number
+FEW: Final = 8  # so many files are acceptable, even if small
+LARGE: Final = 256 << 20  # bytes of a file; of such large ones any number is acceptable
+MAX_EXPERTS: Final = 1 << 16  # far more than any model has; bounds the claims of hostile files
 _EXPERT: Final = re.compile(r"\.experts\.\d+\.")
 
 
 class Candidate(NamedTuple):
-    """A rule one of whose targets has a tensor's name."""
+    """A rule with a target whose name may be that of a tensor."""
 
     rule: NameRule
     regex: re.Pattern[str]
@@ -35,7 +36,7 @@ class Candidate(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A rule with the numbers that it is used for; `expert` is one that the target names."""
+    """A rule with the layer and the expert that a tensor's name gives."""
 
     rule: NameRule
     layer: str
@@ -44,7 +45,7 @@ class Claim(NamedTuple):
 
 @dataclass
 class Recovered:
-    """Tensors as a checkpoint has them, in files, and all that has no way back."""
+    """The tensors of a checkpoint by file, and a problem for each that cannot be restored."""
 
     files: list[list[Tensor]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Recovered:
 def recover(
     tensors: Mapping[str, Tensor], facts: ConfigFacts, passed: Iterable[str] = ()
 ) -> Recovered:
-    """Return the checkpoint's tensors; those `passed` are made anew when it is converted."""
+    """Return the checkpoint's tensors without those `passed`, which conversion generates."""
     done = Recovered()
     left = {name: tensor for name, tensor in tensors.items() if name not in set(passed)}
     found: list[tuple[int, Tensor]] = []
@@ -72,15 +73,15 @@ def recover(
     return done
 
 
-# Which rule.
+# Choose rules.
 
 
 def _claims(
     tensors: Mapping[str, Tensor], facts: ConfigFacts
 ) -> Iterator[tuple[Claim | None, list[str]]]:
-    """Yield each rule that made some of the tensors, once, with the names of those.
+    """Yield each rule that made some of the tensors, once, with the names of these tensors.
 
-    A name that no rule makes comes with None.
+    A name without a rule comes with None.
     """
     candidates = _candidates(facts)
     claimed: set[str] = set()
@@ -96,7 +97,7 @@ def _claims(
 
 
 def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
-    """Return the rules by the outline of each target; what a file writes last comes first."""
+    """Return the rules by the outline of each target; the last rule of a file comes first."""
     architecture = facts.architecture
     found: dict[str, list[Candidate]] = {}
     for rule in architecture.rules:
@@ -138,11 +139,11 @@ def _filled(template: str, claim: Claim) -> str:
     return template.replace("{i}", claim.layer).replace("{x}", claim.expert)
 
 
-# What it was made of.
+# Undo rules.
 
 
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
-    """Yield the tensors that a rule took: one, or one for each expert of a stack."""
+    """Yield the source tensors of a rule: one, or one for each expert of a stack."""
     steps = [_steps(target, facts) for target in claim.rule.targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
@@ -169,20 +170,20 @@ def _expert(tensor: Tensor, number: int) -> Tensor:
 
 
 def _steps(target: Target, facts: ConfigFacts) -> tuple[Done, ...]:
-    """Return the operations of a target; an argument that only cuts off the end may be open."""
+    """Return the operations of a target; arguments that cannot be computed are None."""
     return tuple(
         Done(step.name, tuple(facts.value(argument) for argument in step.arguments))
         for step in target.steps
     )
 
 
-# In which order.
+# Order tensors.
 
 
 def _arranged(
     found: Sequence[tuple[int, Tensor]], wanted: list[str], facts: ConfigFacts
 ) -> list[list[Tensor]]:
-    """Return the tensors in files so that converting them gives the order that they came in."""
+    """Return the tensors by file, such that converting them gives their original order."""
     by_name = sorted((tensor for _, tensor in found), key=lambda tensor: tensor.name)
     if _order([by_name], facts) == wanted:
         return [by_name]
@@ -197,7 +198,7 @@ def _order(files: Sequence[Sequence[Tensor]], facts: ConfigFacts) -> list[str]:
 
 
 def _grouped(found: Sequence[tuple[int, Tensor]]) -> list[Tensor]:
-    """Return tensors in the file's order, the experts of a layer together and by name."""
+    """Return tensors in the file's order, with a layer's experts together and sorted by name."""
     firsts: dict[str, int] = {}
     keyed = []
     for order, tensor in found:
@@ -208,7 +209,7 @@ def _grouped(found: Sequence[tuple[int, Tensor]]) -> list[Tensor]:
 
 
 def _runs(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Cut a sequence wherever names do not rise."""
+    """Split a sequence before each name that is less than the one before."""
     runs = [[tensor] for tensor in tensors[:1]]
     for before, after in pairwise(tensors):
         if after.name < before.name:

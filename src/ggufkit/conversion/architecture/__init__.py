@@ -1,5 +1,5 @@
-"""Architecture files: their language, read forwards and backwards.
+"""Reads architecture files, forwards for conversion and backwards for export.
 
-An architecture is one TOML file in `files`. A new one should need no change here; if it does, the
-language gets a word.
+An architecture is one TOML file in `files`. A new one should need no Python. If it does, extend the
+language of these files.
 """

@@ -1,7 +1,7 @@
-"""Architectures as data: one TOML file each, found by the class names of a checkpoint.
+"""Loads architectures: one TOML file each, found by the class names of a checkpoint.
 
-docs/architectures.md teaches the tables. `like` inherits every table of another file; an entry
-written again replaces the inherited one in its place, and `false` removes it.
+docs/architectures.md explains the tables. `like` inherits every table of another file; an entry
+with the same key replaces the inherited one in its place, and `false` removes it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, 
 from ggufkit.errors import CheckpointError, FormatError, brief
 from ggufkit.system.text_file import Most, read_small
 
-MAX_CLASS: Final = 200  # characters of a class name that is compared with the known ones
+MAX_CLASS: Final = 200  # characters of a class name that are compared with known names
 MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
 UNPREFIXED: Final = (
     "general.",
     "tokenizer.",
 )  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
-ABSTRACT: Final = ("decoder",)  # files that others inherit from and that are no architecture
+ABSTRACT: Final = ("decoder",)  # files that only serve others to inherit from
 _TABLES: Final = (
     "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
     "shapes", "export", "one_way", "rename_back",
@@ -37,43 +37,43 @@ _ENTRIES: Final = ("early", "metadata")
 _LISTS: Final = ("classes", "required", "skip", "fresh", "uneven")
 _WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if")
 
-# Metadata keeps what it replaces: llama.cpp's classes write a key, and their children write it
-# again, which keeps the place of the first one that wrote anything.
+# Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
+# again, and the key keeps the place where it was first written.
 ConfigEntries = Sequence[tuple[str, Any]]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture: which classes it serves, and where each part of a checkpoint goes."""
+    """One architecture: the model classes it serves, and where each part of a checkpoint goes."""
 
     name: str  # general.architecture
     path: str
     classes: tuple[str, ...]
     vocabulary: str
     rows: str  # the expression for the rows of the vocabulary
-    config: str  # the object of config.json that is read before the rest
+    config: str  # the object of config.json whose fields override the rest
     rules: tuple[NameRule, ...]
     defaults: Mapping[str, Any] = field(repr=False)
     defaults_of: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    early: ConfigEntries = field(repr=False)  # metadata that stands before general.*
+    early: ConfigEntries = field(repr=False)  # metadata that comes before general.*
     metadata: ConfigEntries = field(repr=False)
     generated: Mapping[str, str] = field(repr=False)
     expects: Mapping[str, list[Any] | str] = field(repr=False)
     rename: Mapping[str, str] = field(repr=False)
     shapes: Mapping[str, str] = field(repr=False)
-    export: Mapping[str, Any] = field(repr=False)  # fields of config.json on the way back
-    export_if: str  # the condition for being chosen among files of the same name
-    one_way: Mapping[str, Any] = field(repr=False)  # patterns with no way back, and when
+    export: Mapping[str, Any] = field(repr=False)  # fields of config.json for export
+    export_if: str  # the condition for choosing this file among those of the same name
+    one_way: Mapping[str, Any] = field(repr=False)  # patterns that cannot be exported, and when
     rename_back: Mapping[str, str] = field(repr=False)
     skip: tuple[str, ...] = field(repr=False)
     required: tuple[str, ...] = field(repr=False)
-    uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers do without
+    uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
 
 
 def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
     """Return all architectures by the stem of their file, those in `folders` before ours.
 
-    Raises FormatError, with the place, for a file that is not as it should be.
+    Raises FormatError, with the place, for a malformed file.
     """
     texts = _texts(folders)
     return {stem: _architecture(stem, texts) for stem in sorted(texts) if stem not in ABSTRACT}
@@ -82,7 +82,7 @@ def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
 def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
     """Return the architecture of the first of a checkpoint's `classes`.
 
-    Raises CheckpointError, with the nearest known class, where none serves it.
+    Raises CheckpointError, with the nearest known class, if no architecture serves them.
     """
     texts = _texts(folders)
     homes = _homes(texts)
@@ -99,12 +99,12 @@ def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
 
 
 def full_key(architecture: Architecture, key: str) -> str:
-    """Return a key of an architecture file with the prefix that it has in a GGUF file."""
+    """Return a key of an architecture file with its prefix in a GGUF file."""
     return key if key.startswith(UNPREFIXED) else f"{architecture.name}.{key}"
 
 
 def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Return which file serves each class; the files searched first come first."""
+    """Return the file that serves each class; the files searched first come first."""
     homes: dict[str, str] = {}
     for stem in texts:
         if stem not in ABSTRACT:
@@ -114,7 +114,7 @@ def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 
 
 def _texts(folders: Iterable[Path]) -> dict[str, tuple[str, str]]:
-    """Return path and text of each file by its stem; the first of a name wins."""
+    """Return path and text of each file by its stem; the first file of a name wins."""
     texts: dict[str, tuple[str, str]] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -143,7 +143,7 @@ def _table(stem: str, texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=512)
 def _checked(path: str, text: str) -> dict[str, Any]:
-    """Parse one file and check that each word is known and of its kind."""
+    """Parse one file and check that each key is known and its value has the right type."""
     try:
         table: dict[str, Any] = _toml.loads(text)
     except _toml.TOMLDecodeError as error:
@@ -198,7 +198,7 @@ def _expressions(whole: Mapping[str, Any]) -> list[str]:
 def _inherited(
     stem: str, texts: Mapping[str, tuple[str, str]], children: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the tables of a file laid over those of the file that it is like."""
+    """Return the tables of a file merged with those that it inherits."""
     own = _ready(_table(stem, texts))
     parent = own.get("like")
     if parent is None:
@@ -215,7 +215,7 @@ def _inherited(
 
 
 def _ready(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's tables as they are laid over others."""
+    """Return a file's tables, ready for merging."""
     ready = dict(table)
     for word in _PATTERNED:
         if word in table:

@@ -1,4 +1,4 @@
-"""What is known of a checkpoint when its architecture is: fields, class defaults, functions."""
+"""Looks up fields of a checkpoint's configuration, with class defaults and functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ggufkit.conversion.architecture.functions import FACTS, bound
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import GGUFError, brief
 
-# Fields that change what a model computes wherever they occur. An architecture reads such a field
-# or says what it expects of it; where it does neither, a value is an error and not lost in silence.
+# Fields that always change what a model computes. An architecture reads such a field or states the
+# value that it expects; if it does neither, a value is an error, so that none is silently lost.
 CHANGING: Final = (
     "alibi", "alibi_bias_max", "attention_multiplier", "attn_logit_softcapping", "clip_qkv",
     "embedding_multiplier", "final_logit_softcapping", "hidden_act", "hidden_activation",
@@ -24,8 +24,8 @@ CHANGING: Final = (
     "rope_theta", "rotary_pct", "scale_depth", "scale_emb", "sliding_window", "use_qk_norm",
     "use_parallel_residual",
 )  # fmt: skip
-# Any other field that is called like this may change it too. It is named where nothing reads it and
-# it says something, unless it is of training, or the tensors or other fields tell the same.
+# Other fields with such names may change it too. A note names those that have a value and that
+# nothing reads, unless they concern training, or tensors or other fields imply them.
 COMPUTING: Final = re.compile(
     r"act(_|$|ivation)|alibi|attention|attn|clip|conv|expert|gat(e|ed|ing)|head|interleave|logit|mlp"
     r"|moe|multipl|norm|parallel|pattern|position|rank|residual|rope|rotary|router|scal|top_?k|window"
@@ -39,17 +39,17 @@ TOLD_OTHERWISE: Final = re.compile(
     r"|^(is_gated_act|num_ln_in_parallel_attn|parallel_attn|qk_head_dim|qk_layernorm|rms_norm)$"
     r"|^(rope_interleave|scale_attn_weights|sliding_window_size|time_step_rank|topk_method)$"
 )
-# What expressions fall back to although it means something else: the width of dense layers, and
-# limits of generation, of tokenizers and of training.
+# Fallbacks in expressions that mean something else: the width of dense layers, and the limits of
+# generation, tokenizers and training.
 OTHER_MEANINGS: Final = ("intermediate_size", "max_length", "model_max_length", "seq_length")
-IGNORED: Final = "ignored"  # how `expects` says that llama.cpp computes without a field
+IGNORED: Final = "ignored"  # in `expects`: llama.cpp computes without the field
 
 
 class ConfigFacts:
-    """The fields of a configuration, defaults of its class included, and the functions on them."""
+    """The fields of a configuration, with defaults of its class, and the functions on them."""
 
     def __init__(self, checkpoint: Checkpoint, architecture: Architecture) -> None:
-        """Lay defaults under the configuration; CheckpointError where it contradicts itself."""
+        """Add defaults to the configuration; CheckpointError if it contradicts itself."""
         self.checkpoint = checkpoint
         self.architecture = architecture
         self.fields = merged(checkpoint.config, architecture.config)
@@ -72,7 +72,7 @@ class ConfigFacts:
                 self.fields[name] = self.value(value)
 
     def _take_other_names(self, defaults: Iterable[str]) -> None:
-        """Read a field under its other names too, so that no default hides what they say."""
+        """Read fields by their other names too, before a default hides these."""
         said = {name for name, value in self.fields.items() if value is not None}
         names = alternatives(self.architecture)
         for name in set(defaults) - said:
@@ -81,14 +81,14 @@ class ConfigFacts:
                 self.fields[name] = self.lookup(other)
 
     def with_field(self, name: str, value: Any) -> ConfigFacts:  # noqa: ANN401 (as JSON is)
-        """Return the same facts with another value of a field."""
+        """Return a copy with another value of a field."""
         other = copy.copy(self)
         other.fields = {**self.fields, name: value}
         other.functions = {**self.functions, **bound(FACTS, other)}
         return other
 
     def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
-        """Return a field of the configuration, None where it is absent or null."""
+        """Return a field of the configuration, None if it is absent or null."""
         if name == "rope":
             if self._rope is None:
                 self._rope = rope.facts(self.fields)
@@ -104,7 +104,7 @@ class ConfigFacts:
         return expressions.evaluate(expression, self.lookup, self.functions)
 
     def problems(self) -> Iterator[str]:
-        """Yield what the configuration lacks, and what llama.cpp would not compute as it says."""
+        """Yield the fields that are missing, and those that llama.cpp would not respect."""
         for text in self.architecture.required:
             if self._quietly(text) is None:
                 yield f"config.json lacks {text}"
@@ -121,7 +121,7 @@ class ConfigFacts:
             )
 
     def unread(self) -> list[str]:
-        """Return which fields nothing read although by their names they may change the model."""
+        """Return fields that may change the model, by their names, but that nothing has read."""
         told = self.read | self.architecture.expects.keys()
         return [
             name
@@ -134,7 +134,7 @@ class ConfigFacts:
         ]
 
     def _quietly(self, text: str) -> Any:  # noqa: ANN401
-        """Return a value, None where it cannot be computed: that is told where it is used."""
+        """Return a value, None if it cannot be computed: its use reports the error."""
         try:
             return self.value(text)
         except GGUFError:
@@ -146,7 +146,7 @@ class ConfigFacts:
 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:
-    """Return the other names of each field: those that expressions join to it with `or`."""
+    """Return the other names of each field: expressions join them to it with `or`."""
     entries = (*architecture.early, *architecture.metadata)
     texts = [text for _, text in entries if isinstance(text, str)]
     found: dict[str, list[str]] = {}
@@ -158,6 +158,6 @@ def alternatives(architecture: Architecture) -> dict[str, list[str]]:
 
 
 def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
-    """Return a configuration with the one of its text model laid over it."""
+    """Return a configuration with the fields of its text model in the place of its own."""
     text = config.get(inner)
     return {**config, **text} if isinstance(text, Mapping) else dict(config)

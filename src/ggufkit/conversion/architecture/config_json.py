@@ -1,4 +1,4 @@
-"""config.json rebuilt from metadata: the tables of an architecture solved for their fields."""
+"""Rebuilds config.json from metadata: solves the tables of an architecture for their fields."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.model.model import Model, Tensors
 
-# Names that architecture files make up for themselves.
+# Names that only architecture files use.
 _INTERNAL: Final = (
     "block_count", "classifier", "feed_forward_size", "file_type", "groups", "heads", "inner",
     "kv_heads", "leading", "rope", "rope_dimensions", "width",
 )  # fmt: skip
-# Preferred where an architecture speaks of several names and of none in particular.
+# Preferred names if an architecture gives no preference.
 _USUAL: Final = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "max_position_embeddings", "vocab_size", "head_dim",
@@ -34,49 +34,49 @@ _ROLES: Final = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
     "cls": "cls", "mask": "mask",
 }  # fmt: skip
-_NULL: Final = "None"  # at the end of what an architecture file has written as null
-_PASSES: Final = 4  # a field may need one that a later key tells
+_NULL: Final = "None"  # an expression that ends so writes null
+_PASSES: Final = 4  # a field may depend on one that a later key gives
 
 
 @dataclass(frozen=True)
 class Draft(Checkpoint):
-    """A checkpoint that is only planned: its files are in memory."""
+    """A planned checkpoint, with its files in memory."""
 
     contents: Mapping[str, bytes] = field(default_factory=dict)
 
     def path(self, name: str) -> Path | None:
-        """Return where the file would lie."""
+        """Return the path that the file will have, None if missing."""
         return self.folder / name if name in self.contents else None
 
     def content(self, name: str) -> bytes | None:
-        """Return a file's bytes."""
+        """Return a file's bytes, None if missing."""
         return self.contents.get(name)
 
     def names(self, folder: str, suffix: str) -> list[str]:
-        """Return the names of the files in a folder that end so."""
+        """Return the sorted names of the files with a suffix in a folder."""
         found = (name.removeprefix(f"{folder}/") for name in self.contents
                  if name.startswith(f"{folder}/") and name.endswith(suffix))  # fmt: skip
         return sorted(found)
 
     def text(self, name: str) -> str | None:
-        """Return a file's text."""
+        """Return a file's text, None if missing."""
         return self.contents[name].decode() if name in self.contents else None
 
     def json(self, name: str) -> dict[str, Any] | None:
-        """Return a file's JSON object."""
+        """Return a file's JSON object, None if missing."""
         text = self.text(name)
         return None if text is None else dict(json.loads(text))
 
 
 def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]:
-    """Return the architectures that may have made a model, the likeliest first.
+    """Return the architectures that may describe a model, the likeliest first.
 
-    Raises CheckpointError where there is none of that name.
+    Raises CheckpointError if no architecture has the model's name.
     """
     name = str(model.metadata.get("general.architecture", ""))
     known = architectures(folders)
     named = [(stem, each) for stem, each in known.items() if each.name == name]
-    named.sort(key=lambda item: item[0] == name)  # those with a name of their own are special
+    named.sort(key=lambda item: item[0] == name)  # other names are special cases
     found = [each for _, each in named]
     functions = bound(MODEL, model)
     fitting = [a for a in found if expressions.evaluate(a.export_if, lambda _: None, functions)]
@@ -90,7 +90,7 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
 
 
 def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]) -> Draft:
-    """Return the checkpoint with config.json as the architecture says, and no tensors yet."""
+    """Return a checkpoint with the config.json of an architecture, and without tensors."""
     empty = Draft(Path("export"), {}, Tensors(), contents=files)
     bare = ConfigFacts(empty, architecture)
     functions = {**bare.functions, **bound(MODEL, model)}
@@ -105,13 +105,13 @@ def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]
 
 
 def _held(model: Model, architecture: Architecture, key: str) -> Any:  # noqa: ANN401 (as metadata is)
-    """Return the value of a key of the architecture, None where the file has none."""
+    """Return the value of a key of the architecture, None if missing."""
     value = model.metadata.get(full_key(architecture, key))
     return None if value is None else plain(value)
 
 
 def _favoured(architecture: Architecture) -> list[set[str]]:
-    """Return the names that an architecture speaks of beside its metadata, and the usual ones."""
+    """Return the names that an architecture uses outside its metadata, and the usual ones."""
     texts = [*architecture.shapes.values(), *architecture.required]
     texts += [t for rule in architecture.rules for target in rule.targets
               for step in target.steps for t in step.arguments]  # fmt: skip
@@ -129,7 +129,7 @@ def _token_ids(model: Model) -> dict[str, int]:
 
 
 def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
-    """Solve all of the architecture's entries once."""
+    """Solve all entries of the architecture once."""
     for key, text in entries(architecture).items():
         value = model.metadata.get(full_key(architecture, key))
         if value is not None and not key.startswith(("general.", "tokenizer.")):
@@ -144,13 +144,13 @@ def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
 
 
 def _layers(model: Model, name: str) -> Iterator[str]:
-    """Yield the names that a template may have, by layer."""
+    """Yield the names of a template, by layer."""
     for layer in range(len(model.tensors) if "{i}" in name else 1):
         yield name.replace("{i}", str(layer))
 
 
 def entries(architecture: Architecture) -> dict[str, Any]:
-    """Return the expressions of keys as they are in the end, those of parents replaced."""
+    """Return the final expression of each key, after inheritance."""
     return dict((*architecture.early, *architecture.metadata))
 
 
@@ -177,7 +177,7 @@ def _may_be_null(text: Any) -> bool:  # noqa: ANN401 (as TOML is)
 
 
 def _is_nothing(value: Any) -> bool:  # noqa: ANN401 (as TOML is)
-    """Whether a value stands for a field that is not there."""
+    """Whether a value means that the field is missing."""
     return value == 0 and not isinstance(value, bool)
 
 

@@ -1,8 +1,8 @@
-"""The small language of architecture files: arithmetic over a checkpoint's configuration.
+"""Evaluates the expressions of architecture files: arithmetic over a checkpoint's configuration.
 
-`hidden_size // num_attention_heads` computes; `n_embd or hidden_size` is the first that is there;
+`hidden_size // num_attention_heads` computes; `n_embd or hidden_size` is the first that exists;
 `attn_config.clip_qkv` looks into an object; `name(...)` calls one of a closed set of functions.
-What is absent (or null) makes the whole expression None, so that its entry is left out.
+If a field is absent or null, the whole expression is None, and its entry is left out.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Mod: operator.mod,
     ast.Pow: lambda base, exponent: float(base) ** float(exponent),  # never a huge integer
 }
-MAX_NUMBER: Final = 2.0**64  # beyond what any field of a model means; it bounds arithmetic, too
+MAX_NUMBER: Final = 2.0**64  # above any sensible value of a field; also bounds arithmetic
 
 
 @functools.cache
 def parse(text: str) -> ast.expr:
-    """Parse an expression; ValueError for what is not of the language."""
+    """Parse an expression; ValueError for syntax that is not part of the language."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -46,9 +46,9 @@ def parse(text: str) -> ast.expr:
 
 
 def evaluate(text: str, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return the value of an expression, None where something it needs is absent.
+    """Return the value of an expression, None if a field that it needs is absent.
 
-    Raises CheckpointError where the configuration holds no number that arithmetic needs.
+    Raises CheckpointError if arithmetic needs a number and the configuration has something else.
     """
     try:
         return _value(parse(text), lookup, functions)
@@ -66,7 +66,7 @@ def names(text: str) -> set[str]:
 
 
 def alternatives(text: str) -> list[list[str]]:
-    """Return the names of each `a or b or c` in an expression that joins nothing but names."""
+    """Return the names of each `a or b or c` in an expression that joins only names."""
     groups = [node.values for node in ast.walk(parse(text)) if isinstance(node, ast.BoolOp)]
     named = ([each.id for each in group if isinstance(each, ast.Name)] for group in groups)
     return [names for names, group in zip(named, groups, strict=True) if len(names) == len(group)]
@@ -133,7 +133,7 @@ def _number(value: Any) -> int | float:  # noqa: ANN401
 
 
 def shortest(value: Any) -> Any:  # noqa: ANN401 (as metadata is)
-    """Return the shortest number that is the same float32."""
+    """Return the shortest decimal number that is the same as float32."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return float(str(np.float32(value)))

@@ -1,7 +1,7 @@
-"""The functions of architecture files: one row for each, with what it does and what undoes it.
+"""The functions of architecture files: a table with one row each, forwards and backwards.
 
-`do` computes a value from arguments. `undo` gets the value and the arguments as far as they are
-known, and returns what each argument was, OPEN where that does not follow.
+`do` computes a value from arguments. `undo` gets the value and the arguments known so far, and
+returns each argument, or OPEN if the value does not determine it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.model.model import Model
 
-OPEN: Final = ...  # in the place of an argument about which the value says nothing
+OPEN: Final = ...  # for an argument that the value does not determine
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
-# Nomic's models say in a code for how many positions they were trained.
+# Nomic's models encode the number of positions that they were trained for.
 _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
 
 Known = Sequence[Any]
 
 
 class Function(NamedTuple):
-    """One function: what it does, what undoes it, and what it asks beside its arguments."""
+    """One function, its inverse, and what it reads in addition to its arguments."""
 
     do: Callable[..., Any]
     undo: Callable[[Any, Known], Sequence[Any]] | None = None
@@ -38,22 +38,22 @@ class Function(NamedTuple):
 
 
 class Configuration(Protocol):
-    """What functions may ask of a configuration."""
+    """The part of a configuration that functions may use."""
 
     checkpoint: Checkpoint
 
     def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
-        """Return a field, None where it is absent or null."""
+        """Return a field, None if it is absent or null."""
 
 
 FACTS: Final = "facts"  # the configuration and the files of a checkpoint
-MODEL: Final = "model"  # the GGUF file, on the way back alone
+MODEL: Final = "model"  # the GGUF file, only for export
 
 
 def bound(
     asks: str = "", about: Configuration | Model | None = None
 ) -> dict[str, Callable[..., Any]]:
-    """Return the functions of values alone, and those that ask `about`."""
+    """Return the functions that only read arguments, and those that also read `about`."""
     return {
         name: functools.partial(each.do, about) if each.asks else each.do
         for name, each in FUNCTIONS.items()
@@ -61,7 +61,7 @@ def bound(
     }
 
 
-# What is done.
+# Forwards.
 
 
 def _as_float(value: Any) -> np.generic:  # noqa: ANN401
@@ -81,7 +81,7 @@ def _gating(name: Any) -> int:  # noqa: ANN401
 
 
 def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
-    """Return a classifier's labels by number, None where they are those of no classifier."""
+    """Return a classifier's labels by number, None if the model is not a classifier."""
     if not isinstance(names, Mapping):
         raise CheckpointError(f"id2label is {brief(names)}, not an object")
     by_number = sorted(names.items(), key=lambda item: int(item[0]))
@@ -91,14 +91,14 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
 
 
 def _by_layer(types: Any, kind: str, there: int, elsewhere: int) -> list[int]:  # noqa: ANN401
-    """Return one number for the layers of a kind and another for the rest."""
+    """Return a list with one number for layers of a kind and another for the rest."""
     if not isinstance(types, list):
         raise CheckpointError(f"layer_types is {brief(types)}, not a list")
     return [there if each == kind else elsewhere for each in types]
 
 
 def _adjusted_size(size: int, adjust: bool, factor: float, multiple: int) -> int:  # noqa: FBT001
-    """Return the size of a feed-forward as LFM2 makes it: two thirds, scaled, rounded up."""
+    """Return the feed-forward size as LFM2 computes it: two thirds, scaled, rounded up."""
     if not adjust:
         return size
     return multiple * -(-int(factor * int(2 * size / 3)) // multiple)
@@ -111,7 +111,7 @@ def _trained_positions(positions: int, trained: int) -> int:
 
 
 def _layers(count: int) -> range:
-    """Return the numbers of layers, as many as llama.cpp can compute."""
+    """Return the numbers of the layers, at most as many as llama.cpp supports."""
     if count > MAX_BLOCKS:
         raise CheckpointError(
             f"there are {count:,} layers, but llama.cpp supports at most {MAX_BLOCKS}"
@@ -120,7 +120,7 @@ def _layers(count: int) -> range:
 
 
 def _vocabulary_size(facts: Configuration) -> int | None:
-    """Return how many tokens the tokenizer has, which may be fewer than the embedding."""
+    """Return the number of tokens in the tokenizer; the embedding may have more rows."""
     if facts.checkpoint.path("tokenizer.model"):
         size: int | None = facts.lookup("vocab_size")
         return size
@@ -131,7 +131,7 @@ def _vocabulary_size(facts: Configuration) -> int | None:
 
 
 def _has(model: Model, name: str) -> bool:
-    """Whether there is a tensor of that name, or of one that ends with it."""
+    """Whether a tensor has this name, or a name that ends with it."""
     return any(each == name or each.endswith(f".{name}") for each in model.tensors)
 
 
@@ -140,16 +140,16 @@ def _length(model: Model, name: str, axis: int) -> int | None:
 
 
 def _named(model: Model, word: str) -> bool:
-    """Whether the names of the model, or of one that it is based on, hold a word."""
+    """Whether the name of the model, or of a base model, contains a word."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
     return any(word in str(model.metadata.get(key, "")).lower() for key in keys)
 
 
-# What undoes it.
+# Backwards.
 
 
 def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Undo a function that returns its last argument, or its only one, as it is."""
+    """Undo a function that returns its last argument unchanged."""
     return *(OPEN for _ in known[1:]), value
 
 
@@ -158,7 +158,7 @@ def _equal_to(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
 
 
 def _types_by_layer(numbers: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return which layers convolve (those without heads), and the number of heads of the others."""
+    """Return the types of layers (convolution if without heads), and the others' head count."""
     if not isinstance(numbers, list):
         return ()
     return ["conv" if not n else FULL for n in numbers], OPEN, OPEN, max(numbers)
@@ -169,7 +169,7 @@ def _sliding_types(pattern: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
 
 
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
-    """Return the key of a value in a table, OPEN where it has none."""
+    """Return the key of a value in a table, OPEN if missing."""
     return next((key for key, each in table.items() if each == value), OPEN)
 
 

@@ -1,4 +1,4 @@
-"""Tensors that no checkpoint holds and that llama.cpp wants: made from the configuration."""
+"""Makes tensors from the configuration that llama.cpp needs and checkpoints lack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FactorArray = npt.NDArray[np.float32]
 
 
 def generate(facts: ConfigFacts) -> Iterator[Tensor]:
-    """Yield the tensors that the architecture makes, those that apply, before all others."""
+    """Yield the tensors that the architecture generates for this model; they come first."""
     for name, maker in facts.architecture.generated.items():
         made = _maker(maker)(facts)
         if made is not None:

@@ -1,7 +1,8 @@
-"""Rules from the names of a checkpoint's tensors to GGUF's.
+"""Maps the names of a checkpoint's tensors to GGUF's by rules.
 
-A pattern's `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias. A
-target is a GGUF name and operations behind `|`; `{x}` in the pattern alone means: stack.
+In a pattern, `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias. A
+target is a GGUF name, then operations after `|`. If `{x}` is only in the pattern, the target stacks
+the experts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SUFFIXES: Final = ("weight", "bias")
 _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 
-FIRST: Final = 0  # parts of a target that takes the first tensor that arrives
+FIRST: Final = 0  # `parts` of a target that takes the first tensor that arrives
 
 
 class Step(NamedTuple):
@@ -30,11 +31,11 @@ class Step(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a tensor goes: a template of a GGUF name, the steps on the way, its place in a join."""
+    """Where a tensor goes: a template of a GGUF name, operations, and its place in a join."""
 
     name: str
     steps: tuple[Step, ...]
-    place: int | None  # among the tensors that are joined, None where nothing is
+    place: int | None  # among the tensors to join, None without a join
     parts: int
 
 
@@ -49,7 +50,7 @@ class NameRule:
 
 
 class Placed(NamedTuple):
-    """A tensor's match: the rule, and the layer and the expert that its name tells."""
+    """A tensor's match: the rule, and the layer and the expert in its name."""
 
     rule: NameRule
     layer: int | None
@@ -57,7 +58,7 @@ class Placed(NamedTuple):
 
 
 def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with `{w}` written out as weight and as bias."""
+    """Return a table with each `{w}` row replaced by one for weight and one for bias."""
     spelled: dict[str, Any] = {}
     for pattern, value in table.items():
         for suffix in _SUFFIXES if "{w}" in pattern else ("",):
@@ -72,7 +73,7 @@ def _spelled(value: Any, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
 
 
 def compile_rules(table: Mapping[str, Any]) -> list[NameRule]:
-    """Return the rules of a table; ValueError for what cannot be understood."""
+    """Return the rules of a table; ValueError for malformed ones."""
     return [_rule(pattern, value) for pattern, value in table.items()]
 
 
@@ -109,17 +110,17 @@ def _step(text: str) -> Step:
 
 
 class NameIndex:
-    """Rules by the outline of their pattern, so that ten thousand tensors find theirs at once."""
+    """Rules by the outline of their pattern, for a fast lookup among ten thousand tensors."""
 
     def __init__(self, rules: tuple[NameRule, ...]) -> None:
-        """Sort the rules into outlines: the pattern with `#` for each number."""
+        """Group the rules by outline: the pattern with `#` for each number."""
         self._rules: dict[str, list[NameRule]] = {}
         for rule in rules:
             numbered = re.sub(r"\{[ix]\}", "0", rule.pattern)
             self._rules.setdefault(outline(numbered), []).append(rule)
 
     def place(self, name: str) -> Placed | None:
-        """Return the match of a tensor's name, None where no rule has a place for it."""
+        """Return the match of a tensor's name, None if no rule matches."""
         for rule in self._rules.get(outline(name), ()):
             found = rule.regex.fullmatch(name)
             if found:
@@ -129,7 +130,7 @@ class NameIndex:
 
 
 def outline(name: str) -> str:
-    """Return a tensor's name with # in the place of each number."""
+    """Return a tensor's name with `#` for each number."""
     return ".".join("#" if part.isdecimal() else part for part in name.split("."))
 
 

@@ -1,4 +1,4 @@
-"""How embedders pool: sentence-transformers' files to `pooling_type`, and back."""
+"""Converts sentence-transformers' pooling files to `pooling_type`, and back."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
 
 _MODULES: Final = "modules.json"
-_HOME: Final = "1_Pooling"  # where sentence-transformers puts the module, and where export does
-_CLASSIFIERS: Final = ("cls", "mean")  # what a classifier may pool by
+_HOME: Final = "1_Pooling"  # the folder of the module; export uses it too
+_CLASSIFIERS: Final = ("cls", "mean")  # the pooling that classifiers support
 
 
 class PoolingMode(NamedTuple):
-    """One way to pool: its name, its number in llama.cpp, and its field in config.json."""
+    """A pooling type: its name, its number in llama.cpp, and its field in config.json."""
 
     name: str
-    number: int  # of llama.h's llama_pooling_type
+    number: int  # in llama.h's llama_pooling_type
     field: str
 
 
@@ -30,9 +30,9 @@ MODES: Final = (
 
 
 def pooling_type(checkpoint: Checkpoint) -> int | None:
-    """Return the number of the way that sentence-transformers' files name, None without them.
+    """Return the pooling type in sentence-transformers' files, None without such files.
 
-    Raises CheckpointError where those files are incomplete, or name a way that llama.cpp lacks.
+    Raises CheckpointError if the files are incomplete, or name pooling that llama.cpp lacks.
     """
     home = _pooling_home(checkpoint)
     if home is None:
@@ -52,7 +52,7 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
 
 
 def _pooling_home(checkpoint: Checkpoint) -> str | None:
-    """Return the folder of the first module that pools."""
+    """Return the folder of the first pooling module."""
     text = checkpoint.text(_MODULES)
     try:
         modules = [] if text is None else json.loads(text)
@@ -65,17 +65,17 @@ def _pooling_home(checkpoint: Checkpoint) -> str | None:
 
 
 def numbered(name: Any) -> int | None:  # noqa: ANN401 (as JSON is)
-    """Return the number of a way to pool by its name."""
+    """Return the number of a pooling type by its name."""
     return next((mode.number for mode in MODES if mode.name == name), None)
 
 
 def named(number: Any) -> str | None:  # noqa: ANN401 (as metadata is)
-    """Return the name of a way to pool by its number."""
+    """Return the name of a pooling type by its number."""
     return next((mode.name for mode in MODES if mode.number == number), None)
 
 
 def classifier_pooling(name: Any) -> int:  # noqa: ANN401 (as JSON is)
-    """Return the number of the way in which a classifier pools."""
+    """Return the number of a classifier's pooling type."""
     number = numbered(name) if name in _CLASSIFIERS else None
     if number is None:
         raise CheckpointError(f"a classifier pools by {brief(name)}, not by cls or mean")
@@ -83,7 +83,7 @@ def classifier_pooling(name: Any) -> int:  # noqa: ANN401 (as JSON is)
 
 
 def pooling_files(number: Any, width: Any) -> dict[str, Any]:  # noqa: ANN401 (as metadata is)
-    """Return the JSON files of sentence-transformers that name this way, none for another number.
+    """Return sentence-transformers' JSON files for a pooling type, none for an unknown number.
 
     `width` is the length of an embedding.
     """

@@ -1,4 +1,4 @@
-"""Rotary embedding: what a configuration says of it in its many ways, in one form.
+"""Reads the many spellings of rotary embedding parameters in a configuration into one form.
 
 Source: `TextModel.__init__` of llama.cpp's converter, and the rope functions of each class.
 """
@@ -32,12 +32,12 @@ _MIRRORED: Final = {
     "partial_rotary_factor": _PARTIAL,
     "original_max_position_embeddings": _ORIGINAL,
 }
-# The kinds of scaling that llama.cpp names; llama3 is written as factors, dynamic not at all.
+# The kinds of scaling that llama.cpp names. It stores llama3 as factors, and dynamic not at all.
 _KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
 UNNAMED: Final = ("default", "llama3", "dynamic", "mrope")
 MAX_DIMENSIONS: Final = 1 << 16  # of a head; real ones have hundreds
 MAX_FREQUENCIES: Final = 1 << 16  # half of the elements of a head
-# Fields of config.json by what architecture files call them below `rope`, for the way back.
+# Fields of config.json by their names below `rope` in architecture files, for export.
 _BACK: Final = {
     "rope_theta": "theta",
     "rope_local_base_freq": "local_theta",
@@ -45,14 +45,14 @@ _BACK: Final = {
 }
 _LLAMA3: Final = "rope_freqs.weight"
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
-# What Llama's checkpoints scale with, and others made after them.
+# The scaling parameters of Llama's checkpoints, and of others like them.
 _ORIGINALS: Final = (8192, *(1 << power for power in range(5, 21)))
 _BANDS: Final = ((1.0, 4.0), (1.0, 8.0), (1.0, 2.0), (2.0, 8.0), (1.0, 32.0))
 FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters", "rope_scaling")
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rope parameters, with what stands outside of them mirrored into them."""
+    """Return the rope parameters, including those that are direct fields of config.json."""
     held = config["rope_parameters"] if "rope_parameters" in config else config.get("rope_scaling")
     if not isinstance(held, Mapping | None):
         raise CheckpointError("rope_scaling is not an object")
@@ -72,7 +72,7 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts that architecture files call `rope`: absent ones are None or not there."""
+    """Return what architecture files call `rope`; absent parameters are None or missing."""
     found = parameters(config)
     main = dict(found.get("full_attention", found))
     kind = main.get("rope_type")
@@ -100,7 +100,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first(config: Mapping[str, Any], fields: tuple[str, ...]) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return the first field that stands in the configuration, be it null."""
+    """Return the first field that the configuration has, even if null."""
     return next((config[name] for name in fields if name in config), None)
 
 
@@ -111,15 +111,15 @@ def _sections(sections: Any) -> list[int] | None:  # noqa: ANN401 (as JSON is)
 
 
 def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32] | None:
-    """Return what Llama 3 divides each frequency by, None for another kind of rope.
+    """Return Llama 3's divisor for each frequency, None for another kind of rope.
 
-    In float32 step by step, as PyTorch computes it for the reference.
+    Computed in float32 step by step, like the reference in PyTorch.
     """
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return None
     if dim > MAX_DIMENSIONS:
         raise CheckpointError(f"rotary embedding cannot rotate {dim:,} dimensions of a head")
-    with np.errstate(all="ignore"):  # the numbers are whatever a file says
+    with np.errstate(all="ignore"):  # a file may contain any numbers
         return _llama3_factors(rope, dim)
 
 
@@ -140,7 +140,7 @@ def _llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32
 
 
 def long_rope_attention(_factors: Any, kind: str, length: int, original: int) -> float:  # noqa: ANN401
-    """Return what Phi-3 scales attention by, where its context is longer than it was trained."""
+    """Return Phi-3's attention scale, if its context is longer than that of training."""
     scale = length / original
     if kind not in ("su", "longrope", "yarn"):
         raise CheckpointError(f"long factors need the rope type longrope, not {kind!r}")
@@ -151,11 +151,11 @@ def long_rope_attention(_factors: Any, kind: str, length: int, original: int) ->
     return math.sqrt(1 + math.log(scale) / math.log(original))
 
 
-# The way back.
+# Export.
 
 
 def rope_fields(rope: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the fields of config.json for what architecture files call `rope`.
+    """Return the fields of config.json for the parameters that architecture files call `rope`.
 
     Factors of frequencies are tensors in a GGUF file.
     """
@@ -179,7 +179,7 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
         "factor": rope.get("scaling_factor", rope.get("factor")),
         "attention_factor": rope.get("yarn_attention"),
         "mscale_all_dim": rope.get("mscale_all_dim"),
-        "mscale": rope.get("mscale_all_dim"),  # llama.cpp takes them for the same
+        "mscale": rope.get("mscale_all_dim"),  # llama.cpp treats both as the same
     }
     said = {name: value for name, value in names.items() if value is not None}
     return {"rope_type": kind, **said, **rope.get("yarn", {})}
@@ -194,7 +194,7 @@ def _long_scaling(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
 
 
 def _factors(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """Return the factors of a few frequencies: nobody has more, and they are read at once."""
+    """Return frequency factors; refuse many, since all are read into memory."""
     if len(tensor.shape) != 1 or not 0 < tensor.elements <= MAX_FREQUENCIES:
         raise ShapeError(
             f"{tensor.name} of shape {tensor.shape} does not contain frequency factors"
@@ -203,7 +203,7 @@ def _factors(tensor: Tensor) -> npt.NDArray[np.float32]:
 
 
 def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, Any] | None:
-    """Return the parameters that give the factors in the file, bit for bit."""
+    """Return the parameters that give exactly the factors in the file."""
     if _LLAMA3 not in tensors:
         return None
     factors = _factors(tensors[_LLAMA3])

@@ -1,7 +1,7 @@
-"""Expressions of architecture files read backwards: from a value to the fields that it came from.
+"""Solves expressions of architecture files: finds the fields that give a value.
 
-A name takes the value; arithmetic with one unknown is undone; of alternatives that one is taken
-that the architecture's other tables speak of. What is known already is never changed.
+A name gets the value; arithmetic with one unknown is undone; among alternatives, the solver chooses
+the one that the architecture's other tables use. Known fields never change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNKNOWN_RIGHT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
 
 
 class Solver:
-    """Fields found so far; of alternatives, names of the first of the `favoured` sets win."""
+    """The fields found so far; among alternatives, names in the first `favoured` set win."""
 
     def __init__(
         self,
@@ -46,20 +46,20 @@ class Solver:
         defaults: Mapping[str, Any],
         favoured: Sequence[AbstractSet[str]],
     ) -> None:
-        """Begin with nothing known."""
+        """Begin without known fields."""
         self.fields: dict[str, Any] = {"rope": {}}
         self._functions = functions
         self._defaults = defaults
         self._favoured = favoured
 
     def value(self, text: Any) -> Any:  # noqa: ANN401 (as TOML is)
-        """Return the value of an expression, None where it cannot be computed yet."""
+        """Return the value of an expression, None if it cannot be computed yet."""
         return self._evaluated(expressions.parse(text)) if isinstance(text, str) else text
 
     def solve(self, text: Any, value: Any) -> None:  # noqa: ANN401
-        """Find fields so that the expression has the value, as far as they are open.
+        """Set unknown fields such that the expression has the value.
 
-        A value that the expression cannot have, such as a text for a product, finds nothing.
+        A value that the expression cannot have, such as text for a product, sets nothing.
         """
         if isinstance(text, str):
             with contextlib.suppress(TypeError, ValueError, ArithmeticError, AttributeError):
@@ -99,14 +99,14 @@ class Solver:
         while isinstance(at, ast.Attribute):
             path.insert(0, at.attr)
             at = at.value
-        assert isinstance(at, ast.Name)  # noqa: S101 (the language has no other)
+        assert isinstance(at, ast.Name)  # noqa: S101 (the language allows only names there)
         inside = self.fields.setdefault(at.id, {})
         for name in path[:-1]:
             inside = inside.setdefault(name, {})
         inside.setdefault(path[-1], value)
 
     def _chosen(self, node: ast.BoolOp) -> ast.expr:
-        """Return the alternative to solve: one that is favoured, or the first that is a field."""
+        """Return the alternative to solve: a favoured name, else the first name."""
         before = list(itertools.takewhile(self._is_unknown, node.values))
         named = [each for each in before if isinstance(each, ast.Name)]
         for group in self._favoured:

@@ -1,7 +1,7 @@
-"""The `general.*` keys of a checkpoint: what its card, its files and its name say of it.
+"""Computes the `general.*` keys of a checkpoint from its card, its files and its name.
 
 Sources and their order are those of llama.cpp's converter: the model card, config.json, the name of
-the folder, the number of parameters, and above all of them what the user says.
+the folder, the number of parameters. The user's values override them all.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ggufkit.format.file_name import (
 from ggufkit.format.values import Value
 from ggufkit.system.threads import Say
 
-# The file's order. What stands here can be overridden by the user.
+# In the file's order. The user can override these.
 _TEXTS: Final = (
     *("name", "author", "version", "organization", "finetune", "basename", "description"),
     *("quantized_by", "size_label", "license", "license.name", "license.link"),
     *("url", "doi", "uuid", "repo_url"),
     *("source.url", "source.doi", "source.uuid", "source.repo_url"),
 )
-# Fields of a card under their key in the file; earlier ones win.
+# Fields of a card by their key in the file; earlier ones win.
 _CARD: Final = (
     *(("name", key) for key in ("name", "model_name")),
     *(("author", key) for key in ("author", "model_author", "model_creator")),
@@ -57,7 +57,7 @@ _OF_WORK: Final = (
     *("name", "author", "version", "organization"),
     *("description", "url", "doi", "uuid", "repo_url"),
 )
-# Of generation_config.json, in the file's order: key, type, and the field.
+# Fields of generation_config.json in the file's order: key, type, and field.
 _SAMPLING: Final = (
     ("sequence", "string", ("sequence",)),
     ("top_k", "int32", ("top_k",)),
@@ -76,7 +76,7 @@ _HUB: Final = "https://huggingface.co/"
 _HUB_MODEL: Final = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
 _IS_URL: Final = ("http://", "https://", "ssh://")
 _SNAPSHOT: Final = re.compile(r"models--(.+?)--(.+)")
-_MATRICES: Final = 3  # dimensions from which a tensor of experts holds several
+_MATRICES: Final = 3  # from this many dimensions on, a tensor stacks experts
 
 
 class Sized(Protocol):
@@ -101,9 +101,9 @@ def describe(
 ) -> dict[str, Value]:
     """Return the `general.*` keys of a checkpoint, typed and in llama.cpp's order.
 
-    `tensors` are the converted ones, whose parameters are counted. `overrides` are keys as they
-    stand in the file ("general.author"), with `general.base_models` and `general.datasets` as lists
-    of mappings; `name` is `general.name`. A card that cannot be read is left out, and said.
+    `tensors` are the converted ones; their parameters are counted. `overrides` are keys of the file
+    such as "general.author", with `general.base_models` and `general.datasets` as lists of
+    mappings; `name` is `general.name`. A card that cannot be read is skipped with a note.
     """
     hears = say or (lambda _: None)
     counted = list(tensors)
@@ -165,7 +165,7 @@ def _listed(held: object) -> list[Any]:
 
 
 def _work(work: object, parameters: int) -> dict[str, Any]:
-    """Return what is known of a base model or data set: a mapping, an address or an id."""
+    """Return the fields of a base model or data set, given as a mapping, a URL or an id."""
     if isinstance(work, Mapping):
         return dict(work)
     if not isinstance(work, str):
@@ -192,16 +192,16 @@ def _work_fields(said: ModelId) -> dict[str, Any]:
 
 
 def _names(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the names that the checkpoint goes by."""
+    """Yield the names of the checkpoint."""
     stored = checkpoint.config.get("_name_or_path")
     if isinstance(stored, str) and stored.count("/") <= 1:  # else it is a path on some machine
         yield stored
-    if checkpoint.path(KEPT) is None:  # an exported folder is not called after its model
+    if checkpoint.path(KEPT) is None:  # the name of an exported folder need not be the model's
         yield _folder_name(checkpoint.folder)
 
 
 def _folder_name(folder: Path) -> str:
-    """Return the name of the folder; of a snapshot in the Hugging Face cache the model's id."""
+    """Return the folder's name, or the model's id for a snapshot in the Hugging Face cache."""
     place = folder if folder.name else folder.resolve()
     found = _SNAPSHOT.fullmatch(place.parent.parent.name)
     is_snapshot = found and place.parent.name == "snapshots"
@@ -220,7 +220,7 @@ def _id_fields(said: ModelId) -> dict[str, str | None]:
 
 
 def _counted_size(tensors: Iterable[Sized], parameters: int) -> str:
-    """Return the size of what is there: of one expert and all that is shared, times experts."""
+    """Return a size label such as 8x7B: one expert and all that is shared, times experts."""
     shared = expert = 0
     counts = []
     for tensor in tensors:
@@ -254,7 +254,7 @@ def _sampling(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
     return {f"sampling.{key}": value for key, value in found.items()}
 
 
-# What the user says.
+# The user's values.
 
 
 def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
 
 
 def _typed(said: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the fields as key-values in order; what is empty or None is not written."""
+    """Return the fields as key-values in order, without those that are empty or None."""
     found, problems = _each_typed(_ordered(said))
     if problems:
         raise CheckpointError("the description of the model cannot be stored", problems)
@@ -286,13 +286,13 @@ def _typed(said: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, Value], list[str]]:
-    """Return values of the named types by key, and what is wrong with those that cannot have it."""
+    """Return values of the named types by key, and a problem for each value of another type."""
     found: dict[str, Value] = {}
     problems: list[str] = []
     for key, kind, value in entries:
         try:
             found[key] = typed(kind, value)
-        except ValueTypeError as error:  # noqa: PERF203 (each is told)
+        except ValueTypeError as error:  # noqa: PERF203 (each error is reported)
             problems.append(f"{key}: {error.message}")
     return found, problems
 

@@ -1,7 +1,7 @@
-"""The YAML at the head of a model card, every scalar a text.
+"""Reads the YAML at the head of a model card; every scalar stays text.
 
-PyYAML parses; what is made of its events is decided here. Anchors, aliases and tags are refused:
-whoever wrote them must be told, not guessed at, and no small text can stand for a large one.
+PyYAML parses, and this module builds values from its events. Anchors, aliases and tags are refused:
+they say more than plain text, and aliases let a small text expand into a huge one.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
 def front_matter(card: str) -> dict[str, Node]:
-    """Return the mapping at the head of a card, empty where there is none.
+    """Return the mapping at the head of a card, empty if missing.
 
-    Raises CheckpointError, naming the line, for what is not YAML or beyond the part read here.
+    Raises CheckpointError with the line for text that is not YAML or uses refused parts of it.
     """
     lines = card.removeprefix("\ufeff").splitlines()
     if not lines or lines[0] != _FENCE:
@@ -49,20 +49,20 @@ def _parsed(text: str) -> Node:
 
 
 def _wrong(what: str, mark: Any) -> CheckpointError:  # noqa: ANN401 (PyYAML is untyped)
-    # One for counting from 1, one for the fence.
+    # Lines count from 1, and the fence takes one.
     place = f"README.md, line {mark.line + 2}" if mark else "README.md"
     return CheckpointError(f"{place}: {what}")
 
 
 class _Composer:
-    """Nodes of the events that PyYAML parses, which it makes as they are asked for."""
+    """Builds values from PyYAML's events, which are parsed on demand."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         """Begin at the first event."""
         self._events = events
 
     def document(self) -> Node:
-        """Return the only document, None where there is none."""
+        """Return the only document, None if missing."""
         node: Node = None
         documents = 0
         for event in self._events:

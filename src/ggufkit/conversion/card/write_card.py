@@ -1,4 +1,4 @@
-"""A model card whose front matter says what `general.*` of a GGUF file says."""
+"""Writes a model card with front matter from the `general.*` keys of a GGUF file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
 
-# Fields of a card by the keys that they become.
+# Fields of a card by their keys in a GGUF file.
 _TEXTS: Final = {
     **{key: key for key in ("name", "author", "version", "organization", "description")},
     **{key: key for key in ("finetune", "basename", "size_label", "license")},
@@ -23,7 +23,7 @@ _WORKS: Final = {"base_model": "base_model", "dataset": "datasets"}
 
 
 def model_card(metadata: Mapping[str, Value]) -> bytes:
-    """Return README.md with everything that a card can say of a model."""
+    """Return the text of README.md, with every key that a card has a field for."""
     said = {key.removeprefix("general."): plain(v) for key, v in metadata.items()
             if key.startswith("general.")}  # fmt: skip
     fields: dict[str, Any] = {card: said[key] for key, card in _TEXTS.items() if said.get(key)}
@@ -36,7 +36,7 @@ def model_card(metadata: Mapping[str, Value]) -> bytes:
 
 
 def _works(said: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
-    """Yield what is known of each base model or data set."""
+    """Yield the fields of each base model or data set."""
     count = said.get(f"{key}.count")
     for number in range(count if isinstance(count, int) else 0):
         prefix = f"{key}.{number}."
@@ -47,5 +47,5 @@ def _works(said: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
 
 
 def _yaml(value: Any) -> str:  # noqa: ANN401 (as metadata is)
-    """Return a value as JSON, which is YAML, too, in one line whatever ends one."""
+    """Return a value as JSON, which is also YAML, on one line with all line ends escaped."""
     return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)

@@ -1,5 +1,5 @@
-"""A Hugging Face folder: files in, files out.
+"""Reads and writes the files of a Hugging Face folder.
 
-Readers and writers of safetensors, PyTorch files and packed weights. What the tensors mean belongs
-in `architecture`.
+Covers safetensors, PyTorch files and packed weights. The meaning of tensors belongs in
+`architecture`.
 """

@@ -1,4 +1,4 @@
-"""Weights that bitsandbytes quantized, to 4 bits (nf4, fp4) or 8, decoded when rows are read.
+"""Decodes weights that bitsandbytes quantized to 4 bits (nf4, fp4) or 8, when rows are read.
 
 Source: that library's own `dequantize_4bit` and `int8_vectorwise_dequant`.
 """
@@ -27,13 +27,13 @@ from ggufkit.system.mapped_file import Bytes
 
 Float32s = npt.NDArray[np.float32]
 
-MAX_AXIS: Final = 1 << 48  # what is beyond has no place in a file
-MAX_BLOCK: Final = 4096  # the library's largest; a chunk of rows needs a block of scales besides
-MAX_STATE_BYTES: Final = 1 << 16  # the description of one weight has some two hundred
+MAX_AXIS: Final = 1 << 48  # longer than any file can hold
+MAX_BLOCK: Final = 4096  # the library's largest; each chunk of rows also reads up to a block more
+MAX_STATE_BYTES: Final = 1 << 16  # real descriptions of a weight have some two hundred
 _MARK: Final = ".quant_state.bitsandbytes__"
 _SCALES: Final = "SCB"  # of rows of 8 bits
 _LAYOUT: Final = "weight_format"
-_BY_ROWS: Final = 0  # the only layout that the library still writes
+_BY_ROWS: Final = 0  # the only layout that current versions write
 _STEP: Final = np.float32(1 / 127)
 _F32: Final = tensor_type("F32")
 _TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -41,7 +41,7 @@ _TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """One scale for each block: a float, or with a `table` a code scaled in blocks itself."""
+    """One scale for each block: a float, or with `table` a code that has scales of its own."""
 
     tensor: Tensor
     table: Float32s | None = None
@@ -61,7 +61,7 @@ class Scales:
 
 @dataclass(frozen=True, eq=False)
 class Looked(Made):
-    """Rows of numbers looked up by half bytes, the upper first, each block times its scale."""
+    """Rows whose 4-bit codes, upper half first, index `table`; each block has a scale."""
 
     codes: Tensor
     table: Float32s
@@ -85,7 +85,7 @@ class Looked(Made):
 
 @dataclass(frozen=True, eq=False)
 class Stepped(Made):
-    """Rows of whole numbers, each times its scale in steps of a 127th."""
+    """Rows of 8-bit integers, each times its row's scale / 127."""
 
     codes: Tensor
     scales: Tensor
@@ -100,9 +100,9 @@ class Stepped(Made):
 
 
 def bitsandbytes(held: StoredParts, _said: Mapping[str, Any]) -> list[Tensor]:
-    """Return tensors with each weight decoded in its place, as what it was quantized from.
+    """Return tensors with each weight decoded in its place, to the type before quantization.
 
-    Raises CheckpointError, which lists everything that does not fit.
+    Raises CheckpointError, which lists every problem.
     """
     kept, problems = dict(held), []
     for name in held:
@@ -120,7 +120,7 @@ def bitsandbytes(held: StoredParts, _said: Mapping[str, Any]) -> list[Tensor]:
 
 
 def _decoded(held: StoredParts, name: str) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the weight that `name` is a mark of, by its name, and the parts that it used up."""
+    """Return the weight that the tensor `name` belongs to, by name, and the tensors it replaces."""
     weight, is_state, _ = name.partition(_MARK)
     if is_state:
         made, used = _four_bits(held, weight, name)
@@ -181,14 +181,14 @@ def _flat(tensor: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _State:
-    """What the library wrote of a weight."""
+    """The library's description of a weight."""
 
     name: str
     fields: Mapping[str, Any]
 
     @classmethod
     def of(cls, tensor: Tensor) -> _State:
-        """Read the description; CheckpointError if it is none."""
+        """Read the description; CheckpointError if it is malformed."""
         if tensor.type.name != "U8" or tensor.nbytes > MAX_STATE_BYTES:
             raise CheckpointError(f"{tensor.name} does not describe a weight")
         try:
@@ -200,7 +200,7 @@ class _State:
         return cls(tensor.name, found)
 
     def size(self, key: str) -> int:
-        """Return the size of blocks."""
+        """Return a block size."""
         value = self.fields.get(key)
         if not _is_size(value, MAX_BLOCK):
             raise self._refusal(key)

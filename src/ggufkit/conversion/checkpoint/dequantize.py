@@ -1,4 +1,4 @@
-"""Checkpoints that are quantized already: weights and scales become tensors, decoded when read.
+"""Decodes quantized checkpoints: weights and scales become tensors that decode when read.
 
 Source: `dequant_model` of llama.cpp's converter, and the formats' own libraries.
 """
@@ -28,19 +28,19 @@ _F32: Final = tensor_type("F32")
 _MXFP4: Final = tensor_type("MXFP4")
 _SCALES: Final = ("F32", "F16", "BF16")  # of FP8
 _GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
-# Scales of activations, which llama.cpp has no use for.
+# Scales of activations, which llama.cpp does not use.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
 
 
 class Dequantized(NamedTuple):
-    """The tensors of a checkpoint after its own quantization, and what was left out."""
+    """The decoded tensors of a checkpoint, and the names of tensors that were left out."""
 
     tensors: list[Tensor]
     skipped: list[str]
 
 
 def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized:
-    """Return tensors with their scales applied, as the checkpoint's configuration says.
+    """Return tensors with their scales applied, by the checkpoint's quantization method.
 
     Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
     """
@@ -63,14 +63,14 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
 
 @functools.cache
 def _numbers(kind: TensorType) -> npt.NDArray[np.float32]:
-    """Return the number that each byte of an FP8 type is."""
+    """Return the number that each byte of an FP8 type stands for."""
     codes = np.arange(256, dtype=np.uint16)
     if kind == F8_E5M2:  # the upper byte of a half float
         return (codes << 8).view(np.float16).astype(np.float32)
     exponent, fraction = (codes >> 3) & 15, (codes & 7).astype(np.float32)
     normal = np.ldexp(1 + fraction / 8, exponent.astype(np.int32) - 7)
     magnitude = np.where(exponent == 0, np.ldexp(fraction, -9), normal)
-    magnitude[codes & 127 == 127] = np.nan  # noqa: PLR2004 (all bits set; there is no infinity)
+    magnitude[codes & 127 == 127] = np.nan  # noqa: PLR2004 (all bits set; the type lacks infinity)
     return np.where(codes & 128, -magnitude, magnitude).astype(np.float32)
 
 
@@ -102,7 +102,7 @@ class Scaled(Made):
 
 
 def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
-    """Return an FP8 weight with its scale applied; one scale may be for a block, a row, or all."""
+    """Return an FP8 weight with its scales applied: one for each block or row, or for all."""
     if weight.type not in (F8_E4M3, F8_E5M2) or len(weight.shape) < 2:  # noqa: PLR2004
         raise CheckpointError(f"{weight.name} has scales for an FP8 matrix but is not one")
     *outer, high, wide = weight.shape
@@ -123,7 +123,7 @@ def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
 
 
 def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Dequantized:
-    """Apply each scale to the weight whose name goes before its suffix."""
+    """Apply each scale to the weight of the same name without the suffix."""
     kept, skipped = dict(held), []
     for name, scale in held.items():
         if name.endswith(_UNUSED):
@@ -160,7 +160,7 @@ def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Dequantized
     return _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
 
 
-# MXFP4, as gpt-oss has it.
+# MXFP4, as in gpt-oss.
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ class Repacked(Made):
 
 
 def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Dequantized:
-    """Join blocks and scales; llama.cpp's converter writes these tensors before all others."""
+    """Join blocks and scales; put these tensors first, as llama.cpp's converter does."""
     made: list[Tensor] = []
     rest = dict(held)
     for name, blocks in held.items():

@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint folder: its files, its configuration and its lazy tensors."""
+"""Opens a Hugging Face checkpoint folder: its files, its configuration and its lazy tensors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
 INDEX: Final = "model.safetensors.index.json"
-KEPT: Final = "ggufkit.json"  # of an exported checkpoint: what the GGUF file says beyond the others
+KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
 PYTORCH: Final = (".bin", ".pth")
-# Index, beginning and end of the names of files with tensors; the first that is there counts.
+# Index, prefix and suffix of the names of files with tensors; the first row that exists counts.
 FORMS: Final = (
     (INDEX, "model", ".safetensors"),
     ("pytorch_model.bin.index.json", "pytorch_model", ".bin"),
     ("pytorch_model.pth.index.json", "", ".pth"),
 )
-# The largest files beside the tensors: a configuration takes a few KiB, a tokenizer.json or an
+# Limits for files without tensors: a configuration takes a few KiB, a tokenizer.json or an
 # index tens of MiB. Parsed, a hostile file may take twenty times its bytes.
 MAX_CONFIG_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 128 << 20
@@ -35,7 +35,7 @@ SHOWN: Final = 5  # names in a message
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An opened checkpoint: `config` is config.json as it stands, `tensors` have nothing read."""
+    """An opened checkpoint: `config` is the unchanged config.json, `tensors` are lazy."""
 
     folder: Path
     config: dict[str, Any]
@@ -43,27 +43,27 @@ class Checkpoint:
     files: tuple[MappedFile, ...] = field(default=(), repr=False)
 
     def path(self, name: str) -> Path | None:
-        """Return where a file of the checkpoint lies, None if there is none of that name.
+        """Return the path of a file of the checkpoint, None if missing.
 
-        Raises CheckpointError for a name or a link that leads out of the folder; links into the
-        Hugging Face cache that the folder belongs to are its ordinary form.
+        Raises CheckpointError for a name or a link that leads out of the folder, except for links
+        into the Hugging Face cache that the folder belongs to.
         """
         return locate(self.folder, name)
 
     def content(self, name: str) -> bytes | None:
-        """Return a file's bytes, None if there is none."""
+        """Return a file's bytes, None if missing."""
         return read_content(self.folder, name)
 
     def names(self, folder: str, suffix: str) -> list[str]:
-        """Return the names of the files in a folder of the checkpoint that end so, sorted."""
+        """Return the sorted names of the files with a suffix in a folder of the checkpoint."""
         return sorted(path.name for path in (self.folder / folder).glob(f"*{suffix}"))
 
     def text(self, name: str) -> str | None:
-        """Return a file's text, None if there is none; CheckpointError if it is not UTF-8."""
+        """Return a file's text, None if missing; CheckpointError if it is not UTF-8."""
         return read_text(self.folder, name)
 
     def json(self, name: str) -> dict[str, Any] | None:
-        """Return a file's JSON object, None if there is none; CheckpointError if it is none."""
+        """Return a file's JSON object, None if missing; CheckpointError if it is something else."""
         return read_json(self.folder, name)
 
     def close(self) -> None:
@@ -75,8 +75,8 @@ class Checkpoint:
 def open_checkpoint(folder: AnyPath) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
-    Tensors come in llama.cpp's order: by file, then by name, or as PyTorch's file has them. Raises
-    CheckpointError, whose `problems` list everything wrong with the files at once, and OSError as
+    Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
+    Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
     `open` does.
     """
     place = as_path(folder)
@@ -99,7 +99,7 @@ def open_checkpoint(folder: AnyPath) -> Checkpoint:
 
 
 def locate(folder: Path, name: str) -> Path | None:
-    """Return the path of the file `name` in `folder`, None where there is none."""
+    """Return the path of the file `name` in `folder`, None if missing."""
     parts = PurePosixPath(name)
     if parts.is_absolute() or ".." in parts.parts or "\0" in name or "\\" in name:
         raise CheckpointError(f"{brief(name)} leads out of the folder {folder}")
@@ -116,9 +116,9 @@ def locate(folder: Path, name: str) -> Path | None:
 
 
 def read_content(folder: Path, name: str) -> bytes | None:
-    """Return the bytes of a file in `folder`, None where there is none.
+    """Return the bytes of a file in `folder`, None if missing.
 
-    Raises CheckpointError for a file that is larger than its kind ever is.
+    Raises CheckpointError for a file above the limit for its kind.
     """
     path = locate(folder, name)
     if path is None:
@@ -135,7 +135,7 @@ def read_content(folder: Path, name: str) -> bytes | None:
 
 
 def read_text(folder: Path, name: str) -> str | None:
-    """Return the text of a file in `folder`, None where there is none."""
+    """Return the text of a file in `folder`, None if missing."""
     data = read_content(folder, name)
     try:
         return None if data is None else data.decode()
@@ -144,7 +144,7 @@ def read_text(folder: Path, name: str) -> str | None:
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the JSON object of a file in `folder`, None where there is none."""
+    """Return the JSON object of a file in `folder`, None if missing."""
     text = read_text(folder, name)
     if text is None:
         return None
@@ -163,7 +163,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
 def _tensors(
     folder: Path, opened: contextlib.ExitStack
 ) -> tuple[list[Tensor], list[MappedFile], list[str]]:
-    """Return the tensors of all files, the files, and everything that is wrong with them."""
+    """Return the tensors of all files, the files, and their problems."""
     index_name, parts = _parts(folder)
     index = read_json(folder, index_name)
     homes, problems = _weight_map(index, index_name)
@@ -199,7 +199,7 @@ def _weight_map(index: dict[str, Any] | None, name: str) -> tuple[dict[str, str]
 
 
 def _parts(folder: Path) -> tuple[str, list[str]]:
-    """Return the name of the index and the files of tensors: of the first form that is there."""
+    """Return the name of the index and the files of tensors, of the first form that exists."""
     names = sorted(path.name for path in folder.iterdir())
     for index, prefix, suffix in FORMS:
         found = [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
@@ -209,7 +209,7 @@ def _parts(folder: Path) -> tuple[str, list[str]]:
 
 
 def _opened(folder: Path, name: str) -> MappedFile:
-    """Return a mapped file of the folder; CheckpointError where it has none of that name."""
+    """Return a mapped file of the folder; CheckpointError if it is missing."""
     path = locate(folder, name)
     if path is None:
         raise CheckpointError(f"the file {name} is missing")
@@ -217,7 +217,7 @@ def _opened(folder: Path, name: str) -> MappedFile:
 
 
 def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[str]:
-    """Yield one line for all tensors of a file that an earlier one has too."""
+    """Yield one line for all tensors of a file that an earlier file also has."""
     twice = [tensor.name for tensor in tensors if tensor.name in others]
     if len(twice) == 1:
         yield f"tensor {brief(twice[0])} is in two files"

@@ -1,4 +1,4 @@
-"""The plan of a checkpoint folder: safetensors files, their index, and the small files beside."""
+"""Plans a checkpoint folder: safetensors files, their index, and the small files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEP: Final = 8  # the reference writer aligns the data to this
 def lay_folder(
     files: Sequence[Sequence[Tensor]], texts: Mapping[str, bytes], shard_size: int | None = None
 ) -> Plan:
-    """Return the plan of all files; a shard ends before its tensors exceed `shard_size` bytes."""
+    """Return the plan of all files; a new shard begins before one exceeds `shard_size` bytes."""
     if shard_size is not None and shard_size < 1:
         raise ShapeError(f"a shard size of {shard_size} is not possible", remedy="Use 1 or more")
     shards = [shard for file in files for shard in _shards(file, shard_size)]
@@ -59,7 +59,7 @@ def _index(names: Sequence[str], shards: Sequence[Sequence[Tensor]]) -> bytes:
 
 
 def lay_file(name: str, tensors: Sequence[Tensor]) -> PlannedFile:
-    """Return the plan of one safetensors file: tensors follow each other without holes."""
+    """Return the plan of one safetensors file: tensors follow each other without gaps."""
     ends = list(accumulate((tensor.nbytes for tensor in tensors), initial=0))
     table: dict[str, object] = {"__metadata__": {"format": "pt"}}
     for tensor, start in zip(tensors, ends, strict=False):

@@ -1,4 +1,4 @@
-"""Weights packed in few bits (GPTQ, AWQ, compressed-tensors), decoded when their rows are read.
+"""Decodes weights packed in few bits (GPTQ, AWQ, compressed-tensors), when rows are read.
 
 Source: `dequant_model` of llama.cpp's converter; for AWQ and 3 bits, the formats' own libraries.
 """
@@ -34,7 +34,7 @@ _WHOLE: Final = ("I32", "I64")
 
 @dataclass(frozen=True)
 class WordPacking:
-    """How codes lie in words: `values` of them in each `words`, value n in column `order[n]`."""
+    """How words hold codes: `values` codes in each `words` words, code n of column `order[n]`."""
 
     bits: int
     values: int
@@ -56,17 +56,17 @@ class WordPacking:
         return codes
 
     def length(self, count: int) -> int:
-        """Return how many words hold `count` values."""
+        """Return the number of words for `count` values."""
         return -(-count // self.values) * self.words
 
 
 def within_words(bits: int) -> WordPacking:
-    """Return the packing in which no value crosses a word, and upper bits are left over."""
+    """Return the packing in which no value crosses words; upper bits may stay unused."""
     return WordPacking(bits, WORD_BITS // bits)
 
 
 def across_words(bits: int) -> WordPacking:
-    """Return the packing in which values follow each other without a gap."""
+    """Return the packing in which values follow each other without gaps."""
     return within_words(bits) if WORD_BITS % bits == 0 else WordPacking(bits, WORD_BITS, bits)
 
 
@@ -75,7 +75,7 @@ AWQ: Final = WordPacking(4, 8, order=(0, 2, 4, 6, 1, 3, 5, 7))
 
 @dataclass(frozen=True, eq=False)
 class Unpacked:
-    """Codes that lie in words along rows or, `down`, one row's beneath another's."""
+    """Codes packed in words along rows or, with `down`, along columns."""
 
     words: Tensor
     packing: WordPacking
@@ -97,7 +97,7 @@ class Unpacked:
 
 @dataclass(frozen=True, eq=False)
 class Grouped(Made):
-    """Rows of scale * (code - zero), where each column belongs to a group of `index`."""
+    """Rows of scale * (code - zero); `index` gives the group of each column."""
 
     codes: Unpacked
     zeros: Unpacked | None
@@ -121,21 +121,21 @@ class Grouped(Made):
 
 @functools.cache
 def _regular(width: int, size: int) -> RowIndex:
-    """Return the group of each column where `size` neighbours share one."""
+    """Return the group of each column if every `size` neighbours form a group."""
     index: RowIndex = np.arange(width) // size
     return index
 
 
-# What the formats have in common: a weight in parts, whose names end alike.
+# Common to the formats: a weight consists of parts, with the same suffixes in all weights.
 
 
 def assemble(
     held: StoredParts, parts: Sequence[str], make: Callable[[str, StoredParts], Tensor]
 ) -> list[Tensor]:
-    """Return tensors with one made of the `parts` of each weight, which the first of them marks.
+    """Return tensors with `make` called for each weight; the first of `parts` marks a weight.
 
-    Those made come last, as llama.cpp's converter has them. Raises CheckpointError, which lists
-    everything that does not fit.
+    Made tensors come last, as in llama.cpp's converter. Raises CheckpointError, which lists every
+    problem.
     """
     made: list[Tensor] = []
     used: set[str] = set()
@@ -159,7 +159,7 @@ def required(
     kinds: Sequence[str],
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Return a part of a weight; CheckpointError if it is missing or is not as it must be."""
+    """Return a part of a weight; CheckpointError if it is missing or has a wrong type or shape."""
     tensor = found.get(part)
     if tensor is None:
         raise CheckpointError(f"{stem}{part} is missing")
@@ -178,7 +178,7 @@ def _matrix(found: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> T
 
 
 def whole_number(said: Mapping[str, Any], key: str, allowed: Sequence[int]) -> int:
-    """Return a number of the configuration; CheckpointError if it is none of those `allowed`."""
+    """Return a number of the configuration; CheckpointError if it is not one of `allowed`."""
     value = said.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
         shown = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else brief(allowed)
@@ -197,7 +197,7 @@ def _require_word(said: Mapping[str, Any], key: str, default: str, allowed: Sequ
 
 
 def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: object) -> RowIndex:
-    """Return the group of each column: as a tensor says, else groups of `size` neighbours."""
+    """Return the group of each column: from a tensor, else groups of `size` neighbours."""
     if tensor is not None:
         if tensor.type.name not in _WHOLE or tensor.shape != (width,):
             told = f"{tensor.type} of the shape {tensor.shape}"
@@ -221,7 +221,7 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
 
 
 def gptq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
-    """Decode GPTQ: columns packed down, transposed; the first version stores zeros less one."""
+    """Decode GPTQ: transposed, packed along columns; the first version stores zeros minus one."""
     packing = across_words(whole_number(said, "bits", (2, 3, 4, 8)))
     version = _require_word(said, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
 
@@ -247,7 +247,7 @@ def gptq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
 
 
 def awq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
-    """Decode AWQ as its `gemm` kernels have it: eight columns in a word, in their own order."""
+    """Decode AWQ for its `gemm` kernels: eight columns in a word, in an order of their own."""
     whole_number(said, "bits", (4,))
     _require_word(said, "version", "gemm", ("gemm",))
 
@@ -267,7 +267,7 @@ def awq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
 
 
 def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor]:
-    """Decode compressed-tensors' `pack-quantized`, of which `weights` describes the group."""
+    """Decode compressed-tensors' `pack-quantized`; `weights` describes the groups."""
     packing = within_words(whole_number(weights, "num_bits", range(1, 9)))
     _require_word(weights, "type", "int", ("int",))
     strategy = _require_word(weights, "strategy", "group", ("group", "channel"))
@@ -298,7 +298,7 @@ def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor
 
 
 def _weight(make: Callable[[str, StoredParts], Tensor]) -> Callable[[str, StoredParts], Tensor]:
-    """Return `make` for stems that lack `.weight`, which the parts' names then begin with."""
+    """Return `make` for stems without `.weight`, which is then part of each part's suffix."""
     begin = ".weight"
     return lambda stem, found: make(
         stem + begin, {part.removeprefix(begin): tensor for part, tensor in found.items()}

@@ -1,7 +1,7 @@
-"""Read the pickle in a PyTorch file without running anything: a stack machine of its own.
+"""Reads the pickle in a PyTorch file with its own stack machine, and never runs code from it.
 
-What PyTorch pickles is dictionaries of tensors, each said to be rebuilt by a named function of it.
-This machine knows those names as data. Any other name is refused, so that no code can be asked for.
+PyTorch pickles dictionaries of tensors, with the name of a PyTorch function that rebuilds each.
+This machine knows those names as data. It refuses any other name, so a file cannot run code.
 
 Source: the opcodes as `pickletools` documents them; the rebuilding as PyTorch's weights-only
 unpickler does it.
@@ -18,7 +18,7 @@ from ggufkit.errors import CheckpointError, brief
 
 PROTOCOLS: Final = range(2, 6)
 MAX_NAME: Final = 200  # characters of a name in a message
-MAX_OPCODES: Final = 1 << 23  # a tensor takes some 40, and no pickle of weights is that long
+MAX_OPCODES: Final = 1 << 23  # a tensor takes some 40; no pickle of weights is that long
 MAX_ARGUMENTS: Final = 16  # of a function; PyTorch's take up to 8
 MAX_COUNTS: Final = 64  # in a shape or its strides: PyTorch's limit on axes
 
@@ -38,7 +38,7 @@ class Storage(NamedTuple):
 
 
 class Rebuilt(NamedTuple):
-    """A tensor over a storage; `dtype` replaces the storage's where it is told."""
+    """A tensor over a storage; `dtype` replaces the storage's if given."""
 
     storage: Storage
     offset: int
@@ -48,7 +48,7 @@ class Rebuilt(NamedTuple):
 
 
 def loads(data: bytes, known: frozenset[str]) -> object:
-    """Return what the pickle holds; `known` are the storages and types that it may name.
+    """Return the object in the pickle; `known` are the storages and types that it may name.
 
     Raises CheckpointError for anything but plain data and tensors.
     """
@@ -59,7 +59,7 @@ def loads(data: bytes, known: frozenset[str]) -> object:
         raise CheckpointError(f"the pickle is broken at byte {machine.at:,}: {error!r}") from None
 
 
-# What may be called.
+# Functions that a pickle may call.
 
 
 def _ordered_dict(*pairs: object) -> dict[Any, Any]:
@@ -119,7 +119,7 @@ CALLED: Final[Mapping[str, Callable[..., object]]] = {
 
 @dataclass
 class _Machine:
-    """Data, a place in it, and the stack that opcodes work on; marks begin a stack of their own."""
+    """The data, the position in it, and the stack of the opcodes; each mark begins a new stack."""
 
     data: bytes
     known: frozenset[str]
@@ -129,7 +129,7 @@ class _Machine:
     memo: dict[int, Any] = field(default_factory=dict)
 
     def run(self) -> object:
-        """Do all opcodes; return what is on top at the end."""
+        """Run all opcodes; return the top of the stack at the end."""
         for _ in range(MAX_OPCODES):
             if (opcode := self.take(1)) == b".":
                 return self.stack.pop()
@@ -169,9 +169,9 @@ class _Machine:
         self.stack.append(self.take(self.number(form)).decode())
 
     def push_global(self, module: object, name: object) -> None:
-        """Push a known name; refuse any other, for it could be code."""
+        """Push a known name; refuse any other, because it could be code."""
         if not isinstance(module, str) or not isinstance(name, str):
-            # Tuples that hold each other twice would be spelled without end.
+            # Printing nested tuples that share items could take forever.
             raise CheckpointError("the pickle asks for a global whose name is not text")
         full = f"{module[:MAX_NAME]}.{name[:MAX_NAME]}"
         if full not in CALLED and full not in self.known:
@@ -188,7 +188,7 @@ class _Machine:
         return items
 
     def fold(self, count: int) -> None:
-        """Make a tuple of what is on top."""
+        """Make a tuple of the top items."""
         if len(self.stack) < count:
             raise IndexError("too few items for a tuple")
         self.stack[-count:] = [tuple(self.stack[-count:])]
@@ -212,7 +212,7 @@ class _Machine:
         self.stack[-1].extend(items)
 
     def call(self) -> None:
-        """Do what a named function would, as far as it is known."""
+        """Call the counterpart of a named function."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, Named) or function.name not in CALLED:
             raise CheckpointError("the pickle calls a value that is not a function for tensors")
@@ -228,7 +228,7 @@ class _Machine:
             ) from None
 
     def find_storage(self) -> None:
-        """Push the storage that a tuple on top describes."""
+        """Replace the tuple on top by the storage that it describes."""
         described = self.stack.pop()
         if not isinstance(described, tuple) or len(described) != 5:  # noqa: PLR2004
             raise CheckpointError("the pickle refers to a value that is not a storage")
@@ -239,13 +239,13 @@ class _Machine:
         self.stack.append(Storage(kind.name, key, elements))
 
     def build(self) -> None:
-        """Drop the attributes of a dictionary: module versions, which say nothing of tensors."""
+        """Drop the attributes of a dictionary: they hold module versions, not tensors."""
         self.stack.pop()
         if not isinstance(self.stack[-1], dict):
             raise CheckpointError("the pickle sets the state of a value that is not a dictionary")
 
     def mark(self) -> None:
-        """Begin a stack of its own."""
+        """Begin a new stack."""
         self.below.append(self.stack)
         self.stack = []
 
@@ -262,7 +262,7 @@ class _Machine:
 
 _OPCODES: Final[dict[bytes, Callable[[_Machine], object]]] = {
     b"\x80": _Machine.start,
-    b"\x95": lambda m: m.take(8),  # a frame, which only matters to readers of streams
+    b"\x95": lambda m: m.take(8),  # a frame: only needed to read streams
     b"c": lambda m: m.push_global(m.line(), m.line()),
     b"\x93": _Machine.name_on_stack,
     b"q": lambda m: m.memo.__setitem__(m.number("B"), m.stack[-1]),

@@ -1,7 +1,6 @@
-"""Read PyTorch files (`.bin`, `.pth`) lazily: a zip of a pickle and of storages, which stay there.
+"""Reads PyTorch files (`.bin`, `.pth`) lazily: a zip of a pickle and of storages.
 
-Nothing of PyTorch is needed and nothing of the pickle is run. Source: PyTorch's own notes on its
-format.
+Needs no PyTorch, and runs no code from the pickle. Source: PyTorch's notes on its format.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_PICKLE_BYTES: Final = 1 << 25  # a tensor takes some 250
 MAX_DIRECTORY_BYTES: Final = 1 << 26  # a storage takes some 80
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 _MAGIC: Final = b"PK\x03\x04"
-_LEGACY: Final = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # a number, pickled
+_LEGACY: Final = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # pickled magic number
 _TAR: Final = b"ustar"
 _TAR_AT: Final = 257
 _BYTES: Final = "torch.storage.UntypedStorage"
@@ -59,14 +58,14 @@ _RESAVE: Final = "Load it with PyTorch where you trust it, and save it as safete
 
 
 class Member(NamedTuple):
-    """Where a file of the zip lies, stored as it is."""
+    """The place of an uncompressed file in the zip."""
 
     offset: int
     nbytes: int
 
 
 def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors of a mapped file in its order, and everything that is wrong with it."""
+    """Return the tensors of a mapped file in its order, and its problems."""
     if instead := foreign(file):
         return [], [instead]
     try:
@@ -95,17 +94,17 @@ def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
 
 
 class _Bounded(io.FileIO):
-    """A file of which the directory is read only where it is of sane size."""
+    """A file that refuses reads larger than a sane zip directory."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read, but not more than a directory may have."""
+        """Read; CheckpointError for more bytes than a directory may have."""
         if size is not None and size > MAX_DIRECTORY_BYTES:
             raise CheckpointError(f"its directory has {size:,} bytes, too large for weights")
         return super().read(-1 if size is None else size) or b""
 
 
 def _members(file: MappedFile) -> dict[str, Member]:
-    """Return where the files of the zip lie, each on its own and as it is."""
+    """Return the places of the zip's files; they must be uncompressed and not overlap."""
     _require_zip(file)
     try:
         with _Bounded(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
@@ -122,7 +121,7 @@ def _members(file: MappedFile) -> dict[str, Member]:
 
 
 def _require_apart(members: dict[str, Member]) -> None:
-    """Refuse files that share bytes, of which a small archive could hold any number."""
+    """Refuse files that share bytes: a small archive could hold any number of them."""
     placed = sorted((member, name) for name, member in members.items())
     for (first, name), (second, other) in itertools.pairwise(placed):
         if first.offset + first.nbytes > second.offset:
@@ -152,7 +151,7 @@ def _member(file: MappedFile, info: zipfile.ZipInfo) -> Member:
 
 
 def _pickled(file: MappedFile, members: dict[str, Member]) -> tuple[str, dict[Any, Any]]:
-    """Return the folder in the zip, with its slash, and what the pickle in it holds."""
+    """Return the folder in the zip, with its slash, and the object in its pickle."""
     found = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(found) != 1:
         raise CheckpointError("it is a zip file without PyTorch's data.pkl")
@@ -183,7 +182,7 @@ class _Storages(NamedTuple):
     root: str
 
     def tensor(self, name: str, held: Rebuilt) -> Tensor:
-        """Return a tensor over its storage; CheckpointError where it does not fit."""
+        """Return a tensor over its storage; CheckpointError if it does not fit."""
         kind = _kind(name, held)
         member = self.members.get(f"{self.root}data/{held.storage.key}")
         if member is None:
@@ -225,7 +224,7 @@ def _require_within(name: str, held: Rebuilt, kind: TensorType, member: Member) 
 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements follow each other; the stride of an axis of one element says nothing."""
+    """Whether elements follow each other; the stride of an axis of size 1 does not matter."""
     wanted = 1
     for size, step in zip(reversed(shape), reversed(strides), strict=True):
         if size > 1 and step != wanted:

@@ -1,4 +1,4 @@
-"""Recognize what people really have where a file of tensors should be."""
+"""Recognizes other files where a file of tensors should be."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ggufkit.format.magic import HEAD_BYTES, identify
 from ggufkit.format.types import MAGIC
 from ggufkit.system.mapped_file import MappedFile
 
-# What is neither safetensors nor a file of PyTorch, by the rules that tell it of other files.
+# Files that are neither safetensors nor PyTorch, by the rule that recognizes them.
 _FOREIGN: Final = ("empty", "html", "git-lfs-pointer", "text", "zeros", "compressed", "legacy-ggml")
 _NOT_GGUF: Final = (", not a GGUF file", ", not GGUF")
 
 
 def foreign(file: MappedFile) -> str | None:
-    """Return what a file is instead of one with tensors, and what to do, None if it may be one."""
+    """Return what a file is and what to do, None if it may be a file of tensors."""
     head = file.read(0, min(file.nbytes, HEAD_BYTES)).tobytes()
     if head.startswith(MAGIC):
         return "this is a GGUF file already, which no conversion needs"

@@ -1,6 +1,6 @@
-"""Read safetensors files lazily: the header is checked whole, the tensors stay in the file.
+"""Reads safetensors files lazily: checks the whole header, and leaves the tensors in the file.
 
-Source: the format's own README and its reference reader, whose refusals are these.
+Source: the format's README and its reference reader; the same files are refused.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ggufkit.system.mapped_file import MappedFile
 
 MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
 MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small
-MAX_PROBLEMS: Final = 1000  # that are told of one header
+MAX_PROBLEMS: Final = 1000  # reported for one header
 _LENGTH_BYTES: Final = 8  # the size of the header comes first
 _FIELDS: Final = {"dtype", "shape", "data_offsets"}
 
-# GGUF has no types for these. Their numbers are negative, so that no file can hold them.
+# GGUF lacks these types. Their numbers are negative, so that no file can contain them.
 F8_E4M3: Final = TensorType(-1, "F8_E4M3", 1, 1, "1")
 F8_E5M2: Final = TensorType(-2, "F8_E5M2", 1, 1, "1")
 F8_E8M0: Final = TensorType(-3, "F8_E8M0", 1, 1, "1")
@@ -44,7 +44,7 @@ DTYPES: Final = {kind.name: kind for kind in (*map(tensor_type, _SHARED), *_FORE
 
 @dataclass(frozen=True)
 class SafetensorsEntry:
-    """One tensor of a header: its bytes are `start` to `stop`, counted from the header's end."""
+    """One tensor of a header: bytes `start` to `stop`, counted from the header's end."""
 
     name: str
     type: TensorType
@@ -56,7 +56,7 @@ class SafetensorsEntry:
 def open_safetensors(path: AnyPath) -> tuple[MappedFile, list[Tensor]]:
     """Map a safetensors file; return it and its tensors in the order of their names.
 
-    Raises CheckpointError, whose `problems` list all that is wrong, and OSError as `open` does.
+    Raises CheckpointError, whose `problems` list everything wrong, and OSError as `open` does.
     """
     file = MappedFile(as_path(path))
     tensors, problems = read_tensors(file)
@@ -67,7 +67,7 @@ def open_safetensors(path: AnyPath) -> tuple[MappedFile, list[Tensor]]:
 
 
 def read_tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors of a mapped file by name, and everything that is wrong with it."""
+    """Return the tensors of a mapped file by name, and its problems."""
     if instead := foreign(file):
         return [], [instead]
     header, problems = _header_bytes(file)
@@ -102,7 +102,7 @@ def _tensor(file: MappedFile, data_offset: int, entry: SafetensorsEntry) -> Tens
 
 
 def parse_header(header: bytes, data_bytes: int) -> tuple[list[SafetensorsEntry], list[str]]:
-    """Return the entries by name, and everything that is wrong with a header of `data_bytes`."""
+    """Return a header's entries by name, and its problems; the data has `data_bytes`."""
     try:
         table = json.loads(header.decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -151,7 +151,7 @@ def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON
 
 
 def _sizes(items: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (as JSON is)
-    """Return a list of counts as a tuple, None for anything else (booleans are no counts)."""
+    """Return a list of counts as a tuple, None for anything else, booleans included."""
     if not isinstance(items, list) or not all(type(item) is int and item >= 0 for item in items):
         return None
     return tuple(items)
@@ -160,7 +160,7 @@ def _sizes(items: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (as JSON is)
 def _about_places(
     entries: list[SafetensorsEntry], data_bytes: int, *, whole: bool
 ) -> Iterator[str]:
-    """Check that tensors follow each other without overlap or hole, to the end of the file."""
+    """Yield problems unless tensors follow each other without overlap or gap to the file's end."""
     placed = sorted(entries, key=lambda entry: (entry.start, entry.stop))
     if beyond := [entry for entry in placed if entry.stop > data_bytes]:
         needed = max(entry.stop for entry in beyond)

@@ -1,4 +1,4 @@
-"""GGML, GGMF and GGJT files from before GGUF.
+"""Reads GGML, GGMF and GGJT files from before GGUF into a Model.
 
-Reads the old containers into a Model. Nothing else may depend on it.
+No other part of `conversion` may depend on it.
 """

@@ -1,9 +1,9 @@
-"""The blocks of GGML files from before GGUF, decoded, or laid out as today's where they can be.
+"""Decodes the blocks of GGML files from before GGUF, or rearranges them to today's if possible.
 
-Before GGJT 2 (May 2023) a byte held two elements that follow each other; since then it holds one of
-the first half of its block and one of the second. Before GGJT 3 the scales of Q4_0, Q4_1 and Q8_0
-were float32, which today's blocks cannot hold. Q4_2 and Q4_3 are gone altogether. In the very first
-files, of March 2023, a row of Q4_0 or Q4_1 had all its scales first, and no block was in one piece.
+Before GGJT 2 (May 2023) a byte held two neighbouring elements; since then it holds one from the
+first half of its block and one from the second. Before GGJT 3 the scales of Q4_0, Q4_1 and Q8_0
+were float32, which today's blocks cannot hold. Q4_2 and Q4_3 do not exist any more. In the first
+files, of March 2023, a row of Q4_0 or Q4_1 had all its scales first, separate from the numbers.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ggufkit.system.mapped_file import Bytes
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours
 WIDE_SCALES: Final = 2  # the last version whose scales are float32
-SCALES: Final = (1e-7, 1e2)  # between these lie nearly all scales of weights, if not 0
-MOSTLY: Final = 0.9  # of the scales, for a layout to be right; by chance it is few of a hundred
-HIGH_BIT: Final = 16  # what the fifth bit of an element counts
+SCALES: Final = (1e-7, 1e2)  # the range of nearly all scales of weights that are not 0
+MOSTLY: Final = 0.9  # share of scales in that range in a right layout; wrong ones have few
+HIGH_BIT: Final = 16  # value of an element's fifth bit
 _PLAIN: Final = frozenset({"F32", "F16"})
 _GONE: Final = frozenset({"Q4_2", "Q4_3"})
-_FIRST: Final = frozenset({"Q4_0", "Q4_1"})  # all that there was in the first days
+_FIRST: Final = frozenset({"Q4_0", "Q4_1"})  # the only types of the first files
 
 
 @dataclass(frozen=True)
 class Block:
-    """How a row is packed: `elements` in `scale`, perhaps `minimum`, perhaps fifth bits, `nibbles`.
+    """The layout of a block: `scale`, optional `minimum`, optional fifth bits, numbers of `bits`.
 
-    `center` is taken from each whole number before it is scaled. Numbers of 8 bits have no nibbles.
+    `center` is subtracted from each whole number before scaling. Numbers have 4 or 8 bits.
     """
 
     type: TensorType
@@ -75,7 +75,7 @@ class Block:
         return made
 
     def is_plausible(self, packed: Bytes) -> bool:
-        """Whether rows have the scales of weights if they are laid out so."""
+        """Whether rows read in this layout have scales that weights could have."""
         blocks = self.blocks(packed)
         scales = np.stack([np.abs(blocks[name]) for name in ("d", "m") if name in self._names])
         least, most = SCALES
@@ -100,7 +100,7 @@ class Block:
         return numbers
 
     def decoded(self, packed: Bytes) -> npt.NDArray[np.float32]:
-        """Return rows as float32, reckoned in float32 as ggml did."""
+        """Return rows as float32, computed in float32 as ggml did."""
         blocks = self.blocks(packed)
         scaled = (self.numbers(blocks) - self.center).astype(np.float32)
         scaled *= blocks["d"].astype(np.float32)[..., None]
@@ -110,7 +110,7 @@ class Block:
         return rows
 
     def modern(self, packed: Bytes) -> Bytes:
-        """Return rows whose bytes hold elements in today's order; all else is today's already."""
+        """Return rows with elements in today's order; the rest of the layout is the same."""
         blocks = packed.view(self.fields).copy()
         low, high = blocks["q"] & 15, blocks["q"] >> 4
         flat = np.stack((low, high), axis=-1).reshape(*blocks.shape, self.elements)
@@ -123,7 +123,7 @@ class Block:
 def block_of(type: TensorType, version: int) -> Block | None:
     """Return the layout of `type` in a file of GGJT `version` (0: older), None if it is today's.
 
-    Raises TensorTypeError for types that files of the version cannot hold.
+    Raises TensorTypeError for types that files of this version cannot hold.
     """
     name = type.name
     is_paired = version <= PAIRED
@@ -145,9 +145,9 @@ def block_of(type: TensorType, version: int) -> Block | None:
 
 
 def as_it_lies(block: Block, packed: Bytes) -> Block | None:
-    """Return how rows of unversioned files are laid out, None where they make sense in no way.
+    """Return the layout of rows in unversioned files, None if no layout is plausible.
 
-    Nothing in such a file tells whether scales come first in a row, but the scales themselves.
+    Only the scales themselves show whether scales come first in a row of such a file.
     """
     if block.type.name not in _FIRST:
         return block
@@ -156,20 +156,20 @@ def as_it_lies(block: Block, packed: Bytes) -> Block | None:
 
 
 def is_kept(block: Block) -> bool:
-    """Whether today's type holds the same numbers, only in another order."""
+    """Whether today's type holds the same numbers in another order."""
     return block.scale == "<f2" and block.type.name not in _GONE
 
 
 @dataclass(frozen=True)
 class LegacyRows(Made):
-    """Rows of old blocks, as float32 or, where its numbers fit, as today's block."""
+    """Rows of old blocks, as today's blocks if the numbers fit, else as float32."""
 
     inner: Source
     block: Block
 
     @property
     def type(self) -> TensorType:
-        """The type that rows come in."""
+        """The type of the rows."""
         return self.block.type if is_kept(self.block) else tensor_type("F32")
 
     def read(self, start: int, stop: int) -> Bytes:

@@ -1,4 +1,4 @@
-"""Files from before GGUF (GGML, GGMF, GGJT) of the LLaMA family, as a model of today.
+"""Converts files from before GGUF (GGML, GGMF, GGJT) of the LLaMA family to a model.
 
 Source: llama.cpp's own loaders of March to August 2023, and its `convert_llama_ggml_to_gguf.py`.
 """
@@ -35,11 +35,11 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
 MAX_NAME_BYTES: Final = 64
-MAX_PARTS: Final = 8  # those of LLaMA 65B
-LOOKED_AT: Final = 16  # rows that tell how blocks are laid out
-MAX_AXES: Final = 2  # those of every tensor of the family
-CONTEXT: Final = 2048  # of LLaMA, and what llama.cpp's converter writes
-EPSILON: Final = 5e-6  # between those of LLaMA 1 and 2, as llama.cpp's converter has it
+MAX_PARTS: Final = 8  # as LLaMA 65B has
+LOOKED_AT: Final = 16  # rows read to find out how blocks are laid out
+MAX_AXES: Final = 2  # no tensor of the family has more
+CONTEXT: Final = 2048  # of LLaMA; llama.cpp's converter writes it too
+EPSILON: Final = 5e-6  # as llama.cpp's converter writes; between LLaMA 1's and 2's
 UNKNOWN, BEGIN, END = 0, 1, 2  # the ids of LLaMA's special tokens
 FIRST_BYTE: Final = 3
 NORMAL_TYPE, UNKNOWN_TYPE, CONTROL_TYPE, BYTE_TYPE = 1, 2, 3, 6  # llama_token_type
@@ -73,9 +73,9 @@ def convert_legacy(
 ) -> Model:
     """Return the model in a GGML, GGMF or GGJT file of the LLaMA family, lazily.
 
-    Of a model in parts any part names them all. `vocab_from` lends its vocabulary. Such files do
-    not tell `context_length` and `rms_epsilon` (1e-6 for LLaMA 1, 1e-5 for LLaMA 2). Blocks that no
-    type of today holds become float32.
+    For a model in parts, `path` may be any part. The vocabulary comes from the GGUF model
+    `vocab_from` if given. Such files lack `context_length` and `rms_epsilon` (1e-6 for LLaMA 1,
+    1e-5 for LLaMA 2). Blocks that no GGUF type can hold become float32.
 
     Raises NotGGUFError for other files, FormatError for damaged ones, and ValueTypeError for a
     vocabulary of another size.
@@ -95,7 +95,7 @@ def convert_legacy(
 
 @dataclass(frozen=True)
 class _LegacyFile:
-    """A file, and what is in it."""
+    """A file and its contents."""
 
     file: MappedFile
     header: LegacyHeader
@@ -113,14 +113,14 @@ class _LegacyFile:
 
     @property
     def count(self) -> int:
-        """How many parts there are, of which each has as many columns of the embedding."""
+        """The number of parts; each has the same number of columns of the embedding."""
         embedding = self.tensors.get("token_embd.weight")
         width = embedding.shape[-1] if embedding else self.header.width
         return self.header.width // width if self.header.width % width == 0 else 1
 
 
 def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
-    """Read the file, or all files of a model in parts of which `path` is one."""
+    """Read the file `path`, or all files of a model if `path` is a part of it."""
     first = _LegacyFile.read(first_part(path), opened)
     if first.count > MAX_PARTS:
         raise LimitError(
@@ -141,14 +141,14 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
 
 
 def lacks_scores(path: AnyPath) -> bool:
-    """Whether a file is so old that its tokens have no scores, by which text is taken apart."""
+    """Whether a file is so old that its tokens lack the scores that tokenizing needs."""
     file = MappedFile(first_part(locate(as_path(path))))
     with contextlib.closing(file):
         return not read_header(LegacyReader(file)).is_versioned
 
 
 def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
-    """Return the recipe that the header states if a matrix has its type, else a guess."""
+    """Return the recipe in the header if a matrix has its type, else a guess."""
     name = FILE_TYPES.get(header.file_type, "")
     matrices = (tensor for tensor in tensors.values() if len(tensor.shape) > 1)
     if any(name.startswith(tensor.type.name) for tensor in matrices):
@@ -160,7 +160,7 @@ def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
 
 
 def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
-    """Return the keys of a vocabulary, its tokens spelled as SentencePiece does."""
+    """Return the keys of a vocabulary, with tokens spelled as SentencePiece spells them."""
     spelled = [_token(number, text) for number, text in enumerate(texts)]
     return {
         "tokenizer.ggml.model": "llama",
@@ -187,7 +187,7 @@ def _token(number: int, text: bytes) -> tuple[str, int]:
 
 
 def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
-    """Return another model's vocabulary, which must be as large."""
+    """Return the vocabulary of another model; it must have the same size."""
     kept = (
         Metadata({})
         .updated(model.metadata)
@@ -214,7 +214,7 @@ def _tensors(reader: LegacyReader, header: LegacyHeader) -> Iterator[Tensor]:
 
 
 def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
-    """Return the next tensor, None for one that llama.cpp computes by itself today."""
+    """Return the next tensor, None for one that llama.cpp now computes itself."""
     axes, name_bytes, number = reader.numbers(3, "a tensor")
     if not 0 < axes <= MAX_AXES or name_bytes > MAX_NAME_BYTES:
         raise reader.wrong(f"a tensor of {axes} axes and a name of {name_bytes} bytes")
@@ -250,7 +250,7 @@ def _source(
     block: Block | None,
     number: int,
 ) -> tuple[FileSource, int]:
-    """Return where rows lie, and how many bytes they take; the reader is moved to their begin."""
+    """Return the source of a tensor's rows and their bytes; move the reader to their start."""
     if header.kind == "GGJT":
         reader.skip(padded(reader.at, DEFAULT_ALIGNMENT) - reader.at)
     kind, width = tensor_type(number), shape[-1]
@@ -265,7 +265,7 @@ def _source(
 
 
 def _name(old: str, layers: int) -> str | None:
-    """Return today's name of a tensor: "" for one that is left out, None for a strange one."""
+    """Return a tensor's GGUF name, "" for one to leave out, None for an unknown one."""
     if old.endswith("rope.freqs"):
         return ""
     if old in _NAMES:
@@ -277,7 +277,7 @@ def _name(old: str, layers: int) -> str | None:
 
 
 def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
-    """Refuse a model that lacks tensors, or one of the parts in which large ones came."""
+    """Refuse a model that lacks tensors, or a part of a model in parts."""
     layer = (f"blk.{i}.{name}.weight" for i in range(header.layers) for name in _IN_LAYER.values())
     missing = [name for name in (*_NAMES.values(), *layer) if name not in tensors]
     if missing:

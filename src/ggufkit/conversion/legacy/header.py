@@ -1,4 +1,4 @@
-"""The heads of files from before GGUF: which kind they are, the model's sizes, the vocabulary."""
+"""Reads headers of files from before GGUF: their kind, the model's sizes, the vocabulary."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from ggufkit.errors import FormatError, NotGGUFError
 from ggufkit.system.mapped_file import MappedFile
 
-# Magic words as they stand in a file, what they mean, and the versions there were.
+# Magic bytes, the kind of file that each marks, and the versions of that kind.
 MAGICS: Final = {b"lmgg": "GGML", b"fmgg": "GGMF", b"tjgg": "GGJT"}
 VERSIONS: Final = {"GGMF": (1,), "GGJT": (1, 2, 3)}
-MAX_TOKENS: Final = 1 << 20  # thirty times LLaMA's; more is no vocabulary, but a lie
+MAX_TOKENS: Final = 1 << 20  # thirty times LLaMA's; more must be a damaged file
 MAX_TOKEN_BYTES: Final = 4096  # the limit of llama.cpp's own converter
 MAX_LAYERS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
-WINDOW_BYTES: Final = 1 << 16  # read at once, for tokens are many and small
+WINDOW_BYTES: Final = 1 << 16  # of one read, because tokens are many and small
 
 
 @dataclass(frozen=True)
 class LegacyHeader:
-    """What the head of a file says: its kind, and the model's sizes."""
+    """The header of a file: its kind, and the model's sizes."""
 
     kind: str
     version: int
@@ -29,29 +29,29 @@ class LegacyHeader:
     heads: int
     layers: int
     rotated: int
-    file_type: int = field(default=0, compare=False)  # the recipe that the header states
+    file_type: int = field(default=0, compare=False)  # the recipe, as a number
 
     @property
     def title(self) -> str:
-        """The kind as people call it."""
+        """The kind and version, for messages."""
         return f"{self.kind} v{self.version}" if self.version else f"{self.kind} (unversioned)"
 
     @property
     def is_versioned(self) -> bool:
-        """Whether files of the kind say which version they are of; their tokens have scores."""
+        """Whether the kind of file has a version; then its tokens have scores."""
         return self.kind in VERSIONS
 
     @property
     def blocks(self) -> int:
-        """The version by which blocks are laid out: that of GGJT, 0 for what is older."""
+        """The version of the block layout: that of GGJT, 0 for older files."""
         return self.version if self.kind == "GGJT" else 0
 
 
-VERSION_FACTOR: Final = 1000  # the recipe's number bears the version of blocks in thousands
+VERSION_FACTOR: Final = 1000  # the recipe's number is this times the blocks' version, plus it
 
 
 class LegacyReader:
-    """Read a file from front to back, never beyond its end."""
+    """Reads a file from front to back, never beyond its end."""
 
     def __init__(self, file: MappedFile) -> None:
         """Begin at the front."""
@@ -61,7 +61,7 @@ class LegacyReader:
         self._start = 0
 
     def take(self, nbytes: int, what: str) -> bytes:
-        """Return the next bytes; FormatError where the file ends before."""
+        """Return the next bytes; FormatError if the file ends before."""
         if nbytes > self.file.nbytes - self.at:
             raise self.wrong(f"the file ends in {what}: {nbytes} bytes are missing or cut")
         offset = self.at - self._start
@@ -77,11 +77,11 @@ class LegacyReader:
         self.at += nbytes
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
-        """Return the next unsigned numbers of 32 bits."""
+        """Return the next unsigned 32-bit numbers."""
         return struct.unpack(f"<{count}I", self.take(4 * count, what))
 
     def wrong(self, what: str) -> FormatError:
-        """Return the error that something is wrong here."""
+        """Return an error with the current offset."""
         return FormatError(
             what,
             remedy="The file is damaged or of another family: download it again, or get the model "
@@ -117,7 +117,7 @@ def read_header(reader: LegacyReader) -> LegacyHeader:
 
 
 def read_vocabulary(reader: LegacyReader, header: LegacyHeader) -> tuple[list[bytes], list[float]]:
-    """Read the bytes of all tokens, and their scores, 0 where there are none."""
+    """Read the bytes of all tokens and their scores, 0 if the file has none."""
     texts: list[bytes] = []
     scores: list[float] = []
     for number in range(header.tokens):

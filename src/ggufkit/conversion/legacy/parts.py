@@ -1,7 +1,7 @@
-"""Models from before GGUF that came in parts: `ggml-model-f16.bin`, `ggml-model-f16.bin.1`, ...
+"""Joins models from before GGUF that are in parts: `ggml-model-f16.bin`, `ggml-model-f16.bin.1`.
 
-Each part holds the same header and vocabulary, and of each matrix some rows or some columns, as
-LLaMA's own checkpoints had them. Source: llama.cpp's loader of March 2023.
+Each part holds the same header and vocabulary, and some rows or columns of each matrix, as in
+LLaMA's original checkpoints. Source: llama.cpp's loader of March 2023.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ggufkit.model.rows import Joined, Made, Source
 from ggufkit.system.mapped_file import Bytes
 
 _NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")
-# Matrices that are multiplied with a part of their input, of which each part has some columns.
+# Matrices that are split by columns: each part multiplies a part of the input.
 _BY_COLUMNS: Final = re.compile(r"token_embd\.weight|blk\.\d+\.(attn_output|ffn_down)\.weight")
 
 
 def first_part(path: Path) -> Path:
-    """Return the part without a number where `path` is one with a number, else `path`."""
+    """Return the part without a number if `path` is a part with a number, else `path`."""
     found = _NUMBERED.fullmatch(path.name)
     first = path.with_name(found["first"]) if found else path
     return first if first.is_file() else path
 
 
 def other_parts(first: Path, count: int) -> list[Path]:
-    """Return the parts after the first; FormatError where one is missing."""
+    """Return the parts after the first; FormatError if one is missing."""
     others = [first.with_name(f"{first.name}.{number}") for number in range(1, count)]
     missing = [path.name for path in others if not path.exists()]
     if missing:
@@ -46,7 +46,7 @@ def other_parts(first: Path, count: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class _Beside(Made):
-    """Each row is made of those of all sources, side by side."""
+    """Each row consists of the rows of all sources, side by side."""
 
     sources: tuple[Source, ...]
 
@@ -56,7 +56,7 @@ class _Beside(Made):
 
 
 def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
-    """Return the tensors of a model of which `parts` hold rows and columns, under today's names."""
+    """Return the tensors of a model whose rows and columns are in `parts`, by GGUF name."""
     if len(parts) == 1:
         return parts[0]
     for part, path in zip(parts, paths, strict=True):
@@ -65,7 +65,7 @@ def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
 
 
 def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
-    """Refuse a part whose tensors are not those of the first one."""
+    """Refuse a part whose tensors are not those of the first part."""
     forms = [{t.name: (t.type, t.shape) for t in each.values()} for each in (part, first)]
     strange = [
         name for name in {**forms[0], **forms[1]} if forms[0].get(name) != forms[1].get(name)
@@ -80,7 +80,7 @@ def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
 
 def _whole(parts: list[Tensor]) -> Tensor:
     first, sources = parts[0], tuple(part.source for part in parts)
-    if len(first.shape) == 1:  # which every part has whole
+    if len(first.shape) == 1:  # every part has vectors whole
         return first
     rows, width = first.shape
     if _BY_COLUMNS.fullmatch(first.name):

@@ -1,5 +1,5 @@
 """Lazy operations on tensors, and their inverses.
 
-An operation states its output's shape without data. Which operation applies to which tensor is
-said by architecture files, not here.
+An operation gives its output's shape without reading data. Architecture files say which operation
+applies to which tensor.
 """

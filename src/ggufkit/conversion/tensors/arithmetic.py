@@ -1,4 +1,4 @@
-"""Arithmetic on the elements of lazy tensors, in the precision of llama.cpp's converter."""
+"""Computes on the elements of lazy tensors, in the precision of llama.cpp's converter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AnyFloats = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Computed(Made):
-    """Rows of another tensor after arithmetic in its own precision."""
+    """Rows of another tensor after arithmetic in that tensor's precision."""
 
     tensor: Tensor
     type: TensorType
@@ -33,7 +33,7 @@ class Computed(Made):
 
 
 def read_floats(tensor: Tensor, type: TensorType, start: int, stop: int) -> AnyFloats:
-    """Return rows as float16 or float32, which `type` says."""
+    """Return rows as float16 or float32, by `type`."""
     data = np.ascontiguousarray(tensor.source.read(start, stop))
     if tensor.type.dtype is not None:
         return data.view(tensor.type.dtype).astype(type.dtype)
@@ -46,11 +46,11 @@ def working_type(tensor: Tensor) -> TensorType:
 
 
 def compute(tensor: Tensor, apply: Callable[[AnyFloats], AnyFloats]) -> Tensor:
-    """Return the tensor with `apply` done to each of its elements."""
+    """Return the tensor with `apply` called on its elements."""
     kind = working_type(tensor)
     return Tensor.over(tensor.name, kind, tensor.shape, Computed(tensor, kind, apply))
 
 
 def same(array: AnyFloats) -> AnyFloats:
-    """Return the elements, which `compute` makes floats."""
+    """Return the elements unchanged: `compute` alone turns them into floats."""
     return array

@@ -1,8 +1,8 @@
-"""Operations undone: what a checkpoint held, from what its GGUF file holds.
+"""Undoes operations: restores a checkpoint's tensor from tensors of its GGUF file.
 
-A rule that gives one tensor to several targets says in the steps of each which part it takes
-(`split`, `part`, `every`, `rows`); the steps behind that are undone for each part, the parts are
-joined, and the steps before it are undone for the whole.
+If a rule gives one tensor to several targets, a step of each target takes its part (`split`,
+`part`, `every`, `rows`). Later steps are undone for each part, the parts are joined, and earlier
+steps are undone for the whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ggufkit.model.model import Tensor
 
 
 class Done(NamedTuple):
-    """An operation as it was done, with the numbers that it was given."""
+    """An operation that was done, with its arguments."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -33,7 +33,7 @@ class MadeTensor(NamedTuple):
 
 
 def undone(pieces: Sequence[MadeTensor]) -> Tensor:
-    """Return the one tensor that all pieces were made of."""
+    """Return the tensor that all pieces were made from."""
     cuts = [_cut(piece.steps) for piece in pieces]
     if len(pieces) == 1:
         return _undo(pieces[0].tensor, pieces[0].steps)
@@ -60,7 +60,7 @@ def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
 
 
 def _joined(parts: Sequence[tuple[Done, Tensor]]) -> Tensor:
-    """Join parts in their order, side by side or, where they took every n-th row, in turns."""
+    """Join parts in order: one after the other, or interleaved if they took every n-th row."""
     ordered = [tensor for _, tensor in sorted(parts, key=lambda part: part[0].arguments[0])]
     first = ordered[0]
     rule = OPERATIONS[parts[0][0].name].parts

@@ -1,7 +1,7 @@
-"""Rows of lazy tensors moved: other shapes, other orders, several tensors as one.
+"""Reshapes, reorders and joins lazy tensors without computing on their elements.
 
-Shape and type of the result are known at once. Only the wanted rows are read, so that a stack of
-many experts is never in memory whole.
+Shape and type of the result are known without data. Only the requested rows are read, so a stack
+of many experts is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _joined(name: str, tensors: Sequence[Tensor], shape: tuple[int, ...]) -> Ten
 
 
 def transpose(tensor: Tensor) -> Tensor:
-    """Return the last two axes exchanged."""
+    """Return the tensor with its last two axes swapped."""
     if len(tensor.shape) < 2:  # noqa: PLR2004
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} cannot be transposed")
     *outer, rows, width = tensor.shape
@@ -95,7 +95,7 @@ def transpose(tensor: Tensor) -> Tensor:
 
 
 def filled(count: int, sizes: Sequence[int]) -> list[int]:
-    """Return sizes with -1 replaced so that they hold `count` elements."""
+    """Return sizes with -1 replaced, so that their product is `count`."""
     rest = count // max(math.prod(n for n in sizes if n != -1), 1)
     return [int(n) if n != -1 else rest for n in sizes]
 

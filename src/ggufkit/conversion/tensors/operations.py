@@ -1,8 +1,8 @@
-"""Operations of architecture files: one row for each, with the way forth and the way back.
+"""Operations of architecture files: a table with one row each, forwards and backwards.
 
-A row is made by what the operation does to shapes: `reordering` and `elementwise` keep the shape,
-`reshaping` takes a rule for the new one, and `taking` returns a part of the tensor. Each returns a
-lazy tensor, whose shape and type are known before any row is read.
+Four functions make rows, by what happens to the shape: `reordering` and `elementwise` keep it,
+`reshaping` takes a rule for the new one, and `taking` returns a part of the tensor. Operations
+return a lazy tensor; its shape and type are known before any row is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Act = Callable[..., Tensor]
 
 
 class Parts(NamedTuple):
-    """How parts form the whole again: along which axis, and one after the other or in turns."""
+    """How parts form the whole again: along which axis, in sequence or interleaved."""
 
     axis: Callable[[Tensor], int]
     in_turns: bool = False
@@ -34,10 +34,10 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: how it is done, how it is undone, and how the parts that it takes join.
+    """One operation: how to do it, how to undo it, and how to join the parts that it takes.
 
-    `undo` is None where the result does not tell what it was made of. An operation with `parts` is
-    undone by joining the results of several targets; its `undo` serves a target that stands alone.
+    `undo` is None if the result does not determine the input. An operation with `parts` is undone
+    by joining the results of several targets; its `undo` is for a single target.
     """
 
     do: Act
@@ -49,7 +49,7 @@ class Operation:
 
 
 def reordering(order: Callable[..., RowIndex]) -> Operation:
-    """Return the operation that puts rows into an order; the shape stays."""
+    """Return an operation that reorders rows and keeps the shape."""
 
     def do(tensor: Tensor, *arguments: int) -> Tensor:
         return take(tensor, order(tensor, *arguments), tensor.shape)
@@ -63,7 +63,7 @@ def reordering(order: Callable[..., RowIndex]) -> Operation:
 def reshaping(
     shape: Callable[..., Sequence[int]], back: Callable[..., Sequence[int]] | None = None
 ) -> Operation:
-    """Return the operation that gives the same elements a new shape, and `back` the old one."""
+    """Return an operation that changes the shape only; `back` gives the old shape."""
 
     def do(tensor: Tensor, *arguments: int) -> Tensor:
         return reshape(tensor, shape(tensor, *arguments))
@@ -75,9 +75,9 @@ def reshaping(
 
 
 def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) -> Operation:
-    """Return the operation that computes each element; the shape stays.
+    """Return an operation that computes each element and keeps the shape.
 
-    Both are functions of a module, for the work may go on in another process.
+    Both arguments must be functions of a module, because other processes may run them.
     """
 
     def computed(apply: Callable[..., AnyFloats], tensor: Tensor, *arguments: float) -> Tensor:
@@ -87,12 +87,12 @@ def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) ->
 
 
 def taking(do: Act, parts: Parts, undo: Act | None = None) -> Operation:
-    """Return the operation that takes a part of the tensor, which has the shape of that part."""
+    """Return an operation that takes a part of the tensor."""
     return Operation(do, undo, parts)
 
 
 def reverse(operation: Operation) -> Operation:
-    """Return the operation that undoes another."""
+    """Return the inverse of an operation."""
     assert operation.undo is not None  # noqa: S101 (the table below says which)
     return Operation(operation.undo, operation.do)
 
@@ -101,7 +101,7 @@ def reverse(operation: Operation) -> Operation:
 
 
 def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
-    """Return the order of rows in which those of a head's two halves alternate."""
+    """Return the order of rows that interleaves the two halves of each head."""
     rows = tensor.shape[0]
     if heads < 1 or rows % (2 * heads):
         raise ShapeError(f"{tensor.name!r} has {rows} rows, not pairs for {heads} heads")
@@ -110,7 +110,7 @@ def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
 
 
 def kind_by_kind(tensor: Tensor, heads: int, kinds: int) -> RowIndex:
-    """Return the order in which q k v q k v …, head by head, becomes q q … k k … v v …."""
+    """Return the order that turns q k v q k v … (head by head) into q q … k k … v v …."""
     length = tensor.shape[0]
     if heads < 1 or kinds < 1 or length % (heads * kinds):
         raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {heads} heads")
@@ -119,7 +119,7 @@ def kind_by_kind(tensor: Tensor, heads: int, kinds: int) -> RowIndex:
 
 
 def shared_kind_by_kind(tensor: Tensor, heads: int, kv_heads: int) -> RowIndex:
-    """Return the same order where each group holds its heads of q, one of k and one of v."""
+    """Return the same order if each group has several heads of q, one of k and one of v."""
     length, per_group = tensor.shape[0], heads // max(kv_heads, 1) + 2
     if kv_heads < 1 or heads % kv_heads or length % (kv_heads * per_group):
         raise ShapeError(
@@ -157,12 +157,12 @@ def _first_axes_merged(tensor: Tensor, *sizes: int) -> tuple[int, ...]:
 
 
 def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
-    """Return rows `start` to `stop` of the first axis, or all there are if there are fewer."""
+    """Return rows `start` to `stop` of the first axis, fewer if the tensor ends before."""
     return tensor[start:stop]
 
 
 def _with_zeros_before(tensor: Tensor, start: int, _stop: int | None = None) -> Tensor:
-    """Return the rows behind those that were left out, which are zeros now."""
+    """Return the rows with zeros before them, in place of rows that were left out."""
     if start == 0:
         return tensor
     if start < 0 or not tensor.shape or start > tensor.shape[0]:
@@ -264,7 +264,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 
 def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
-    """Return the tensor after the operation of that name."""
+    """Return the tensor after the operation `name`."""
     _require_numbers(tensor, name, arguments)
     return _acted(
         OPERATIONS[name].do, tensor, f"{name} of {list(arguments)} cannot be done", arguments
@@ -272,7 +272,7 @@ def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
 
 
 def undo(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
-    """Return what the operation of that name made the tensor of."""
+    """Return the tensor from which the operation `name` made this one."""
     act = OPERATIONS[name].undo
     if act is None:
         raise CheckpointError(f"{tensor.name!r}: {name} cannot be undone")

@@ -1,4 +1,4 @@
-"""Rows of other sources in another order, number or length, and columns of them as rows."""
+"""Sources that reorder, recut or transpose the rows of other sources."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ggufkit.system.mapped_file import Bytes
 RowIndex = npt.NDArray[np.int64]
 Items = npt.NDArray[Any]
 
-RUN_BYTES: Final = 64 << 20  # of columns that become rows at once: long pieces of rows are read
-KEPT_BYTES: Final = 512 << 20  # of such runs at most, which many threads need
-KEPT_RUNS: Final = 3  # never fewer: codes, zeros and scales of one weight are read together
-TILE_BYTES: Final = 1 << 16  # transposed at once: they stay in a core's cache
+RUN_BYTES: Final = 64 << 20  # of columns transposed together, so that reads are long
+KEPT_BYTES: Final = 512 << 20  # limit of all such runs together; many threads need much
+KEPT_RUNS: Final = 3  # at least: codes, zeros and scales of one weight are read together
+TILE_BYTES: Final = 1 << 16  # of a tile: it stays in a core's cache
 TILE_ROWS: Final = 256
-READ_BYTES: Final = 4 << 20  # of rows made at once to be transposed
-LONG_BYTES: Final = 1 << 10  # of a row that is read by itself, into its place
-NEAR: Final = 64  # rows between two wanted ones that are cheaper read than skipped
+READ_BYTES: Final = 4 << 20  # of rows read together for transposing
+LONG_BYTES: Final = 1 << 10  # from this size on, a row is read directly into its place
+NEAR: Final = 64  # gaps of up to so many rows are cheaper to read than to skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Gathered(Made):
     row_bytes: int
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Read the wanted rows, those that lie near each other together."""
+        """Read the rows; rows close to each other in one read."""
         wanted = self.index[start:stop]
         out = np.empty((len(wanted), self.row_bytes), np.uint8)
         order = np.argsort(wanted, kind="stable")
@@ -54,7 +54,7 @@ class Gathered(Made):
         return out
 
     def _fill(self, source: FileSource, out: Bytes, places: RowIndex, rows: RowIndex) -> None:
-        """Read `rows`, which ascend, from a file into these places of `out`."""
+        """Read `rows` (ascending) from a file into `places` of `out`."""
         runs: list[tuple[int, list[Bytes]]] = []
         following = -1
         for place, row in zip(places.tolist(), rows.tolist(), strict=True):
@@ -67,14 +67,14 @@ class Gathered(Made):
 
 @dataclass(frozen=True, eq=False)
 class Recut(Made):
-    """The bytes of another source cut into rows of another length."""
+    """The bytes of another source, cut into rows of another length."""
 
     inner: Source
     inner_row_bytes: int
     row_bytes: int
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Read the rows that hold the bytes wanted."""
+        """Read the inner rows that contain the bytes of these rows."""
         begin, end = start * self.row_bytes, stop * self.row_bytes
         first, last = begin // self.inner_row_bytes, -(-end // self.inner_row_bytes)
         data = np.ascontiguousarray(self.inner.read(first, last)).reshape(-1)
@@ -84,9 +84,10 @@ class Recut(Made):
 
 @dataclass(frozen=True, eq=False)
 class Transposed(Made):
-    """Columns of each matrix of another source as rows; all are of `rows` rows and `width` items.
+    """The columns of each matrix of another source, as rows.
 
-    They are dear unless many are read at once: `Kept` is for that.
+    Every matrix has `rows` rows of `width` items. Reading few columns costs as much as reading
+    many: `Kept` reads many together.
     """
 
     inner: Source
@@ -95,7 +96,7 @@ class Transposed(Made):
     item_bytes: int
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Read columns, of one matrix after the other."""
+        """Read columns, one matrix after the other."""
         out = np.empty((stop - start, self.rows), f"u{self.item_bytes}")
         at = start
         while at < stop:
@@ -107,7 +108,7 @@ class Transposed(Made):
         return out.view(np.uint8)
 
     def _turn(self, top: int, columns: slice, out: Items) -> None:
-        """Write columns of the matrix whose first row is `top`."""
+        """Write columns of the matrix that begins at row `top` into `out`."""
         row_bytes = self.width * self.item_bytes
         step = max(1, min(TILE_ROWS, READ_BYTES // row_bytes))
         part = slice(columns.start * self.item_bytes, columns.stop * self.item_bytes)
@@ -129,7 +130,7 @@ def _parts_of_rows(source: Source, start: int, stop: int, part: slice, row_bytes
 
 
 def _turn_tiles(rows: Items, out: Items) -> None:
-    """Transpose tile by tile, each moved together first: strides fall on each other in caches."""
+    """Transpose tile by tile; copy each tile first, since long strides collide in caches."""
     step = max(1, TILE_BYTES // (len(rows) * rows.itemsize))
     for at in range(0, rows.shape[1], step):
         out[at : at + step] = np.ascontiguousarray(rows[:, at : at + step]).T
@@ -137,33 +138,33 @@ def _turn_tiles(rows: Items, out: Items) -> None:
 
 @dataclass
 class _Run:
-    """Rows made at once, and how many of them nobody has read yet."""
+    """Rows made together, and how many of them nobody has read yet."""
 
     made: Future[Bytes]
     left: int
 
 
 class _Runs:
-    """What is made of a source, by number, for all threads; it does not travel."""
+    """The runs of a source by number, shared by all threads; pickled without its runs."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.held: dict[int, _Run] = {}
 
     def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:
-        """Travel empty."""
+        """Pickle as an empty object."""
         return _Runs, ()
 
 
 class _Recent:
-    """The runs that were read last, those before them let go."""
+    """Runs in the order of their last read; drops the oldest beyond a limit."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sizes: OrderedDict[tuple[weakref.ref[Kept], int], int] = OrderedDict()
 
     def note(self, source: Kept, number: int, nbytes: int) -> None:
-        """Take note that a run was read, and let go of what is beyond the limit."""
+        """Record that a run was read, and drop the oldest runs beyond the limit."""
         with self.lock:
             place = weakref.ref(source), number
             self.sizes[place] = nbytes
@@ -174,7 +175,7 @@ class _Recent:
                     found.forget(oldest)
 
     def drop(self, source: Kept, number: int) -> None:
-        """Take note that a run is not kept any more."""
+        """Record that a run is not kept any more."""
         with self.lock:
             self.sizes.pop((weakref.ref(source), number), None)
 
@@ -184,7 +185,7 @@ _RECENT: Final = _Recent()
 
 @dataclass(frozen=True, eq=False)
 class Kept(Made):
-    """Rows that are dear to make: so many at once, kept until all are read or others were."""
+    """Rows that are slow to make: made in runs, each kept until read whole or displaced."""
 
     inner: Source
     rows: int
@@ -192,7 +193,7 @@ class Kept(Made):
     runs: _Runs = field(default_factory=_Runs)
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Return rows of one run or several."""
+        """Return rows from one run or several."""
         if start == stop:
             return self.inner.read(start, stop)
         numbers = range(start // self.run_rows, -(-stop // self.run_rows))
@@ -200,7 +201,7 @@ class Kept(Made):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _part(self, number: int, start: int, stop: int) -> Bytes:
-        """Return what of rows `start` to `stop` is in a run."""
+        """Return those of rows `start` to `stop` that are in a run."""
         begin = number * self.run_rows
         end = min(begin + self.run_rows, self.rows)
         first, last = max(start, begin), min(stop, end)
@@ -218,14 +219,14 @@ class Kept(Made):
         return made[first - begin : last - begin]
 
     def _make(self, run: _Run, begin: int, end: int) -> None:
-        """Make a run, for which other threads wait."""
+        """Make a run; other threads may wait for it."""
         try:
             run.made.set_result(self.inner.read(begin, end))
-        except BaseException as error:  # noqa: BLE001 (whoever waits raises it)
+        except BaseException as error:  # noqa: BLE001 (the waiting threads raise it)
             run.made.set_exception(error)
             self.forget(begin // self.run_rows)
 
     def forget(self, number: int) -> None:
-        """Let a run go; the next read makes it again."""
+        """Drop a run; the next read makes it again."""
         with self.runs.lock:
             self.runs.held.pop(number, None)

@@ -1,4 +1,4 @@
-"""The type that each converted tensor is stored in, as llama.cpp's converter chooses it."""
+"""Chooses the type that each converted tensor is stored in, as llama.cpp's converter does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ggufkit.model.sources import retyped
 OUTTYPES: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 AUTO: Final = "auto"
 _FLOATS: Final = ("F32", "F16", "BF16")
-_FALLBACK: Final = "F16"  # where rows do not divide into blocks
+_FALLBACK: Final = "F16"  # if rows do not divide into blocks
 
-# What always is F32 beside norms and vectors: small, and the model hangs on its precision.
+# Always F32, like norms and vectors: small tensors whose precision matters.
 _PRECISE: Final = re.compile(
     r"(position_embd|token_types|blk\.\d+\.(ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d"
     r"|shortconv\.conv|time_mix_(first|w1|w2|decay_w1|decay_w2|lerp_fused)|ssm_conv1d_[qkv]"
@@ -32,14 +32,14 @@ def automatic(tensors: Iterable[Tensor]) -> str:
 
 
 def lossless(tensors: Iterable[Tensor]) -> str:
-    """Return the outtype that keeps every element: that of all matrices, F32 where they differ."""
+    """Return the outtype that keeps every element: that of all matrices, F32 if they differ."""
     kinds = {tensor.type.name for tensor in tensors if len(tensor.shape) > 1}
     names = (outtype for outtype, name in OUTTYPES.items() if {name} == kinds)
     return next(names, "f32")
 
 
 def stored(tensor: Tensor, wanted: str) -> Tensor:
-    """Return the tensor as it is stored where matrices become `wanted`."""
+    """Return the tensor as stored in a file whose matrices are `wanted`."""
     kind = _kind(tensor, wanted)
     if tensor.type == kind or tensor.type.is_quantized:
         return tensor

@@ -1,5 +1,5 @@
-"""Tokenizer files to `tokenizer.*` keys, and back.
+"""Converts tokenizer files to `tokenizer.*` keys, and back.
 
-Reads every kind of tokenizer file into token lists and writes them again. Naming a pre-tokenizer is
-the work of `pre`.
+Reads every kind of tokenizer file into token lists, and writes them for export. `pre` finds the
+name of the pre-tokenizer.
 """

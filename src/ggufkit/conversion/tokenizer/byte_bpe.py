@@ -1,4 +1,4 @@
-"""Kinds of vocabulary that are BPE over bytes: llama.cpp's "gpt2"."""
+"""Writes vocabularies that are BPE over bytes: llama.cpp's "gpt2"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def byte_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def _byte_pairs(files: TokenizerFiles, entries: TokenEntries, **offers: str) -> None:
-    """Write a BPE tokenizer; `offers` name tokens for roles that the files leave open."""
+    """Write a BPE tokenizer; `offers` are tokens for roles that the files do not assign."""
     tokenizer = hub_tokenizer(files)
     tokens = hub_tokens(files, tokenizer)
     entries.head("gpt2", pre_tokenizer_name(files, tokenizer))
@@ -61,7 +61,7 @@ def _hub_token(tokenizer: HubTokenizer, text: str) -> tuple[str, float, PieceTyp
 
 
 def glm4(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write GLM 4's BPE tokenizer, whose roles the files leave open."""
+    """Write GLM 4's BPE tokenizer; its files do not assign roles."""
     end = "<|endoftext|>"
     _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end, bos=end)
 

@@ -1,4 +1,4 @@
-"""The tokens of a vocabulary, and the keys that carry it, in the order they are written."""
+"""Collects the tokens of a vocabulary and its keys, in the order of writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ggufkit.format.values import Strings, Value
 PAD_SCORE: Final = -10000.0
 ADDED_SCORE: Final = -1000.0
 
-# llama.cpp's names of special tokens; GGUF misspells the separator's key for good.
+# llama.cpp's names of special tokens; "seperator" is GGUF's own spelling.
 ID_KEYS: Final = {
     "bos": "bos_token_id",
     "eos": "eos_token_id",
@@ -26,13 +26,13 @@ ID_KEYS: Final = {
     "eom": "eom_token_id",
 }
 ADD_KEYS: Final = ("bos", "eos", "sep")
-# What some models call ordinary although it must never be split or printed.
+# Tokens that some models mark as ordinary, although they must never be split or printed.
 _CONTROL: Final = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
 _CONTROL_ENDS: Final = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))  # noqa: RUF001
 
 
 class Tokens:
-    """A table of tokens by id; ids that nothing fills stay padding."""
+    """A table of tokens by id; unused ids stay padding."""
 
     def __init__(self, rows: int) -> None:
         """Begin with `rows` tokens of padding."""
@@ -51,21 +51,21 @@ class Tokens:
         self.texts[number], self.scores[number], self.types[number] = text, score, kind
 
     def put_pieces(self, model: PieceModel) -> None:
-        """Set the first tokens to the pieces of a model, as many as there is room for."""
+        """Set the first tokens to the pieces of a model, as many as fit."""
         for number, piece in enumerate(model.pieces[: len(self)]):
             kind = PieceType.NORMAL if piece.type == PieceType.USER_DEFINED else piece.type
             self.put(number, piece.text, piece.score, kind)
 
 
 class TokenEntries:
-    """Typed key-values in the order in which they were first set."""
+    """Typed key-values in the order of their first setting."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin empty."""
         self.items: dict[str, Value] = {}
 
     def string(self, key: str, text: str) -> None:
-        """Set a string; an empty one is not written, as llama.cpp's converter does it."""
+        """Set a string; skip an empty one, as llama.cpp's converter does."""
         if text:
             self.items[key] = typed("string", text)
 
@@ -78,22 +78,22 @@ class TokenEntries:
         self.items[key] = typed("uint32", value)
 
     def identifier(self, name: str, number: int) -> None:
-        """Set the id of a special token; a name without a key of its own is passed over."""
+        """Set the id of a special token; skip a name without a key."""
         if name in ID_KEYS:
             self.number(f"tokenizer.ggml.{ID_KEYS[name]}", number)
 
     def add(self, name: str, value: object) -> None:
-        """Set whether a special token is put around a text."""
+        """Set whether a special token is added to a text."""
         if name in ADD_KEYS:
             self.boolean(f"tokenizer.ggml.add_{name}_token", value)
 
     def strings(self, key: str, texts: Sequence[str]) -> None:
-        """Set an array of strings; an empty one is not written."""
+        """Set an array of strings; skip an empty one."""
         if texts:
             self.items[key] = Strings(texts)
 
     def bytes(self, key: str, data: bytes) -> None:
-        """Set an array of bytes; an empty one is not written."""
+        """Set an array of bytes; skip an empty one."""
         if data:
             self.items[key] = typed("array[uint8]", np.frombuffer(data, np.uint8))
 
@@ -104,14 +104,14 @@ class TokenEntries:
             self.string("tokenizer.ggml.pre", pre)
 
     def tokens(self, tokens: Tokens, *, scored: bool) -> None:
-        """Set texts, scores where the kind has them, and types."""
+        """Set texts, scores if the kind of tokenizer has them, and types."""
         self.strings("tokenizer.ggml.tokens", tokens.texts)
         if scored:
             self.items["tokenizer.ggml.scores"] = np.array(tokens.scores, np.float32)
         self.items["tokenizer.ggml.token_type"] = np.array(tokens.types, np.int32)
 
     def chat(self, template: str | Sequence[Mapping[str, str]]) -> None:
-        """Set the chat template, or the named ones: `default` is the one without a name."""
+        """Set the chat template, or several by name; `default` becomes the unnamed one."""
         if isinstance(template, str):
             self.string("tokenizer.chat_template", template)
             return
@@ -126,7 +126,7 @@ class TokenEntries:
 
 
 def looks_special(text: str) -> bool:
-    """Whether a token must be a control token although its model does not say so."""
+    """Whether a token must be a control token even if its model does not mark it."""
     return text in _CONTROL or any(
         text.startswith(first) and text.endswith(last) for first, last in _CONTROL_ENDS
     )

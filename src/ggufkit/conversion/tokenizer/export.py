@@ -1,7 +1,7 @@
-"""The tokenizer files of Hugging Face, rebuilt from the keys of a GGUF file alone.
+"""Rebuilds Hugging Face's tokenizer files from the keys of a GGUF file alone.
 
-What comes out gives the ids that llama.cpp gives. Rules that llama.cpp does not apply, a Unicode
-normalization for one, are not in the file and so are not in what is rebuilt.
+The result gives the same ids as llama.cpp. Rules that llama.cpp does not apply, such as a Unicode
+normalization, are not in the GGUF file and thus not in the result.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ggufkit.format.values import Value
 from ggufkit.system.threads import Say
 
 _PIECE_MODELS: Final = {"llama": ModelType.BPE, "t5": ModelType.UNIGRAM}
-# Roles that transformers has a field for, in the order of its files.
+# Roles with a field in transformers, in the order of its files.
 _ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "mask")
-# Fields of generation_config.json by the keys that they became.
+# Fields of generation_config.json by their keys in a GGUF file.
 _SAMPLING: Final = {
     "temp": "temperature",
     "penalty_repeat": "repetition_penalty",
@@ -40,10 +40,10 @@ _SAMPLING: Final = {
 
 
 def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> dict[str, bytes]:
-    """Return the tokenizer files by their names, made in time linear in the vocabulary.
+    """Return the tokenizer files by name, in time linear in the size of the vocabulary.
 
-    `say` is called with what could not be rebuilt exactly. Raises CheckpointError for a file
-    without a vocabulary or with a kind of tokenizer that Hugging Face's library does not have.
+    `say` is called with each part that cannot be rebuilt exactly. Raises CheckpointError for a
+    file without a vocabulary, or with a kind of tokenizer that Hugging Face's library lacks.
     """
     keys = VocabularyKeys(metadata)
     if keys.model not in MODELS:
@@ -71,7 +71,7 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
 
 
 def _shifted_back(model: PieceModel) -> PieceModel:
-    """Return the pieces of XLM-RoBERTa as they were before fairseq put its own tokens there."""
+    """Return the pieces of XLM-RoBERTa without the tokens that fairseq inserted."""
     first = (
         SentencePiece("<unk>", 0.0, PieceType.UNKNOWN),
         SentencePiece("<s>", 0.0, PieceType.CONTROL),
@@ -91,7 +91,7 @@ def _encoded(name: str, text: str) -> bytes:
 
 
 def _pieces(keys: VocabularyKeys) -> PieceModel:
-    """Return the SentencePiece model, which alone keeps the scores; padding at its end is left."""
+    """Return the SentencePiece model, which keeps the scores, without padding at its end."""
     rows = zip(keys.texts[: keys.unpadded], keys.scores, keys.types, strict=False)
     trained = _PIECE_MODELS[keys.model]
     is_unigram = trained == ModelType.UNIGRAM
@@ -109,11 +109,11 @@ def _json(content: Mapping[str, Any]) -> str:
 
 
 def _specials(keys: VocabularyKeys) -> dict[str, str]:
-    """Return the special tokens by transformers' names for them.
+    """Return the special tokens by their names in transformers.
 
-    A converter writes those that the tokenizer names in the order of `_ROLES`, and behind them
-    those that only config.json has. One that stands behind was not named, and is not if nothing
-    here needs it.
+    A converter first writes the tokens that the tokenizer names, in the order of `_ROLES`, then
+    those that only config.json has. So a token out of this order was not named by the tokenizer.
+    It is left out here too, unless the file adds it to texts or its template uses it.
     """
     order = [role for role in keys.roles if role in _ROLES]
     named, last = [], -1
@@ -162,12 +162,12 @@ def _generation(keys: VocabularyKeys) -> dict[str, Any]:
 
 
 def _short(value: float) -> float:
-    """Return the shortest number that is the same float32."""
+    """Return the shortest decimal number that is the same as float32."""
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _templates(metadata: Mapping[str, Value]) -> dict[str, str]:
-    """Return the chat templates: the one without a name, and the named ones in their folder."""
+    """Return the chat templates by file name: the unnamed one, and the named ones in a folder."""
     prefix = "tokenizer.chat_template"
     found = {}
     for key in metadata:

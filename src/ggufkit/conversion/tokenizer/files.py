@@ -1,4 +1,4 @@
-"""The tokenizer files of a checkpoint, each read once."""
+"""Reads the tokenizer files of a checkpoint, each once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_ROWS: Final = 1 << 21  # eight times the largest vocabulary; each row takes 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What a checkpoint says of its tokenizer; `say` takes what the user should hear."""
+    """The tokenizer files of a checkpoint; `say` is called with each note for the user."""
 
     checkpoint: Checkpoint
     say: Say
@@ -35,7 +35,7 @@ class TokenizerFiles:
 
     @cached_property
     def added(self) -> dict[str, int]:
-        """The content of added_tokens.json: texts and their ids."""
+        """The content of added_tokens.json: ids by text."""
         return self.checkpoint.json("added_tokens.json") or {}
 
     @property
@@ -44,7 +44,7 @@ class TokenizerFiles:
         return self.checkpoint.config
 
     def rows(self, otherwise: int) -> int:
-        """Return how many rows the embeddings have: as asked, by the config, or `otherwise`."""
+        """Return the rows of the embeddings: as requested, by config.json, or `otherwise`."""
         rows = self.asked_rows
         if rows is None:
             rows = self.of_model("vocab_size") or otherwise
@@ -53,17 +53,17 @@ class TokenizerFiles:
         return rows
 
     def of_model(self, key: str) -> Any:  # noqa: ANN401 (as JSON is)
-        """Return a field of config.json, where missing that of its `text_config`."""
+        """Return a field of config.json, or of its `text_config` if missing."""
         inner = self.config.get("text_config")
         found = self.config.get(key)
         return inner.get(key) if found is None and isinstance(inner, dict) else found
 
     def has(self, name: str) -> bool:
-        """Whether the checkpoint has a file of that name."""
+        """Whether the checkpoint has a file `name`."""
         return self.checkpoint.path(name) is not None
 
     def pieces(self, *names: str) -> PieceModel:
-        """Return the SentencePiece model of the first of `names` that is there."""
+        """Return the SentencePiece model of the first existing file among `names`."""
         for name in names:
             content = self.checkpoint.content(name)
             if content is not None:

@@ -1,7 +1,7 @@
-"""The tokenizer that transformers would make of a checkpoint: its vocabulary and its rules.
+"""Rebuilds the tokenizer that transformers would load: its vocabulary and its rules.
 
-A tokenizer.json is not the last word: tokenizer_config.json adds tokens and changes rules, and so
-does the Python class that it names. llama.cpp's converter sees the result of all that.
+A tokenizer.json is not complete: tokenizer_config.json adds tokens and changes rules, and so does
+the Python class that it names. llama.cpp's converter reads the result of all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROBERTA: Final = {
     "mask": "<mask>",
 }
 _LLAMA: Final = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-# The special tokens that a class has where the files name none.
+# The default special tokens of a class, if the files name none.
 _CLASSES: Final[Mapping[str, Mapping[str, str]]] = {
     **dict.fromkeys(["GPT2Tokenizer", "GPTNeoXTokenizer", "CodeGenTokenizer"], _GPT2),
     **dict.fromkeys(["LlamaTokenizer", "CodeLlamaTokenizer"], _LLAMA),
@@ -46,14 +46,14 @@ _CLASSES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
 }
-# Classes that put their own beginning (by default, or if asked) and end around a text.
+# Classes that add their own tokens at the beginning (by default, or on request) and end of a text.
 _ADDS_BOS: Final = {
     **dict.fromkeys(["LlamaTokenizer", "CodeLlamaTokenizer"], True),
     **dict.fromkeys(["GemmaTokenizer", "CohereTokenizer"], True),
     "GPTNeoXTokenizer": False,
 }
 _LOWERCASING: Final = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"})
-# The class of a model type, for checkpoints that name none.
+# The class of a model type, for checkpoints that do not name a class.
 _CLASS_OF: Final = {
     **dict.fromkeys(["gpt2", "gpt_bigcode", "starcoder2"], "GPT2Tokenizer"),
     **dict.fromkeys(["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"], "Qwen2Tokenizer"),
@@ -77,7 +77,7 @@ _QWEN_SPLIT: Final = (
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that was added to a vocabulary, found in a text before anything else."""
+    """A token added to a vocabulary; the tokenizer finds it in a text before all other rules."""
 
     content: str
     single_word: bool = False
@@ -88,7 +88,7 @@ class AddedToken:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AddedToken:
-        """Make one of its description in a file."""
+        """Return the token that a file describes."""
         is_special = bool(data.get("special", False))
         return cls(
             str(data["content"]),
@@ -102,7 +102,7 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class HubTokenizer:
-    """A tokenizer: `rules` in the form of tokenizer.json, and the vocabulary with all added."""
+    """A tokenizer: `rules` in the form of tokenizer.json, its vocabulary and its added tokens."""
 
     rules: Mapping[str, Any]
     vocabulary: Mapping[str, int]
@@ -130,7 +130,7 @@ class HubTokenizer:
         return {token.content: token for token in self.added.values()}
 
     def decoded(self, text: str) -> str:
-        """Return what encoding and decoding an added token makes of its text."""
+        """Return the text of an added token after encoding and decoding it."""
         return decode(text, self.rules.get("decoder"), cleans=self.cleans_spaces)
 
 
@@ -173,7 +173,7 @@ def _content(token: object) -> str | None:
 
 
 def _specials(files: TokenizerFiles, name: str) -> dict[str, str]:
-    """Return the special tokens by their role, as the files or else the class name them."""
+    """Return the special tokens by role, from the files or else from the class."""
     named = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
     settings = files.settings or {}
     named.update({key: settings[key] for key in _roles() if key in settings})
@@ -194,7 +194,7 @@ def _added(
     vocabulary: Mapping[str, int],
     specials: Mapping[str, str],
 ) -> dict[int, AddedToken]:
-    """Return all added tokens by id: of tokenizer.json, then of the settings, then special ones."""
+    """Return all added tokens by id: tokenizer.json's, then the settings', then special ones."""
     added: dict[int, AddedToken] = {}
     _add(added, vocabulary, [AddedToken.of(token) for token in rules.get("added_tokens") or []])
     extra = [_content(token) for token in _additional(files)]
@@ -217,7 +217,7 @@ def _additional(files: TokenizerFiles) -> list[Any]:
 
 
 def _listed(files: TokenizerFiles, special: list[str]) -> list[AddedToken]:
-    """Return the tokens that tokenizer_config.json lists, or else added_tokens.json, by id."""
+    """Return the tokens in tokenizer_config.json, or else in added_tokens.json, sorted by id."""
     settings = files.settings or {}
     if "added_tokens_decoder" in settings:
         decoder = settings["added_tokens_decoder"]
@@ -263,7 +263,7 @@ def _add(
 
 
 def _rules_of_parts(files: TokenizerFiles, name: str) -> dict[str, Any]:
-    """Return the rules of a tokenizer that comes as vocab.json and merges.txt, or as vocab.txt."""
+    """Return the rules of a tokenizer in vocab.json and merges.txt, or in vocab.txt."""
     vocabulary = files.checkpoint.json("vocab.json")
     merges = files.checkpoint.text("merges.txt")
     if vocabulary is not None and merges is not None:
@@ -318,7 +318,7 @@ def _as_class(
     settings: Mapping[str, Any],
     specials: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the rules as the class `name` changes them."""
+    """Return the rules with the changes that the class `name` makes."""
     changed = dict(rules)
     pre = changed.get("pre_tokenizer") or {}
     prefix = bool(settings.get("add_prefix_space"))

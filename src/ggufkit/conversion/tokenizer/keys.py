@@ -1,4 +1,4 @@
-"""The `tokenizer.*` keys of a file, read with care."""
+"""Reads the `tokenizer.*` keys of a file, and checks their types."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
 
 _PREFIX: Final = "tokenizer.ggml."
-_SHIFT: Final = 1  # of XLM-RoBERTa's pieces and padding against those of its SentencePiece model
-# Whether llama.cpp puts a token before a text where the file does not say.
+_SHIFT: Final = 1  # from ids in XLM-RoBERTa's SentencePiece model to its ids in GGUF
+# Whether llama.cpp puts a token before a text if the file does not say.
 _ADDS_BOS: Final = {"llama": True, "bert": True}
 _ADDS_EOS: Final = {"bert": True, "t5": True}
-# The special tokens that llama.cpp takes where a file names none.
+# The special tokens that llama.cpp uses if a file names none.
 _IDS: Final[Mapping[str, Mapping[str, int]]] = {
     "llama": {"bos": 1, "eos": 2, "unk": 0},
     "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
@@ -53,7 +53,7 @@ def _are_bytes(value: object) -> bool:
 
 BYTE: Final = 255
 _TYPES: Final = frozenset((0, *PieceType))  # 0 is llama.cpp's "undefined"
-# What the values of keys must be: in words, and a test. Other keys are tested where they are used.
+# The types of keys' values, in words, and a test for them. Other keys are tested where used.
 _KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
     "model": ("text", lambda value: isinstance(value, str)),
     "pre": ("text", lambda value: isinstance(value, str)),
@@ -72,14 +72,14 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
 
 @dataclass(frozen=True)
 class VocabularyKeys:
-    """A vocabulary: texts, types and scores by id, special tokens and what is put around a text."""
+    """A vocabulary: texts, types and scores by id, special tokens, and those added to texts."""
 
     metadata: Mapping[str, Value]
 
     def get(self, key: str) -> Any:  # noqa: ANN401 (as JSON is)
-        """Return a `tokenizer.ggml.*` value as plain Python, None where there is none.
+        """Return a `tokenizer.ggml.*` value as plain Python, None if missing.
 
-        Raises CheckpointError for a value of another kind than the key must have.
+        Raises CheckpointError for a value of the wrong type.
         """
         value = self.metadata.get(_PREFIX + key)
         found = None if value is None else plain(value)
@@ -125,13 +125,13 @@ class VocabularyKeys:
 
     @cached_property
     def roles(self) -> list[str]:
-        """The roles of special tokens that the file names, in its order."""
+        """The roles of the special tokens in the file, in its order."""
         role_of = {_PREFIX + key: role for role, key in ID_KEYS.items()}
         return [role_of[key] for key in self.metadata if key in role_of]
 
     @cached_property
     def template(self) -> str:
-        """The chat template, empty where there is none."""
+        """The chat template, empty if missing."""
         return str(self.metadata.get("tokenizer.chat_template", ""))
 
     @cached_property
@@ -141,13 +141,13 @@ class VocabularyKeys:
 
     @cached_property
     def cleans_spaces(self) -> bool:
-        """Whether spaces before punctuation vanish from decoded texts."""
+        """Whether decoding removes spaces before punctuation."""
         rules = rules_of_name(self.pre)
         return self.model == "gpt2" and (rules is None or rules.cleans_spaces)
 
     @cached_property
     def context_length(self) -> int:
-        """The context the model was trained for, 0 where unknown."""
+        """The context that the model was trained for, in tokens; 0 if unknown."""
         architecture = str(self.metadata.get("general.architecture", ""))
         length = self.metadata.get(f"{architecture}.context_length")
         found = 0 if length is None else plain(length)
@@ -161,21 +161,21 @@ class VocabularyKeys:
 
     @cached_property
     def unpadded(self) -> int:
-        """How many tokens there are before the padding at the end."""
+        """The number of tokens before the padding at the end."""
         count = len(self.texts)
         while count and self.is_padding(count - 1):
             count -= 1
         return count
 
     def is_added(self, number: int) -> bool:
-        """Whether a token is found in a text before anything else."""
+        """Whether the tokenizer finds a token in a text before all other rules."""
         kind = self.types[number]
         return kind in {PieceType.CONTROL, PieceType.USER_DEFINED} or (
             kind == PieceType.UNKNOWN and self.model != "gpt2"
         )
 
     def id_of(self, role: str) -> int | None:
-        """Return the id of a special token, None where the file names none that exists."""
+        """Return the id of a special token, None if the file has none or it does not exist."""
         number = self.get(ID_KEYS[role])
         if number is None:
             number = _IDS.get(self.model, {}).get(role)
@@ -187,7 +187,7 @@ class VocabularyKeys:
         return None if number is None else self.texts[number]
 
     def adds(self, role: str) -> bool | None:
-        """Return whether a special token is put around a text, None where nobody says."""
+        """Return whether a special token is added to a text, None if unknown."""
         found = self.get(f"add_{role}_token")
         if isinstance(found, bool):
             return found

@@ -1,7 +1,7 @@
-"""The kinds of vocabulary: one function per way in which llama.cpp's converter writes one.
+"""Chooses the kind of vocabulary: one function for each way in llama.cpp's converter.
 
-A kind takes the files of a checkpoint and sets keys. Architectures name theirs; the order of the
-calls in a kind is the order of its keys in the file.
+The function takes the files of a checkpoint and sets keys. Architectures name their kind. The
+order of the calls in a function is the order of keys in the file.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def vocabulary(
 ) -> dict[str, Value]:
     """Return the `tokenizer.*` keys of a checkpoint, typed and in llama.cpp's order.
 
-    `rows` are the rows of the embeddings (None: as config.json has it), to which the tokens are
-    padded or cut; `pre` overrides the name of the pre-tokenizer; `say` is called with each line
-    that the user should read. Raises CheckpointError for files that are missing or wrong.
+    The tokens are padded or cut to `rows`, the rows of the embeddings (None: from config.json).
+    `pre` overrides the name of the pre-tokenizer; `say` is called with each note for the user.
+    Raises CheckpointError for files that are missing or malformed.
     """
     files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre)
     entries = TokenEntries()
@@ -50,7 +50,7 @@ def vocabulary(
 
 
 def none(files: TokenizerFiles, entries: TokenEntries) -> None:  # noqa: ARG001 (a kind's signature)
-    """Write that there is no vocabulary."""
+    """Write the kind "none", for models without a vocabulary."""
     entries.head("none", None)
 
 

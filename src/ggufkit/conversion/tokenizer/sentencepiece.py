@@ -1,4 +1,4 @@
-"""Kinds of vocabulary that are SentencePiece models, or may be: llama.cpp's "llama"."""
+"""Writes vocabularies that are, or may be, SentencePiece models: llama.cpp's "llama"."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceModel, 
 from ggufkit.conversion.tokenizer.special_tokens import Specials
 
 SENTENCE_PIECE: Final = "tokenizer.model"
-# Sizes of vocabularies by which the Llama class of the converter knows two families of models.
+# Vocabulary sizes by which the converter's Llama class recognizes two families of models.
 _CODE_LLAMA_ROWS: Final = 32016
 _GRANITE_SMALL_ROWS: Final = 49152
-_NO_ROWS: Final = 32000  # of a config that does not say
+_NO_ROWS: Final = 32000  # if config.json does not say
 _CODE_LLAMA_EOT: Final = 32010
 _GEMMA_EOT: Final = 107
 _MPT_FALLBACK: Final = {"pad": 3, "eos": 1, "unk": 0}
@@ -37,7 +37,7 @@ def _llama(files: TokenizerFiles, entries: TokenEntries, tokens: Tokens) -> None
 
 
 def _piece_tokens(files: TokenizerFiles, model: PieceModel) -> Tokens:
-    """Return the pieces, cut or padded to the rows, then what was added to them."""
+    """Return the pieces, cut or padded to the rows, and the added tokens."""
     tokens = Tokens(files.rows(len(model.pieces)))
     tokens.put_pieces(model)
     say_size(files, len(model.pieces), len(tokens))
@@ -49,7 +49,7 @@ def _piece_tokens(files: TokenizerFiles, model: PieceModel) -> Tokens:
 
 
 def say_size(files: TokenizerFiles, pieces: int, rows: int) -> None:
-    """Say what the rows of the embeddings do to the pieces."""
+    """Say whether the pieces are cut or padded to the rows of the embeddings."""
     if pieces > rows:
         files.say(f"the tokenizer has {pieces} pieces, the embeddings {rows} rows: the rest is cut")
     elif pieces < rows:
@@ -88,7 +88,7 @@ def _put_plainly(tokens: Tokens, number: int, token: Mapping[str, Any]) -> None:
 
 
 def _put_both_lists(files: TokenizerFiles, tokens: Tokens) -> None:
-    """Set the added tokens of tokenizer_config.json and those of tokenizer.json as they stand."""
+    """Set the added tokens of tokenizer_config.json and of tokenizer.json, unchanged."""
     for key, token in ((files.settings or {}).get("added_tokens_decoder") or {}).items():
         _put_plainly(tokens, int(key), token)
     for token in (files.tokenizer or {}).get("added_tokens") or []:
@@ -96,7 +96,7 @@ def _put_both_lists(files: TokenizerFiles, tokens: Tokens) -> None:
 
 
 def sentence_pieces_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write a SentencePiece model, without one a BPE tokenizer."""
+    """Write a SentencePiece model, or a BPE tokenizer if missing."""
     if files.has(SENTENCE_PIECE):
         sentence_pieces(files, entries)
     else:
@@ -104,7 +104,7 @@ def sentence_pieces_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> No
 
 
 def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write whichever of three tokenizers a model of the Llama family has."""
+    """Write the tokenizer of a Llama model, which may be of three kinds."""
     prefix = (files.settings or {}).get("add_prefix_space")
     if prefix is not None:
         entries.boolean("tokenizer.ggml.add_space_prefix", prefix)
@@ -156,7 +156,7 @@ def _is_byte(text: str) -> bool:
     return len(text) == 6 and text == f"<0x{digits}>" and all(c in _HEX for c in digits)  # noqa: PLR2004 ("<0x0A>")
 
 
-# Families with a way of their own.
+# Families with rules of their own.
 
 
 def gemma(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -173,7 +173,7 @@ def gemma2(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def gemma3(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Gemma 3's SentencePiece model, without one its BPE tokenizer."""
+    """Write Gemma 3's SentencePiece model, or its BPE tokenizer if missing."""
     if files.has(SENTENCE_PIECE):
         gemma2(files, entries)
     else:
@@ -216,7 +216,7 @@ def internlm2(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def mpt(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write MPT's BPE tokenizer, without one a SentencePiece model (SEA-LION)."""
+    """Write MPT's BPE tokenizer, or a SentencePiece model (SEA-LION) if missing."""
     if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
         byte_pairs(files, entries)
         return
@@ -227,14 +227,14 @@ def mpt(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def nemotron(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Nemotron's SentencePiece model, whose first tokens pad and stand for the unknown."""
+    """Write Nemotron's SentencePiece model; its first tokens are padding and unknown."""
     sentence_pieces(files, entries)
     entries.identifier("pad", 0)
     entries.identifier("unk", 1)
 
 
 def mamba(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Mamba's tokenizer, BPE before SentencePiece."""
+    """Write Mamba's tokenizer: BPE, or SentencePiece if missing."""
     if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
         byte_pairs(files, entries)
     else:

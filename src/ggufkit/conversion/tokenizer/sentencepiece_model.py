@@ -1,4 +1,4 @@
-"""SentencePiece models: the pieces and rules inside a `tokenizer.model`, read without protobuf."""
+"""Reads and writes SentencePiece models, the files `tokenizer.model`, without protobuf."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPACE: Final = "▁"  # how pieces spell a space
 MAX_PIECES: Final = 1 << 24  # the largest vocabularies have a quarter of a million
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
-_SHORT_VARINT: Final = 0x80  # a byte below is a number of its own
+_SHORT_VARINT: Final = 0x80  # a byte below this is a whole number
 _MAX_VARINT_BITS: Final = 70  # ten groups of seven
 
 # Field numbers of sentencepiece_model.proto.
@@ -28,7 +28,7 @@ FieldValue = int | bytes
 
 
 class PieceType(IntEnum):
-    """What a piece is; llama.cpp's token types have the same numbers."""
+    """The type of a piece; llama.cpp's token types have the same numbers."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -39,7 +39,7 @@ class PieceType(IntEnum):
 
 
 class ModelType(IntEnum):
-    """How a SentencePiece model was trained."""
+    """The algorithm of a SentencePiece model."""
 
     UNIGRAM = 1
     BPE = 2
@@ -49,7 +49,7 @@ class ModelType(IntEnum):
 
 @dataclass(frozen=True)
 class SentencePiece:
-    """One piece: its text, its score and what it is."""
+    """One piece: its text, its score and its type."""
 
     text: str
     score: float
@@ -58,7 +58,7 @@ class SentencePiece:
 
 @dataclass(frozen=True)
 class PieceModel:
-    """A SentencePiece model as far as a vocabulary needs it."""
+    """The parts of a SentencePiece model that a vocabulary needs."""
 
     pieces: tuple[SentencePiece, ...]
     type: ModelType = ModelType.UNIGRAM
@@ -68,7 +68,7 @@ class PieceModel:
 
 
 def parse_pieces(data: bytes, name: str) -> PieceModel:
-    """Return the model that the bytes of the file `name` hold, or raise CheckpointError."""
+    """Return the model in the bytes of the file `name`; CheckpointError if malformed."""
     try:
         return _model(data)
     except (ValueError, struct.error) as error:

@@ -1,7 +1,7 @@
-"""Special tokens: their ids, which are put around a text, and the chat template.
+"""Finds special tokens: their ids, which of them are added to texts, and the chat template.
 
-They come from five files that may contradict each other. What wins, and what is overlooked, is
-as in llama.cpp's converter, for whoever compares two files made of one checkpoint.
+They come from five files that may contradict each other. The winner is the same as in llama.cpp's
+converter, so that the output is identical.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 
 NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-# A space inside a merge would read as the border of its halves.
+# Stands for a space inside a half of a merge, where a space separates the halves.
 SPACE: Final = chr(ord(" ") + 256)
 
 
 class Specials:
-    """What the files of a checkpoint say of special tokens."""
+    """The special tokens in the files of a checkpoint."""
 
     def __init__(self, files: TokenizerFiles, *, rows: int | None = None) -> None:
-        """Read the files; ids of `rows` and above are passed over."""
+        """Read the files; skip ids of `rows` and above."""
         self.files = files
         self.rows = rows
         self.names: tuple[str, ...] = NAMES
@@ -42,7 +42,7 @@ class Specials:
             self.offer(name, files.of_model(f"{name}_token_id"))
 
     def offer(self, name: str, number: object) -> None:
-        """Take `number` as the id of `name` unless it has one already or it cannot be one."""
+        """Use `number` as the id of `name`, unless `name` has one or `number` is not valid."""
         if not isinstance(number, int) or name in self.ids:
             return
         if number < 0 or (self.rows is not None and number >= self.rows):
@@ -53,7 +53,7 @@ class Specials:
         self.ids[name] = int(number)
 
     def write(self, entries: TokenEntries, merges: Sequence[str] = ()) -> None:
-        """Set the keys of all of this in the order that llama.cpp's converter has."""
+        """Set all keys in the order of llama.cpp's converter."""
         entries.strings("tokenizer.ggml.merges", merges)
         for name, number in self.ids.items():
             entries.identifier(name, number)
@@ -80,7 +80,7 @@ class Specials:
                 self._read_normalizer(part)
 
     def _read_settings(self) -> None:
-        """Take the tokens that tokenizer_config.json names and tokenizer.json has ids for."""
+        """Read the tokens that tokenizer_config.json names, with their ids from tokenizer.json."""
         tokenizer = self.files.tokenizer or {}
         numbers: dict[str, int] = {}
         for token in tokenizer.get("added_tokens") or []:
@@ -94,7 +94,7 @@ class Specials:
             if isinstance(text, str):
                 self.offer(name, numbers.get(text))
 
-    # What the post-processor of tokenizer.json puts around a text.
+    # Tokens that the post-processor of tokenizer.json adds to a text.
 
     def _read_processors(self, tokenizer: Mapping[str, Any]) -> None:
         settings = self._settings
@@ -143,7 +143,7 @@ class Specials:
         self.adds["bos"] = text in (self._around["bos"], settings.get("cls_token"))
 
     def _read_last(self, text: str) -> None:
-        """Take the token at the end for the end of text; what was that ends turns from now on."""
+        """Use the last token as the end of text; the previous one then ends turns."""
         settings, old = self._settings, self._around["eos"]
         if settings and text != old:
             spare = next((name for name in ("eot", "eom") if name not in self.names), None)
@@ -157,7 +157,7 @@ class Specials:
     def _read_pair(
         self, pair: Sequence[Mapping[str, Any]], first: str | None, last: str | None
     ) -> None:
-        """Find out whether a separator stands between the two texts of a pair."""
+        """Find out whether a separator comes between the two texts of a pair."""
         start = 1 if first and _special(pair[0]) == first else 0
         stop = len(pair) - 1 if last and _special(pair[-1]) == last else len(pair)
         inner = pair[start:stop]
@@ -174,7 +174,7 @@ class Specials:
 
 
 def merges_of(files: TokenizerFiles) -> list[str]:
-    """Return the merges of a BPE tokenizer, each as its halves around a space."""
+    """Return the merges of a BPE tokenizer, each as two halves with a space between."""
     tokenizer = files.tokenizer or {}
     merges = (tokenizer.get("model") or {}).get("merges")
     if isinstance(merges, list) and merges:
@@ -196,8 +196,8 @@ def merges_of_text(text: str) -> list[str]:
 def chat_template(files: TokenizerFiles) -> str | Sequence[Mapping[str, str]] | None:
     """Return the chat template, or a list of named ones.
 
-    The one in tokenizer_config.json wins, even where it is null; then come chat_template.jinja
-    with its folder of additional ones, and chat_template.json.
+    The one in tokenizer_config.json wins, even if it is null; next are chat_template.jinja with its
+    folder of additional templates, and chat_template.json.
     """
     settings = files.settings or {}
     found = settings["chat_template"] if "chat_template" in settings else _template_files(files)

@@ -1,4 +1,4 @@
-"""What a tokenizer's decoder makes of the text of a single token."""
+"""Decodes the text of a single token by a tokenizer's decoder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
 DecoderRule = Mapping[str, Any]
 
 _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# What transformers' clean-up of English glues together again.
+# Spaces that transformers' clean-up of English removes.
 _GLUED: Final = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"))
 _GLUED_SHORT: Final = ((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
 
 
 def decode(token: str, decoder: DecoderRule | None, *, cleans: bool) -> str:
-    """Return the text that decoding `token` alone gives."""
+    """Return the decoded text of `token` alone."""
     text = _decoded(token, decoder or {})
     if cleans:
         for apart, together in (*_GLUED, *_GLUED_SHORT):
@@ -48,7 +48,7 @@ def _replaced(token: str, decoder: DecoderRule) -> str:
 
 
 def _literal(pattern: object) -> str:
-    """Return the text that a Replace looks for; a regular expression is left alone."""
+    """Return the text that a Replace searches for; skip regular expressions."""
     found = pattern.get("String") if isinstance(pattern, dict) else None
     return found if isinstance(found, str) and found else "\0"
 

@@ -1,4 +1,4 @@
-"""A tokenizer.json for each kind of vocabulary that llama.cpp shares with Hugging Face."""
+"""Makes tokenizer.json for each kind of vocabulary that both llama.cpp and Hugging Face have."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
         left, _, right = merge.partition(" ")
         if left + right in known:
             yield [left, right]
-        else:  # a space within a half was spelled apart from the border
+        else:  # a space within a half was replaced by MERGE_SPACE
             yield [left.replace(MERGE_SPACE, " "), right.replace(MERGE_SPACE, " ")]
 
 
@@ -96,13 +96,13 @@ def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     return _rules(keys, normalizer, None, {"type": "Sequence", "decoders": decoders}, model)
 
 
-# Characters of a piece that merges can make. Each piece is looked for in all its halves, so that a
-# long one would take time in the square of its length; real ones have tens of characters.
+# Limit for pieces that merges can make, in characters. All splits of a piece are tried, which takes
+# time quadratic in its length; real pieces have tens of characters.
 MAX_MERGED: Final = 512
 
 
 def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[list[str]]:
-    """Return every way to make a piece of two, those of higher scores first."""
+    """Return every pair of pieces that forms a piece, higher scores first."""
     short = [n for n in normal if len(keys.texts[n]) <= MAX_MERGED]
     numbers = {keys.texts[n]: n for n in short}
     lengths = sorted({len(text) for text in numbers} - {0})
@@ -171,11 +171,11 @@ def _unmarked(keys: VocabularyKeys, number: int) -> str:
     return text[len(SPACE) :] if text.startswith(SPACE) else f"##{text}"
 
 
-# What all kinds share.
+# Common to all kinds.
 
 
 def _vocabulary(keys: VocabularyKeys) -> dict[str, int]:
-    """Return texts and ids, without added tokens where the library itself finds their ids."""
+    """Return ids by text, without added tokens whose ids the library computes itself."""
     numbers = [n for n in range(len(keys.texts)) if not keys.is_padding(n)]
     ordinary = [n for n in numbers if not keys.is_added(n)]
     last = ordinary[-1] if ordinary else -1
@@ -215,14 +215,14 @@ def added_token(keys: VocabularyKeys, number: int) -> TokenizerRules:
         "single_word": False,
         "lstrip": False,
         "rstrip": False,
-        # Nothing is normalized here, but what claims not to be is decoded when converted again.
+        # Nothing is normalized here, but conversion decodes tokens that are not `normalized`.
         "normalized": keys.model == "gpt2" and not is_special,
         "special": is_special,
     }
 
 
 def _around(keys: VocabularyKeys) -> TokenizerRules | None:
-    """Return the template of what is put around a text, or around two."""
+    """Return the template of the tokens that are added to one text or two."""
     first = keys.id_of("bos") if keys.adds("bos") else None
     last = keys.id_of("eos") if keys.adds("eos") else None
     if keys.model == "bert" and last is None:

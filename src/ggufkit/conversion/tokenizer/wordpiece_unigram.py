@@ -1,4 +1,4 @@
-"""Kinds of vocabulary of models that encode texts: WordPiece, Unigram and their like."""
+"""Writes vocabularies of encoder models: WordPiece, Unigram and others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ggufkit.conversion.tokenizer.special_tokens import Specials
 
 FAIRSEQ_MODEL: Final = "sentencepiece.bpe.model"
 _CHARSMAP: Final = "precompiled_charsmap"
-# What fairseq put before the pieces, in the place of the three that a model begins with.
+# Tokens that fairseq put before the pieces, in the place of a model's first three.
 FAIRSEQ: Final = {
     "<s>": PieceType.CONTROL,
     "<pad>": PieceType.CONTROL,
@@ -32,7 +32,7 @@ FAIRSEQ: Final = {
 
 
 def bert(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write a WordPiece vocabulary: a space before what begins a word, nothing before the rest."""
+    """Write a WordPiece vocabulary: tokens that begin a word get a space mark, others nothing."""
     tokenizer = hub_tokenizer(files)
     tokens = hub_tokens(files, tokenizer)
     for number, text in enumerate(tokens.texts):
@@ -97,13 +97,13 @@ def xlm_roberta(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def _charsmap(normalizer: Mapping[str, Any]) -> str:
-    """Return the map of characters in a normalizer, empty where it has none."""
+    """Return the map of characters in a normalizer, empty if missing."""
     parts = [normalizer, *(normalizer.get("normalizers") or [])]
     return next((part[key] for part in parts for key in part if key == _CHARSMAP), "")
 
 
 def _shifted(files: TokenizerFiles, model: PieceModel) -> Tokens:
-    """Return the pieces where fairseq put them: one further, after four tokens of its own."""
+    """Return the pieces at fairseq's ids: one higher, after four tokens of fairseq."""
     tokens = Tokens(max(files.rows(len(model.pieces)), len(model.pieces)))
     tokens.put_pieces(model)
     for held, first in (
@@ -134,7 +134,7 @@ def _unigram_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
 
 
 def t5(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write T5's Unigram model, or the BPE model of its Pile family as llama.cpp's "llama"."""
+    """Write T5's Unigram model, or the BPE model of Pile-T5 as llama.cpp's "llama"."""
     model = files.pieces(SENTENCE_PIECE, "spiece.model")
     if model.type == ModelType.BPE:
         sentence_pieces(files, entries)

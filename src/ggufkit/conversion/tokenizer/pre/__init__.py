@@ -1,5 +1,5 @@
-"""The name of a pre-tokenizer, by what it does to a text.
+"""Finds the name of a pre-tokenizer by how it splits a text.
 
-llama.cpp names pre-tokenizers by the hash of an encoded text: this package encodes it. Nothing here
-reads or writes a model.
+llama.cpp names pre-tokenizers by the hash of an encoded text, and this package encodes that text.
+It must not read or write models.
 """

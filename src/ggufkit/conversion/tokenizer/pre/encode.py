@@ -1,4 +1,4 @@
-"""A text as token ids, by a tokenizer's own rules: what the name of its pre-tokenizer hangs on."""
+"""Encodes a text to token ids by a tokenizer's rules, to find the name of its pre-tokenizer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
 from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
 from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule
 
-_MAX_WORD: Final = 100  # WordPiece gives up on longer words
-_MOST_AROUND: Final = 64  # ids that a template puts around a text
+_MAX_WORD: Final = 100  # longer words are unknown to WordPiece
+_MOST_AROUND: Final = 64  # ids that a template may add to a text
 
 
 def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
-    """Return the ids of a text with the special tokens that belong around it.
+    """Return the ids of a text, with the special tokens that the tokenizer adds.
 
-    Raises UntranslatableError for a tokenizer with rules that are not understood here.
+    Raises UntranslatableError for a tokenizer with unknown rules.
     """
     ids: list[int] = []
     model = _model(tokenizer)
@@ -33,7 +33,7 @@ def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
 
 
 class _PairModel:
-    """BPE: a word's characters, joined pair by pair in the order of the merges."""
+    """BPE: joins the characters of a word pair by pair, in the order of the merges."""
 
     def __init__(self, tokenizer: HubTokenizer, model: SplitRule) -> None:
         self.numbers = tokenizer.vocabulary
@@ -54,7 +54,7 @@ class _PairModel:
         return [self.unknown if s is None else self.numbers[s] for s in symbols]  # type: ignore[misc]
 
     def _symbols(self, word: str) -> Iterator[str | None]:
-        """Yield the characters that have a token, others as bytes or unknown (None)."""
+        """Yield the characters that have a token, others as bytes or as unknown (None)."""
         was_unknown = False
         for char in word:
             held = [char] if char in self.numbers else self._bytes(char)
@@ -81,7 +81,7 @@ class _PairModel:
 
 
 class _WordPieceModel:
-    """WordPiece: the longest known beginning, then the longest known continuations."""
+    """WordPiece: takes the longest known beginning, then the longest known continuations."""
 
     def __init__(self, tokenizer: HubTokenizer, model: SplitRule) -> None:
         self.numbers = tokenizer.vocabulary
@@ -119,7 +119,7 @@ def _pairs(merges: Sequence[Any]) -> Iterator[tuple[str, ...]]:
         yield tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge)
 
 
-# Around the text.
+# Special tokens.
 
 
 def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
@@ -135,7 +135,7 @@ def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
                 for piece in part["single"]
                 for number in _filled(tokenizer, part, piece, ids)
             ]
-        if len(ids) > most:  # templates that repeat the text, one after the other
+        if len(ids) > most:  # several templates that each repeat the text
             raise UntranslatableError(
                 "a post-processor that does more than add special tokens around a text"
             )

@@ -1,7 +1,7 @@
-"""A text as the words that a tokenizer's model sees: by its added tokens and its rules.
+"""Splits a text into the words that a tokenizer's model sees, by its added tokens and its rules.
 
-The rules are a stranger's: an expression can take forever, replacements can grow without end. So
-they are followed in a process of its own, with limits; what it imports is kept little.
+The rules are untrusted: an expression may take forever, replacements may grow without limit. So
+they run in a separate process with limits. This module imports little, to start fast.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule, normalized, 
 from ggufkit.errors import MISFORMED
 from ggufkit.system.sandbox import StoppedError, answer_of
 
-MOST_GROWTH: Final = 16  # a byte level takes two letters for a byte, and compatibility forms grow
+MOST_GROWTH: Final = 16  # a byte may become two characters, and compatibility forms grow
 TextPiece = tuple[str, bool]  # a text, and whether it is an added token
 Added = Mapping[str, Any]  # the fields of an AddedToken
 
@@ -27,8 +27,8 @@ def words(
 ) -> list[TextPiece]:
     """Return the words and the added tokens of a text.
 
-    Raises UntranslatableError for rules that are not understood, or that take more time or memory
-    than those of a tokenizer; ValueError for what are no rules.
+    Raises UntranslatableError for unknown rules and for rules that exceed the limits of time and
+    memory; ValueError for malformed rules.
     """
     job = {"text": text, "pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
     try:
@@ -43,7 +43,7 @@ def words(
 
 
 def answer(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Be what the process of its own does."""
+    """Return the answer to a job; this runs in the separate process."""
     try:
         found = [*_words(**job)]
     except UntranslatableError as error:
@@ -66,7 +66,7 @@ def _words(
             yield from ((word, False) for word in split(piece, pre_tokenizer, is_first=i == 0))
 
 
-# Added tokens are found first, in the text as it is and then in the normalized one.
+# Added tokens are found first: some in the original text, others in the normalized one.
 
 
 def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterator[TextPiece]:
@@ -81,7 +81,7 @@ def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterat
 
 
 def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
-    """Yield the longest of `tokens` wherever one begins, and the texts between."""
+    """Yield the longest of `tokens` at each place, and the texts between."""
     by_first: dict[str, list[str]] = {}
     for key in sorted(tokens, key=len, reverse=True):
         by_first.setdefault(key[:1], []).append(key)

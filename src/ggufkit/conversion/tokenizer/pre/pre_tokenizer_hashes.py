@@ -1,7 +1,7 @@
-"""Names of pre-tokenizers by the SHA-256 of the ids that a tokenizer gives to the probe text.
+"""Lists names of pre-tokenizers by the SHA-256 of a tokenizer's ids for the probe text.
 
-The facts are those of `get_vocab_base_pre` in llama.cpp's converter of October 2026. Where two
-models share an entry, the name is the one that the converter ends with.
+Source: `get_vocab_base_pre` in llama.cpp's converter of October 2026. If two models share a hash,
+the name is the one that the converter chooses last.
 """
 
 from __future__ import annotations

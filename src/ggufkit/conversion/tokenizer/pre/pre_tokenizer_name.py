@@ -1,8 +1,8 @@
-"""The name of a pre-tokenizer: by its fingerprint, or else by how it splits a text.
+"""Finds the name of a pre-tokenizer by its fingerprint, or else by how it splits a text.
 
-llama.cpp knows pre-tokenizers by name. Its converter finds the name by the ids that a tokenizer
-gives to one probe text, and refuses a tokenizer that it never met. Here such a one is compared with
-the rules behind each name.
+llama.cpp knows pre-tokenizers by name. Its converter finds the name by a tokenizer's ids for one
+probe text, and refuses an unknown tokenizer. This module compares an unknown tokenizer with the
+rules of each name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ggufkit.errors import brief
 
 DEFAULT: Final = "default"
 
-# The text that llama.cpp's converter encodes: every character counts.
+# The text that llama.cpp's converter encodes, to the character.
 PROBE: Final = (
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\U0001f680 (normal) \U0001f636\u200d"
     "\U0001f32b\ufe0f (multiple emojis concatenated) \u2705 \U0001f999\U0001f999 3 33 33"
@@ -36,7 +36,7 @@ PROBE: Final = (
     "..!!!!!!?????? I've been 'told he's there, 'RE you sure? 'M not sure I'll make it, "
     "'D you like some tea? We'Ve a'lL"
 )
-# What the probe lacks: words joined by capitals, marks and signs, groups of digits, line ends.
+# Cases that the probe lacks: words joined by capitals, marks and signs, digit groups, line ends.
 SUPPLEMENT: Final = (
     "camelCase HTTPServer getX2y iPhone's THEY'LL O'Neill don't\r\nif (x_1 != -2.5e10) {\n\treturn "
     '"a/b";  }\n\n\n  // 1,234,567.89 \u00bd\u00b2 \u2167 1234567 caf\u00e9 cafe\u0301 '
@@ -68,7 +68,7 @@ _LING: Final = (
 
 
 def _words(numbers: str, *, english: str = _ENGLISH, ends: str = r"[\r\n]*") -> str:
-    """Return the expression of cl100k's kind with that rule for numbers."""
+    """Return an expression like cl100k's, with the given rule for numbers."""
     parts = (
         english,
         r"[^\r\n\p{L}\p{N}]?\p{L}+",
@@ -80,7 +80,7 @@ def _words(numbers: str, *, english: str = _ENGLISH, ends: str = r"[\r\n]*") -> 
 
 
 def _cased(numbers: str, english: str) -> str:
-    """Return the expression of o200k's kind, which also splits where capitals begin."""
+    """Return an expression like o200k's, which also splits where capitals begin."""
     start = r"[^\r\n\p{L}\p{N}]?"
     lower, upper = f"{start}{_UPPER}*{_LOWER}+{english}", f"{start}{_UPPER}+{_LOWER}*{english}"
     return rf"{lower}|{upper}|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
@@ -88,7 +88,7 @@ def _cased(numbers: str, english: str) -> str:
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """A name, the expressions that split a text one after the other, and what else it implies."""
+    """A name, the expressions that split a text in turn, and other properties of the name."""
 
     name: str
     patterns: tuple[str, ...]
@@ -98,7 +98,7 @@ class PreTokenizer:
     adds_bos: bool = False
 
 
-# Where several names mean the same, the first row is the one to choose.
+# If several names mean the same, the first row wins.
 PRE_TOKENIZERS: Final = (
     PreTokenizer("gpt-2", (_GPT2,)),
     PreTokenizer("trillion", (_GPT2,), cleans_spaces=False),
@@ -159,11 +159,11 @@ PRE_TOKENIZERS: Final = (
     PreTokenizer("superbpe", (r"\p{N}+", r"(?=(\d{3})+(?!\d))"), cleans_spaces=False),
     PreTokenizer("gemma4", (r"[^\n]+|[\n]+",), byte_level=False),
 )
-# What llama.cpp does for a name that it does not split by any rule of its own.
+# The rules of llama.cpp for names without rules of their own.
 _DEFAULT: Final = PreTokenizer(
     DEFAULT, (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 )
-# Other names of rows above, and in what they differ from them.
+# Other names, their rows above, and their differences from these rows.
 _ALIASES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     **dict.fromkeys(
         (
@@ -195,9 +195,9 @@ KNOWN: Final = frozenset({*PRE_NAMES.values(), *(row.name for row in PRE_TOKENIZ
 
 
 def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
-    """Return the name of a tokenizer's pre-tokenizer: as asked, as known, or the nearest.
+    """Return the name of a tokenizer's pre-tokenizer: as requested, as known, or the nearest.
 
-    What is not certain is said, with the difference and the remedy.
+    If the name is not certain, `files.say` gets the difference and the remedy.
     """
     if files.asked_pre is not None:
         if files.asked_pre not in KNOWN:
@@ -215,7 +215,7 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
 
 
 def rules_of_name(name: str) -> PreTokenizer | None:
-    """Return how the pre-tokenizer of that name splits a text, None where that is not known."""
+    """Return the rules of the pre-tokenizer `name`, None if they are not known."""
     rows = {row.name: row for row in (*PRE_TOKENIZERS, _DEFAULT)}
     row, changes = _ALIASES.get(name, (name, {}))
     found = rows.get(row)
@@ -223,7 +223,7 @@ def rules_of_name(name: str) -> PreTokenizer | None:
 
 
 def fingerprint(tokenizer: HubTokenizer) -> str:
-    """Return the SHA-256 of the ids of the probe text, as llama.cpp's converter spells them."""
+    """Return the SHA-256 of the probe text's ids, printed as llama.cpp's converter prints them."""
     return hashlib.sha256(str(encode(tokenizer, PROBE)).encode()).hexdigest()
 
 
@@ -233,7 +233,7 @@ def fingerprint(tokenizer: HubTokenizer) -> str:
 def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     model = tokenizer.rules.get("model") or {}
     if model.get("type") == "WordPiece":
-        return DEFAULT  # llama.cpp splits for WordPiece in one way, whatever the name
+        return DEFAULT  # llama.cpp ignores the name for WordPiece
     text = PROBE + SUPPLEMENT
     try:
         cuts = tokenizer_cuts(tokenizer.rules.get("pre_tokenizer") or {}, text)
@@ -267,14 +267,14 @@ _OVERRIDE: Final = "give the name (pre=...) if you know it"
 
 
 def is_byte_level(rules: Mapping[str, Any]) -> bool:
-    """Whether a tokenizer's vocabulary spells bytes as GPT-2's does."""
+    """Whether a tokenizer's vocabulary spells bytes as GPT-2's."""
     pre = rules.get("pre_tokenizer") or {}
     parts = [pre, *(pre.get("pretokenizers") or [])]
     return any(part.get("type") == "ByteLevel" for part in parts)
 
 
 def tokenizer_cuts(rule: Mapping[str, Any], text: str) -> frozenset[int]:
-    """Return the bytes of `text` before which a pre-tokenizer cuts it."""
+    """Return the offsets in bytes at which a pre-tokenizer cuts `text`."""
     found = [word for word, _ in words(text, _without_prefix(rule))]
     if all(char in BYTE_OF for word in found for char in word):
         return _cuts(len(word) for word in found)
@@ -282,7 +282,7 @@ def tokenizer_cuts(rule: Mapping[str, Any], text: str) -> frozenset[int]:
 
 
 def row_cuts(row: PreTokenizer, text: str) -> frozenset[int]:
-    """Return the bytes of `text` before which a known pre-tokenizer cuts it."""
+    """Return the offsets in bytes at which a known pre-tokenizer cuts `text`."""
     words = [text]
     for pattern in row.patterns:
         expression = compiled(pattern, text)

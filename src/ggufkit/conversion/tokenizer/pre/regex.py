@@ -1,7 +1,7 @@
-r"""Regular expressions of tokenizers in Python's terms, for one text.
+r"""Translates regular expressions of tokenizers to Python's, for one text.
 
-Tokenizers use Oniguruma, whose `\p{L}` Python lacks. What is split here is one known text, so a
-class of characters is just those characters of the text that are in it.
+Tokenizers use Oniguruma, and Python lacks its `\p{L}`. Since the text is known, a class becomes the
+list of the text's characters that belong to it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _CATEGORIES: Final = frozenset(["L", "M", "N", "P", "S", "Z", "C"]) | {
     *("Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"),
 }
 _OPEN: Final = "[^"
-_NONE: Final = "\U0010ffff"  # no character: an empty class would end later
+_NONE: Final = "\U0010ffff"  # stands for no character: Python does not allow an empty class
 
 
 class UntranslatableError(ValueError):
-    """A rule of a tokenizer that is not understood here."""
+    """A rule of a tokenizer that is unknown here."""
 
 
 def compiled(pattern: str, text: str) -> re.Pattern[str]:
-    """Return the expression that matches in `text` what `pattern` does."""
+    """Return an expression that matches in `text` the same as `pattern`."""
     try:
         return re.compile(_translated(pattern, "".join(sorted({*text}))), re.MULTILINE)
     except re.error as error:

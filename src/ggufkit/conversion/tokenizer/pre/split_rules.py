@@ -1,4 +1,4 @@
-"""How a tokenizer prepares a text: its normalizer and its pre-tokenizer, rule by rule."""
+"""Applies the rules of a tokenizer's normalizer and pre-tokenizer to a text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 def normalized(text: str, rule: SplitRule | None) -> str:
-    """Return the text as the normalizer `rule` changes it."""
+    """Return the text after the normalizer `rule`."""
     kind = (rule or {}).get("type")
     if rule is None or kind is None:
         return text
@@ -123,7 +123,7 @@ def _matcher(rule: SplitRule, text: str) -> re.Pattern[str]:
 
 
 def spans(text: str, pattern: re.Pattern[str]) -> Iterator[SplitSpan]:
-    """Yield what a pattern matches and what lies between."""
+    """Yield the matches of a pattern and the texts between."""
     at = 0
     for found in pattern.finditer(text):
         if found.start() > at:
@@ -135,7 +135,7 @@ def spans(text: str, pattern: re.Pattern[str]) -> Iterator[SplitSpan]:
 
 
 def behaved(pieces: Iterable[SplitSpan], behavior: str) -> list[str]:
-    """Return the words that a split with that behavior makes of spans."""
+    """Return the words that a split with the given behavior makes of spans."""
     words: list[str] = []
     before: bool | None = None
     for text, matched in pieces:
@@ -167,7 +167,7 @@ def _by_char(text: str, test: Callable[[str], bool], behavior: str) -> list[str]
 
 
 def _grouped(text: str, test: Callable[[str], bool]) -> Iterator[SplitSpan]:
-    """Yield the characters that pass the test one by one, and runs of the others whole."""
+    """Yield each character that passes the test, and each whole run of other characters."""
     for passes, run in groupby(text, test):
         chars = [*run]
         yield from ((char, True) for char in chars) if passes else [("".join(chars), False)]
