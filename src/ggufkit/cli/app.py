@@ -1,4 +1,4 @@
-"""The group of commands; each lives in a module of its name, imported when it is called."""
+"""Defines the group of commands; each is a module of its name, imported when called."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ONLY_SHOW: Final = ("inspect", "plan", "estimate", "archs", "list", "name", "ben
 
 
 def summary(name: str) -> tuple[str, str]:
-    """Return the section and the short help of a command, read off its file.
+    """Return the section and the short help of a command, read from the text of its file.
 
-    To import all commands would take most of a second, for a line of each.
+    Importing all commands for one line each would take most of a second.
     """
     path = _FOLDER / f"{name.replace('-', '_')}.py"
     found = re.search(_SUMMARY, path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
@@ -64,14 +64,14 @@ class Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Report errors while click still knows about colours; TruncatedError is no Ctrl-D."""
+        """Report errors while click knows about colours; it takes an EOFError for Ctrl-D."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             if ctx.invoked_subcommand not in ONLY_SHOW:
-                raise  # click ends quietly with 1: the exit code would have meant something
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
-            ctx.exit(0)  # who read our output has had enough
+                raise  # click then exits with 1: the real exit code would have mattered
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # receives buffered text
+            ctx.exit(0)  # the reader of our output has closed it
         except (GGUFError, OSError) as error:
             report(error)
             ctx.exit(FAILED)
@@ -79,7 +79,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is none of that name."""
+        """Resolve a command; the error for an unknown one names the nearest."""
         name = args[0]
         if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)

@@ -1,4 +1,4 @@
-"""What shells are offered to complete a word, and how Bash completes words with colons."""
+"""Completes words for shells, and words with colons for Bash."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     _Item = CompletionItem[Any]
 
 OTHERS: Final = ("zsh", "fish", "powershell")  # older versions of click lack the last
-# No shell acts on these characters, and click's scripts pass them on as they are. A stranger's file
-# holds the names of keys, and shells put them into the command line as they come.
+# No shell interprets these characters, and click's scripts pass them unchanged. Keys may come from
+# an untrusted file, and shells insert them into the command line without quotes.
 _HARMLESS: Final = re.compile(r"(?!=)[\w./:@+=,-]+")
 
 
 class _Guarded(ShellComplete):
-    """Offers only words on which no shell acts; shells complete and quote names of files."""
+    """Offers only words that no shell interprets; shells complete and quote file names."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[_Item]:
         """Return the words that can be offered."""
@@ -34,12 +34,12 @@ class _Guarded(ShellComplete):
 
 
 class Bash(_Guarded, BashComplete):
-    """Bash takes a word such as "ollama:llama3.2" apart at its colons, and wants the last part."""
+    """Completes for Bash, which splits "ollama:llama3.2" at colons and replaces the last part."""
 
     _cut = 0
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the cursor, and the one at it, put together again."""
+        """Return the words before the cursor, and the one at it, with split words joined."""
         at = int(os.environ["COMP_CWORD"])
         pieces = os.environ["COMP_WORDS"].split("\n")[: at + 1]
         words: list[str] = []
@@ -50,17 +50,17 @@ class Bash(_Guarded, BashComplete):
         return words[1:-1], words[-1]
 
     def format_completion(self, item: _Item) -> str:
-        """Return what replaces the part that Bash completes."""
+        """Return the text that replaces the last part of the word."""
         return f"{item.type},{str(item.value)[self._cut :]}"
 
 
 def is_harmless(word: object) -> bool:
-    """Whether no shell acts on any character of a word."""
+    """Whether no shell interprets any character of a word."""
     return isinstance(word, str) and bool(_HARMLESS.fullmatch(word))
 
 
 def register() -> None:
-    """Have click ask these where a shell asks."""
+    """Make click use these classes for completion."""
     add_completion_class(Bash)
     for name in OTHERS:
         if found := get_completion_class(name):

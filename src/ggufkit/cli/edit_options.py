@@ -1,4 +1,4 @@
-"""Edits as the command line spells them, read into those of Python."""
+"""Parses edits from the command line into the arguments of `edit`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?
 _NO_DECIMAL: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _BOOLS: Final = {"true": True, "false": False}
 _MOST_DIGITS: Final = 100  # of an integer; more mean none, and Python reads no more than 4300
-_SURELY_MEANT: Final = 0.9  # how alike a new key is to one there is, if it may be a slip
+_SURELY_MEANT: Final = 0.9  # similarity from which a new key may be a misspelled one
 
 
 @dataclass(frozen=True)
 class Assignments:
-    """What to edit, values still being text where a type must be known to read them."""
+    """The edits to make; a value stays text if reading it needs the type of its key."""
 
     texts: dict[str, str]
     types: dict[str, str]
@@ -41,21 +41,21 @@ class Assignments:
     appended: tuple[tuple[str, str], ...] = ()
 
     def unfamiliar(self, metadata: Metadata) -> Iterator[str]:
-        """Yield a remark about each new key that is nearly one there is."""
+        """Yield a note for each new key that looks like an existing one."""
         for key in (*self.texts, *self.values):
             near = difflib.get_close_matches(key, metadata, 1, _SURELY_MEANT)
             if key not in metadata and "[" not in key and key not in self.types and near:
                 yield f"{key} is a new key; did you mean {near[0]}?"
 
     def edits(self, metadata: Metadata) -> Edits:
-        """Return what `edit` takes."""
+        """Return the arguments of `edit`."""
         read = {key: self._read(key, text, metadata) for key, text in self.texts.items()}
         longer, types = self._longer(metadata)
         named = {**types, **self.types}
         return {**self.others, "set": {**self.values, **read, **longer}, "types": named}
 
     def _longer(self, metadata: Metadata) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """Return the arrays that get more items, with those, and their types."""
+        """Return the extended arrays and their types, by key."""
         longer: dict[str, list[Any]] = {}
         types: dict[str, str] = {}
         for key, text in self.appended:
@@ -94,7 +94,7 @@ def assignments(  # noqa: PLR0913 (the options that edit)
     add_tags: Sequence[str],
     append: Sequence[str] = (),
 ) -> Assignments:
-    """Take the options apart; BadParameter for what has not their form."""
+    """Parse the options; BadParameter for a malformed one."""
     texts = dict(_split(pair, "--set", "K=V") for pair in pairs)
     types: dict[str, str] = {}
     for pair in typed:
@@ -139,7 +139,7 @@ def _token(text: str) -> int | str:
 
 
 def _text_of(name: str) -> str:
-    """Return the text of a file, or of standard input."""
+    """Return the text of a file, or of standard input for "-"."""
     if name == PIPE:
         claim_standard_input()
     try:
@@ -171,7 +171,7 @@ def _typed_pair(key: str, value: dict[str, object]) -> tuple[str, object]:
 
 
 def read(key: str, text: str, type: str) -> object:
-    """Return the plain value that `text` spells for a key of a type; "" is a new key's."""
+    """Return the plain value of `text` for a key of a type; the type of a new key is ""."""
     name = type.strip().lower()
     if name == "string":
         return text
@@ -185,7 +185,7 @@ def read(key: str, text: str, type: str) -> object:
 
 
 def _guess(key: str, text: str) -> object:
-    """Return what the value of a new key looks like."""
+    """Return the value of a new key, with a type guessed from its text."""
     if text in _BOOLS:
         return _BOOLS[text]
     if text.startswith("["):
@@ -194,7 +194,7 @@ def _guess(key: str, text: str) -> object:
 
 
 def _number(text: str) -> int | float | str:
-    """Return a number, or the text itself where it is none: typing it says what is wrong."""
+    """Return a number, or the text itself if it is not one: its type check reports the error."""
     if _INTEGER.fullmatch(text):
         if len(text) > _MOST_DIGITS:
             raise click.BadParameter(f"a number of {len(text):,} digits does not fit any type")
@@ -211,7 +211,7 @@ def _float(key: str, text: str) -> float:
 
 
 def _finite(text: str) -> float:
-    """Return the number of a decimal, which is never silently infinite."""
+    """Return the number of a decimal; BadParameter instead of infinity."""
     number = float(text)
     if math.isinf(number):
         raise click.BadParameter(f"{text[:40]} is too large for every number type")

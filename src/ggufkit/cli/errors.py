@@ -1,4 +1,4 @@
-"""From exceptions and signals to one clear message and an exit code."""
+"""Turns exceptions and signals into one clear message and an exit code."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ggufkit.cli.output import notes_of_warnings, with_options
 from ggufkit.errors import CheckpointError, GGUFError, OutputError, printable
 
 FAILED: Final = 1
-YOUNG: Final = 100_000  # objects between looks for garbage: what a header becomes is none
-COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set where a shell asks how a word may end
+YOUNG: Final = 100_000  # objects between garbage collections: the objects of a header stay alive
+COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set when a shell asks for completions
 
 
 def run(command: click.Command) -> NoReturn:
@@ -32,9 +32,9 @@ def run(command: click.Command) -> NoReturn:
     try:
         signals.clear_away_first()
         code = flushed(outcome(command))
-    except KeyboardInterrupt:  # before the command began, or after it was done
+    except KeyboardInterrupt:  # before the command began, or after its end
         code = signals.SIGNALLED + signal.SIGINT
-    except OSError:  # while telling of an error: nobody can be told
+    except OSError:  # while printing an error: nothing more can be printed
         code = FAILED
     except SystemExit as ended:
         code = flushed(ended.code if isinstance(ended.code, int) else FAILED)
@@ -44,13 +44,13 @@ def run(command: click.Command) -> NoReturn:
 
 
 def flushed(code: int) -> int:
-    """Write what is still held back; return the exit code, that of an error if it cannot be."""
+    """Flush the output; return the exit code, that of an error if flushing fails."""
     try:
         streams.flush()
     except BrokenPipeError:
         return code or FAILED
     except OutputError as error:
-        if code != FAILED:  # else it is told already
+        if code != FAILED:  # else an error is already printed
             report(error)
         return code or FAILED
     return code
@@ -70,7 +70,7 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
         return told.exit_code
     except BrokenPipeError:
         return FAILED
-    except OSError as error:  # of what click itself prints, such as help
+    except OSError as error:  # in click's own output, such as help
         report(error)
         return FAILED
     return code if isinstance(code, int) else 0
@@ -90,7 +90,7 @@ def _label() -> str:
 
 
 def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error with ggufkit's name for what an option of llama.cpp's tools means."""
+    """Return the error with ggufkit's counterpart of an option of llama.cpp's tools."""
     option = error.option_name
     found = instead_of(option, error.ctx.info_name if error.ctx else None)
     if not found:
@@ -101,7 +101,7 @@ def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
 
 
 def report(error: GGUFError | OSError) -> None:
-    """Print what went wrong, and on a line of its own what to do about it."""
+    """Print the message of an error, and the remedy on a separate line."""
     message, remedy = _said(error)
     remedy = with_options(remedy)
     label = _label()

@@ -1,11 +1,11 @@
-"""Names that users bring from llama.cpp's tools, and what ggufkit calls the same thing."""
+"""Maps names from llama.cpp's tools to ggufkit's names for the same thing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-# Commands of other tools, and the one to use.
+# Commands of other tools, and the command to use instead.
 COMMANDS: Final[Mapping[str, str]] = {
     "split": "ggufkit copy IN OUT --shard-size 2G",
     "gguf-split": "ggufkit copy IN OUT --shard-size 2G, or ggufkit copy SHARD OUT to merge",
@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "fix": "ggufkit check FILE --fix",
     "repair": "ggufkit check FILE --fix",
 }
-# Options of llama.cpp's tools by the command that answers them, and what to write instead.
+# Options of llama.cpp's tools by the command that gets them, and what to write instead.
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "copy": {
         "--split": "--shard-size SIZE or --shard-tensors N",
@@ -79,5 +79,5 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def instead_of(option: str, command: str | None) -> str:
-    """Return what to write instead of an option of llama.cpp's tools; nothing if it is none."""
+    """Return what to write instead of an option of llama.cpp's tools, "" if unknown."""
     return OPTIONS.get(command or "", {}).get(option.replace("_", "-"), "")

@@ -1,4 +1,4 @@
-"""The models that commands read: how they are named, and what kinds of them there are."""
+"""Parses the names of models on the command line, and opens models of every kind."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ else:
 
 
 class ModelName(_Name):
-    """The name of a model: a file, a folder, one in a cache, or - for what comes through a pipe.
+    """The name of a model: a file, a folder, one in a cache, or - for standard input.
 
-    With `foreign` other files may be meant, such as importance matrices.
+    With `foreign`, other files are allowed too, such as importance matrices.
     """
 
     name = "model"
 
     def __init__(self, *, foreign: bool = False) -> None:
-        """Keep what may come."""
+        """Set which files are allowed."""
         self.foreign = foreign
 
     def convert(
@@ -41,8 +41,8 @@ class ModelName(_Name):
         param: click.Parameter | None,  # noqa: ARG002 (click's signature)
         ctx: click.Context | None,
     ) -> str:
-        """Return what to open, which is `value` unless it is a pipe."""
-        is_guess = ctx is not None and ctx.resilient_parsing  # of a shell that completes a line
+        """Return the path to open: `value` unless it is a pipe."""
+        is_guess = ctx is not None and ctx.resilient_parsing  # when a shell completes a line
         return value if is_guess else incoming(value, foreign=self.foreign)
 
     def shell_complete(
@@ -51,7 +51,7 @@ class ModelName(_Name):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """Offer files, and the names of cached models once a cache is named."""
+        """Offer files, or the names of cached models after the name of a cache."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 (only shells ask)
 
         files = CompletionItem(incomplete, type="file")
@@ -63,9 +63,9 @@ class ModelName(_Name):
 
 
 def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Offer the keys of the model that the command names, nothing where it cannot be opened."""
+    """Offer the keys of the model on the command line, none if it cannot be opened."""
     keys: list[str] = []
-    file = ctx.params.get("file") or next(iter(ctx.args), "")  # as click leaves it in half a line
+    file = ctx.params.get("file") or next(iter(ctx.args), "")  # where click leaves it
     with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
         keys += (key for key in model.metadata if key.startswith(incomplete))
     return keys
@@ -76,18 +76,18 @@ FILE: Final = ModelName(foreign=True)
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether `path` is a folder of Hugging Face's and holds no GGUF file."""
+    """Whether `path` is a Hugging Face checkpoint without a GGUF file."""
     folder = Path(path)
     return (folder / "config.json").is_file() and not any(folder.glob("*.gguf"))
 
 
 def open_any(path: str) -> Model:
-    """Open a GGUF model, or convert a checkpoint lazily, telling what its conversion has to say."""
+    """Open a GGUF model, or convert a checkpoint lazily and print its notes."""
     return ggufkit.convert(path, say=note) if is_checkpoint(path) else ggufkit.open(path)
 
 
 def look_at(path: str) -> Model:
-    """Open what is there of a model, or of a checkpoint, for its header alone; note what is not."""
+    """Open a model or checkpoint for its header alone; print a note for each missing shard."""
     if is_checkpoint(path):
         return open_any(path)
     model = ggufkit.open(path, partial=True)

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Defines options that several commands share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from ggufkit.cli.output import answer_in_binary
 from ggufkit.errors import brief
 
-MAX_SIZE: Final = 2**63 - 1  # bytes, which is what file offsets count
-LEAST_MEMORY: Final = 1 << 20  # bytes; who asks for less means another unit
+MAX_SIZE: Final = 2**63 - 1  # bytes: the largest file offset
+LEAST_MEMORY: Final = 1 << 20  # bytes; a smaller number probably lacks its unit
 _TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
 _SIZE: Final = re.compile(
     r"(?P<number>\d+(\.\d+)?)\s*((?P<unit>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE
@@ -64,7 +64,7 @@ arch_path_option = click.option(
 def parse_size(text: str) -> int:
     """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024).
 
-    Whoever asks in powers of 1024 is answered in them.
+    After a size in powers of 1024, the command also prints sizes in them.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None:
@@ -80,7 +80,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes of a device's memory: a size that is not too small to be meant."""
+    """Return the bytes of a device's memory; BadParameter for an implausibly small size."""
     nbytes = parse_size(text)
     if nbytes < LEAST_MEMORY:
         raise click.BadParameter(
@@ -92,7 +92,7 @@ def parse_memory(text: str) -> int:
 
 
 class TokenCount(click.IntRange):
-    """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as contexts are counted."""
+    """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as usual for contexts."""
 
     name = "tokens"
 
@@ -102,7 +102,7 @@ class TokenCount(click.IntRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> int:
-        """Return the number; a wrong one is wrong usage."""
+        """Return the number; BadParameter for a wrong one."""
         found = _TOKENS.fullmatch(value.strip()) if isinstance(value, str) else None
         if found and found["unit"]:
             value = int(found["number"]) * 1024 ** " km".index(found["unit"].lower())

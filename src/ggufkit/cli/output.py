@@ -1,4 +1,4 @@
-"""Text for people and JSON for programs."""
+"""Prints text for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ import click
 
 from ggufkit.errors import InterruptedEditWarning, printable
 
-AT_ONCE: Final = 1000  # lines of a table that are handed to the terminal together
+AT_ONCE: Final = 1000  # lines of a table that are printed in one write
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
-_RENAMED: Final = {"tensor_types": "tensor_type"}  # options that are not called as arguments are
+_RENAMED: Final = {"tensor_types": "tensor_type"}  # options by arguments with other names
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-PIPED_WIDTH: Final = 120  # columns where there is no terminal to ask
+PIPED_WIDTH: Final = 120  # columns if the output is not a terminal
 LEAST_WIDTH: Final = 40
 _WIDTH: Final = "ggufkit.width"  # in the context of a command
 _IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
 
 
 def examples(*commands: str) -> str:
-    """Return the end of a command's help."""
-    verbatim = "\b\n"  # click's mark against filling lines
+    """Return the examples at the end of a command's help."""
+    verbatim = "\b\n"  # tells click not to rewrap the text
     return verbatim + "Examples:\n" + "\n".join(f"  {command}" for command in commands)
 
 
 def shorten(text: str, width: int) -> str:
-    """Return `text` on one line of at most `width` characters, its full length told if cut."""
+    """Return `text` on one line of at most `width` characters, with its full length if cut."""
     shown = printable(text[:width])
     if len(shown) <= width and len(text) <= width:
         return shown
@@ -44,16 +44,16 @@ def shorten(text: str, width: int) -> str:
 
 
 def answer_in_binary() -> None:
-    """Have the command that runs show sizes in powers of 1024, as it was asked."""
+    """Make the running command print sizes in powers of 1024."""
     context = click.get_current_context(silent=True)
     if context:
         context.meta[_IN_BINARY] = True
 
 
 def size(nbytes: int) -> str:
-    """Return a size as people say it: "144.8 MB", in powers of 1000 as gguf-split counts.
+    """Return a size such as "144.8 MB", in powers of 1000 like gguf-split.
 
-    It is "138.1 MiB" where the command was asked in powers of 1024.
+    After `answer_in_binary`, return "138.1 MiB".
     """
     context = click.get_current_context(silent=True)
     is_binary = context is not None and _IN_BINARY in context.meta
@@ -65,13 +65,13 @@ def size(nbytes: int) -> str:
 
 @functools.lru_cache
 def grouped(number: int) -> str:
-    """Return "1,234"; the same text again for what stands in many rows of a table."""
+    """Return "1,234"; cached, because tables repeat the same numbers in many rows."""
     return f"{number:,}"
 
 
 @functools.lru_cache
 def dims(shape: tuple[int, ...]) -> str:
-    """Return "2 x 32"; the same text again for what stands in many rows of a table."""
+    """Return "2 x 32"; cached, because tables repeat the same shapes in many rows."""
     return " x ".join(map(str, shape))
 
 
@@ -81,7 +81,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:
-    """Print aligned columns; those named in `right` (one letter for each column: l or r) right."""
+    """Print aligned columns; `right` has a letter for each column: l for left, r for right."""
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     sides = right.ljust(len(header), "l")
@@ -94,7 +94,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
 
 
 def columns() -> int:
-    """Return the width of the terminal, also of one that `paged` writes to later."""
+    """Return the width of the terminal, also while `paged` buffers the output."""
     context = click.get_current_context(silent=True)
     known = context.meta.get(_WIDTH) if context else None
     if known is None and sys.stdout.isatty():
@@ -104,14 +104,14 @@ def columns() -> int:
 
 @contextlib.contextmanager
 def paged() -> Iterator[None]:
-    """Show what is printed within through a pager, if it is longer than the terminal is high."""
+    """Show the output of the body in a pager if it does not fit the terminal's height."""
     if not sys.stdout.isatty():
         yield
         return
     context = click.get_current_context()
     color = context.color
     held = io.StringIO()
-    context.color = color is not False  # what is held would not look like a terminal
+    context.color = color is not False  # the buffer is not a terminal
     context.meta[_WIDTH] = shutil.get_terminal_size().columns
     try:
         with contextlib.redirect_stdout(held):
@@ -122,16 +122,16 @@ def paged() -> Iterator[None]:
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:
-        click.echo_via_pager(text.removesuffix("\n"), color=color)  # which adds one
+        click.echo_via_pager(text.removesuffix("\n"), color=color)  # it adds a newline
 
 
 def emit(document: object) -> None:
-    """Print one JSON document; escapes keep it ASCII, so that any terminal and pipe carries it."""
+    """Print one JSON document, in ASCII with escapes so that it works on any terminal and pipe."""
     click.echo(json.dumps(document, allow_nan=False))
 
 
 def note(text: str) -> None:
-    """Say something beside the output, on stderr."""
+    """Print a note to stderr."""
     click.echo(f"note: {printable(with_options(text))}", err=True)
 
 
@@ -154,7 +154,7 @@ def notes_of_warnings() -> Iterator[None]:
 
 
 def with_options(text: str) -> str:
-    """Return advice with options where it has what a caller in Python would say: `(force=True)`."""
+    """Return text with options in the place of Python arguments such as `(force=True)`."""
     return _ARGUMENT.sub(lambda found: f"({_option(found[1])})", text)
 
 

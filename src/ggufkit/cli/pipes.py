@@ -1,4 +1,4 @@
-"""Models that come through pipes: kept in a file without a name for as long as a command runs."""
+"""Reads models from pipes: keeps them in an unnamed file while a command runs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ggufkit.cli.write_model import PIPE
 from ggufkit.errors import OutputError
 from ggufkit.format.magic import is_model
 
-STDIN: Final = "/dev/stdin"  # where a system has it, another open of what standard input is
+STDIN: Final = "/dev/stdin"  # opens standard input again, on systems that have it
 DESCRIPTORS: Final = "/dev/fd"
 CHUNK_BYTES: Final = 1 << 20
 _IN: Final = 0  # the descriptor of standard input
 
 
 class Piped(str):
-    """The path of what came through a pipe, or of standard input: nothing to be edited in place."""
+    """The path of a file that came through a pipe or standard input: not editable in place."""
 
     __slots__ = ()
 
 
 def claim_standard_input() -> None:
-    """Have standard input read once: UsageError where it stands for another thing already."""
+    """Mark standard input as used; UsageError if another argument already reads it."""
     context = click.get_current_context()
     if STDIN in context.meta:
         raise click.UsageError("Use - only once: there is only one standard input")
@@ -39,7 +39,7 @@ def claim_standard_input() -> None:
 
 
 def require_file(name: str) -> None:
-    """Refuse to change in place what came through a pipe."""
+    """Refuse to change a model in place if it came through a pipe."""
     if isinstance(name, Piped):
         raise click.UsageError(
             "Input from a pipe cannot be edited in place; save it to a file first"
@@ -49,9 +49,9 @@ def require_file(name: str) -> None:
 def incoming(name: str, *, foreign: bool = False) -> str:
     """Return the path to open for a file called `name`, which may be "-" or a named pipe.
 
-    What comes through a pipe is written to TMPDIR first, for a model is read in any order. That
-    file has no name, so that none is left behind however the command ends. Of what is no model
-    only so much is kept as tells what it is, unless `foreign` files are meant.
+    The data of a pipe is first written to a file in TMPDIR, because models are read in any order.
+    That file has no name, so nothing is left behind however the command ends. If the input is not
+    a model, only enough bytes to identify it are kept, unless `foreign` files are allowed.
     """
     if name == PIPE:
         return Piped(_standard_input(foreign=foreign))
@@ -76,13 +76,13 @@ def _standard_input(*, foreign: bool) -> str:
 
 
 def _is_file_from_its_start() -> bool:
-    """Whether standard input is a file that can be read where it lies."""
+    """Whether standard input is a file at its start, which needs no copy."""
     is_file = stat.S_ISREG(os.fstat(_IN).st_mode)
     return is_file and os.lseek(_IN, 0, os.SEEK_CUR) == 0
 
 
 def _replace_input(descriptor: int) -> None:
-    """Have standard input be another file, until the command is done."""
+    """Replace standard input by another file until the command ends."""
     context = click.get_current_context()
     before = os.dup(_IN)
     context.call_on_close(lambda: os.close(before))
@@ -99,14 +99,14 @@ def _named_pipe(name: str, *, foreign: bool) -> str:
 
 
 def _spooled(source: int, *, foreign: bool) -> int:
-    """Return a descriptor of a file without a name that holds what `source` sends."""
+    """Return a descriptor of an unnamed file with all data from `source`."""
     with tempfile.TemporaryFile(prefix="ggufkit-") as kept:
         _pour(source, kept.fileno(), foreign=foreign)
         return os.dup(kept.fileno())
 
 
 def _named(*, foreign: bool) -> str:
-    """Return the path of a file that is removed in the end, where all files have names."""
+    """Return the path of a file that is removed at the end, for systems without unnamed files."""
     folder = tempfile.TemporaryDirectory(prefix="ggufkit-", ignore_cleanup_errors=True)
     click.get_current_context().call_on_close(folder.cleanup)
     path = Path(folder.name) / "stdin.gguf"

@@ -1,4 +1,4 @@
-"""A bar for work that takes a while."""
+"""Shows a progress bar for long work."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ggufkit.system.interrupts import HELD
 def progress_bar(
     doing: str, *, in_bytes: bool = True
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar with rate and time left on stderr, or nothing where that is no terminal.
+    """Show a bar with rate and time left on stderr, or nothing if that is not a terminal.
 
-    What is done is counted `in_bytes`, or else in whatever it is.
+    Progress counts bytes, or with `in_bytes=False` other units.
     """
     if not sys.stderr.isatty():
         yield None
         return
-    from rich import progress as rich  # noqa: PLC0415 (dear, and most runs need none)
+    from rich import progress as rich  # noqa: PLC0415 (slow to import, and rarely needed)
     from rich.console import Console  # noqa: PLC0415
 
     counts = (rich.MofNCompleteColumn(),)

@@ -1,4 +1,4 @@
-"""Changes of metadata, for people and for programs."""
+"""Prints changes of metadata, for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ggufkit.format.values import Arrays, Strings, Value
 SHOWN_WIDTH: Final = 60  # characters of a value
 SHOWN_ITEMS: Final = 5  # of an array
 SHOWN_LINES: Final = 40  # of a changed text
-COMPARED_LINES: Final = 10_000  # comparing takes the square of their number in time
+COMPARED_LINES: Final = 10_000  # comparing takes time quadratic in their number
 LISTED_ITEMS: Final = 1000  # of an array, for programs
 _MARKS: Final = {"added": "+", "removed": "-", "changed": "~", "renamed": ">"}
 _COLOURS: Final = {"+": "green", "-": "red", "~": "yellow", ">": "yellow"}
 
 
 def show(changes: Iterable[Change], *, err: bool = False) -> None:
-    """Print what changes, a key a line, and below it what is too long for one."""
+    """Print one line for each changed key, and more lines below if one is too short."""
     for change in changes:
         mark = _MARKS[change.kind]
         click.echo(
@@ -61,7 +61,7 @@ def _types(change: Change) -> str:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is better shown by its lines."""
+    """Whether a value is text of several lines."""
     return isinstance(value, str) and "\n" in value
 
 
@@ -70,7 +70,7 @@ def _lines(before: str, after: str) -> Iterator[str]:
     if max(map(len, texts)) > COMPARED_LINES:
         yield f"{len(texts[0]):,} lines -> {len(texts[1]):,} lines, too many to be compared"
         return
-    lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[2:]  # without the names of files
+    lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[2:]  # without file names
     if not lines or _ends(before) != _ends(after):
         yield f"line ends: {_ends(before)} -> {_ends(after)}"
     yield from (shorten(line, 2 * SHOWN_WIDTH) for line in lines[:SHOWN_LINES])
@@ -79,7 +79,7 @@ def _lines(before: str, after: str) -> Iterator[str]:
 
 
 def _ends(text: str) -> str:
-    """Return how the lines of a text end, and whether the last one does."""
+    """Return the kinds of line ends in a text, and whether the last line has one."""
     windows = text.count("\r\n")
     kinds = {"CRLF": windows, "LF": text.count("\n") - windows, "CR": text.count("\r") - windows}
     held = " and ".join(name for name, count in kinds.items() if count) or "none"
@@ -89,7 +89,7 @@ def _ends(text: str) -> str:
 def _brief(value: object) -> str:
     """Return a value on one short line."""
     if isinstance(value, str):
-        return f'"{shorten(value, SHOWN_WIDTH)}"'  # which escapes what needs it
+        return f'"{shorten(value, SHOWN_WIDTH)}"'  # it escapes control characters
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, np.ndarray | Strings | Arrays):
@@ -103,7 +103,7 @@ def _brief(value: object) -> str:
 
 
 def as_json(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Return changes as JSON has them; of long arrays the items that differ."""
+    """Return changes for JSON; for long arrays only the items that differ."""
     return [_plain(change) for change in changes]
 
 
@@ -135,7 +135,7 @@ def _side(type: str, value: Value | None) -> dict[str, Any]:
 
 
 def _finite(value: object) -> object:
-    """Return a value with numbers that JSON lacks as text."""
+    """Return a value with infinities and NaN as text, which JSON lacks as numbers."""
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return [_finite(item) for item in value] if isinstance(value, list) else value

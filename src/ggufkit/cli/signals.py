@@ -1,6 +1,6 @@
-"""What Ctrl-C and SIGTERM do to a command, from its first import to its last flush.
+"""Handles Ctrl-C and SIGTERM, from a command's first import to its last flush.
 
-Nothing heavy is imported here: `main` comes here before it imports the commands.
+This module imports nothing slow: `main` calls it before it imports the commands.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
-SIGNALLED: Final = 128  # plus the signal's number, as shells have it
-LATER: Final = 0.002  # seconds, for what drops exceptions to return
-PATIENCE: Final = 1.0  # seconds after a signal in which another one is taken for the same
+SIGNALLED: Final = 128  # plus the signal's number, as in shells
+LATER: Final = 0.002  # seconds: until then the destructor that dropped the exception has returned
+PATIENCE: Final = 1.0  # seconds; a second signal within this time counts as the same one
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _ALARM: Final = getattr(signal, "SIGALRM", None)  # not on Windows
 _first: list[float] = []  # when the first signal came
 
 
 def leave_at_once() -> None:
-    """End the process on a signal: there is nothing yet, or nothing any more, to clear away."""
+    """Make a signal end the process at once: there are no hidden files yet, or not any more."""
     sys.excepthook = _say
     sys.unraisablehook = _raise_later
     _install(_leave)
 
 
 def clear_away_first() -> None:
-    """Have a signal raise an exception, so that hidden files are removed on the way out."""
+    """Make a signal raise an exception, so that hidden files are removed on the way out."""
     _install(stop)
 
 
 def stop(number: int, _frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt or SystemExit; a signal that comes a while later ends the process."""
+    """Raise KeyboardInterrupt or SystemExit; on another signal much later, end the process."""
     now = time.monotonic()
     if not _first:
         _first.append(now)
@@ -51,7 +51,7 @@ def _raise(number: int) -> NoReturn:
 
 
 def _raise_later(dropped: sys.UnraisableHookArgs) -> None:
-    """Raise again what came while Python called a destructor, which drops exceptions."""
+    """Raise an interrupt again if it came during a destructor, where Python drops exceptions."""
     error = dropped.exc_value
     if not (_first and isinstance(error, KeyboardInterrupt | SystemExit) and _ALARM):
         sys.__unraisablehook__(dropped)
@@ -63,7 +63,7 @@ def _raise_later(dropped: sys.UnraisableHookArgs) -> None:
 
 def _install(handler: Callable[[int, FrameType | None], object]) -> None:
     for number in _NUMBERS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as shells start background jobs
+        if signal.getsignal(number) is not signal.SIG_IGN:  # shells ignore it for background jobs
             signal.signal(number, handler)
 
 
@@ -72,6 +72,6 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _say(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Show tracebacks of all that nobody foresaw, but for Ctrl-C, which needs no explanation."""
+    """Print the traceback of an unexpected error, but not of Ctrl-C."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)

@@ -1,4 +1,4 @@
-"""Standard streams that are missing, full, or lack characters."""
+"""Handles standard streams that are closed, full, or cannot print some characters."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _DESCRIPTORS: Final = (0, 1, 2)
 
 
 class _Missing(io.TextIOWrapper):
-    """A standard output that the caller closed: text is dropped, a model cannot be written."""
+    """A standard output that the caller closed: drops text, and fails to write a model."""
 
     def write(self, text: str, /) -> int:
-        """Drop it: the work is done all the same."""
+        """Drop the text, so that the command still does its work."""
         return len(text)
 
 
 def prepare() -> None:
-    """Make the streams such that writing to them fails in no other way than by an OSError.
+    """Set up the streams so that writing to them only raises OSError.
 
-    A descriptor that the caller closed is taken by a null device: the next file opened, a model
-    perhaps, would have its number, and get what is printed.
+    A descriptor that the caller closed gets a null device. Otherwise the next opened file, perhaps
+    a model, would get its number, and printed text would go there.
     """
     for descriptor in _DESCRIPTORS:
         with contextlib.suppress(OSError):
@@ -45,22 +45,22 @@ def _occupy(descriptor: int) -> None:
     try:
         os.fstat(descriptor)
     except OSError:
-        null = os.open(os.devnull, os.O_RDONLY)  # so that a write fails, as it would have
+        null = os.open(os.devnull, os.O_RDONLY)  # read-only, so that a write still fails
         if null != descriptor:
             os.dup2(null, descriptor)
             os.close(null)
 
 
 def flush() -> None:
-    """Write what is printed and still held back; OutputError where it cannot be written.
+    """Flush printed text; OutputError if it cannot be written.
 
-    Python would do so at its end, and show a traceback. After an error nothing more is written.
+    Python would flush at exit and show a traceback. After an error the rest is dropped.
     """
     try:
         sys.stdout.flush()
     except OSError as error:
         _drop()
-        if error.errno == errno.EPIPE:  # the reader has had enough
+        if error.errno == errno.EPIPE:  # the reader has closed it
             raise
         raise OutputError(
             f"writing standard output: {error.strerror}",
@@ -69,7 +69,7 @@ def flush() -> None:
 
 
 def _drop() -> None:
-    """Have whatever is still held back go nowhere."""
+    """Drop all buffered text."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

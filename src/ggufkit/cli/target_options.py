@@ -1,4 +1,4 @@
-"""What `ggufkit quantize` asks for a target size: its options, and the types they lead to."""
+"""Defines the options of `ggufkit quantize` for a target size, and chooses types for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _bits = click.option(
 )
 
 
-# What would have a say in the types, or change what they are for.
+# Options that also choose types, or change which tensors there are.
 _EXCLUDED: Final = (
     *("pure", "like", "leave_output_tensor", "output_tensor_type", "token_embedding_type"),
     *("tensor_types", "tensor_type_file", "layers", "keep_split"),
@@ -41,7 +41,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def target_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the target that was asked for, None if there is none; refuse what it excludes."""
+    """Return the requested target, None without one; refuse options that it excludes."""
     found = {"nbytes": asked["target_size"], "bpw": asked["target_bpw"]}
     given = [name for name, value in found.items() if value is not None]
     if not given:
@@ -57,7 +57,7 @@ def target_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
 def aimed(
     model: Model, target: dict[str, Any], options: QuantizeOptions, threads: int | None
 ) -> QuantizeOptions:
-    """Return `options` with the types that a target leads to, progress shown on a terminal."""
+    """Return `options` with types for a target; show progress on a terminal."""
     from ggufkit.quantization.target import target as types_for  # noqa: PLC0415 (most runs have no target)
 
     given = options.get("imatrix")

@@ -1,4 +1,4 @@
-"""What the commands that write a model share: where to, progress, and the report."""
+"""Writes models for commands: to files or streams, with progress and a report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
 def deliver(
     model: Model, out: str, *, dry_run: bool, as_json: bool, laid: dict[str, Any], **work: Any
 ) -> None:
-    """Write `model` to `out`, laid out as `laid` says, and tell of its files; or tell alone."""
+    """Write `model` to `out` in the layout `laid` and print its files; a dry run only prints."""
     if as_json and out == PIPE and not dry_run:
         raise click.UsageError("--json and the model cannot both go to stdout")
     paths = [] if dry_run else write_out(model, out, **laid, **work)
@@ -63,7 +63,7 @@ def deliver(
 
 @contextlib.contextmanager
 def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str, Any]]:
-    """Turn options of a command into those of `ggufkit.write`: a bar, and a cluster's executor."""
+    """Turn a command's options into `ggufkit.write`'s, with a bar and a cluster's executor."""
     with contextlib.ExitStack() as opened:
         if cluster:
             options["executor"] = opened.enter_context(executor_of(cluster))
@@ -78,7 +78,7 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
 
 
 def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
-    """Return what to write to in order: stdout, or a pipe or device that must not be replaced."""
+    """Return a stream for stdout, a pipe or a device; None for a file."""
     if out != PIPE:
         path = Path(out)
         is_special = path.exists() and not path.is_file() and not path.is_dir()
@@ -89,7 +89,7 @@ def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
 
 
 def may_replace() -> bool:
-    """Whether outputs may take the place of files, which --no-clobber forbids."""
+    """Whether outputs may replace files; --no-clobber forbids it."""
     return not click.get_current_context().meta.get(NO_CLOBBER)
 
 

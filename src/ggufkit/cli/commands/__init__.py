@@ -1,5 +1,5 @@
-"""One module for each command, named after it.
+"""Defines the commands, one module each, named after the command.
 
-A module holds `command` and what only it needs. It parses options, calls one public function and
-prints; shared pieces belong in `cli`.
+A module holds `command` and the helpers that only it needs. It parses options, calls one public
+function and prints; shared code belongs in `cli`.
 """

@@ -1,4 +1,4 @@
-"""`ggufkit archs`: the architectures that checkpoints can be converted from."""
+"""`ggufkit archs`: list the architectures that `convert` supports."""
 
 from __future__ import annotations
 

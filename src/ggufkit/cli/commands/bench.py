@@ -1,4 +1,4 @@
-"""`ggufkit bench`: how fast this machine encodes and decodes."""
+"""`ggufkit bench`: measure how fast this machine encodes and decodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMN: Final = 12  # characters of a rate
 
 
 def parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Any:  # noqa: ANN401 (click's signature)
-    """Return the tensor types of a list with commas, each only once."""
+    """Return the tensor types of a list with commas, without duplicates."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`ggufkit check`: what is wrong with a file."""
+"""`ggufkit check`: report what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _explain(id: str, *, as_json: bool) -> None:
 
 
 def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
-    """Repair a file; one that is too broken to be opened is told of when it is checked."""
+    """Repair a file; if it is too broken to open, the check that follows reports it."""
     try:
         planned = plan_repair(file)
     except (ggufkit.FormatError, FileNotFoundError):
@@ -157,12 +157,12 @@ def _check(file: str, *, data: bool, names: bool, threads: int | None) -> dict[s
     try:
         with progress_bar("checking") as progress:
             return check_models(file, Looking(data, names, threads, progress))
-    except OSError as error:  # which must not keep the other files from being checked
+    except OSError as error:  # must not stop the check of the other files
         return {file: [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]}
 
 
 def verdict(findings: list[Finding]) -> str:
-    """Return in words what a file with these findings is to GGUF and to llama.cpp."""
+    """Return in words whether a file with these findings is valid for GGUF and for llama.cpp."""
     errors = [found for found in findings if found.severity == "error"]
     if errors and all(found.rule == "shard-missing" for found in errors):
         return "incomplete: shards are missing"

@@ -1,4 +1,4 @@
-"""`ggufkit convert`: a Hugging Face checkpoint as GGUF."""
+"""`ggufkit convert`: convert a Hugging Face checkpoint to GGUF."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ def _is_folder(out: str) -> bool:
 
 
 def _target(model: Model, out: str) -> str:
-    """Return the file to write: OUT, or in the folder OUT the one that the convention names."""
+    """Return the file to write: OUT, or a file in the folder OUT named by the convention."""
     if out == PIPE or not _is_folder(out):
         return out
     parts = ggufkit.name(model)
     kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
-    # Some architectures write no general.file_type.
+    # Some architectures do not write general.file_type.
     encoding = parts.encoding or next(iter(kinds), "F32")
     told = model.metadata.get("general.name", "")
     basename = str(told) if told and parts.basename == NO_BASENAME else parts.basename
@@ -167,7 +167,7 @@ def _target(model: Model, out: str) -> str:
 
 
 def _quantized(model: Model, recipe: str, outtype: str) -> Model:
-    """Return the model quantized; the remedy for what is quantized already is one of ours."""
+    """Return the quantized model; for quantized input, the error's remedy names our options."""
     try:
         return ggufkit.quantize(model, recipe)
     except TensorTypeError as error:
@@ -180,7 +180,7 @@ def _quantized(model: Model, recipe: str, outtype: str) -> Model:
 
 @contextlib.contextmanager
 def _folder_of(target: str) -> Iterator[None]:
-    """Make the folder of an output, and remove it again if nothing comes to be in it."""
+    """Make the folder of an output, and remove it again if it stays empty."""
     folder = Path(target).parent
     is_new = target != PIPE and not folder.exists()
     if is_new:
@@ -189,7 +189,7 @@ def _folder_of(target: str) -> Iterator[None]:
         yield
     finally:
         if is_new:
-            with contextlib.suppress(OSError):  # it is not empty: the output is there
+            with contextlib.suppress(OSError):  # the folder has the output
                 folder.rmdir()
 
 

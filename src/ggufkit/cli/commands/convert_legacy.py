@@ -1,4 +1,4 @@
-"""`ggufkit convert-legacy`: files from before GGUF."""
+"""`ggufkit convert-legacy`: convert files from before GGUF."""
 
 from __future__ import annotations
 

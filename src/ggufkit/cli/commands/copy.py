@@ -1,4 +1,4 @@
-"""`ggufkit copy`: split, merge, and lay a model out anew."""
+"""`ggufkit copy`: split or merge a model, or change its layout."""
 
 from __future__ import annotations
 

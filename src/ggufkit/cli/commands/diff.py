@@ -1,4 +1,4 @@
-"""`ggufkit diff`: what differs between two models."""
+"""`ggufkit diff`: show the differences between two models."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from ggufkit.model.model import Model, Tensor
 SECTION: Final = "Look"  # of the help
 
 DIFFERENT: Final = 1
-TROUBLE: Final = 2  # as diff(1) has it
+TROUBLE: Final = 2  # as in diff(1)
 SHOWN: Final = 60  # characters of a value
-WHOLE_ITEMS: Final = 64  # of an array that JSON holds whole
-LISTED_ITEMS: Final = 1000  # of those that differ in a longer one
+WHOLE_ITEMS: Final = 64  # of an array that JSON shows whole
+LISTED_ITEMS: Final = 1000  # differing items that JSON shows of a longer array
 _SIGNS: Final = {"added": "+", "removed": "-"}
 
 
@@ -95,7 +95,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 
 def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Model]:
-    """Open both; a checkpoint beside a GGUF model is converted, so that they have common names."""
+    """Open both; convert a checkpoint if the other is a GGUF model, so that names match."""
     checkpoints = [is_checkpoint(path) for path in (before, after)]
     for path, is_one in zip((before, after), checkpoints, strict=True):
         if not is_one:
@@ -107,14 +107,14 @@ def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Mo
 
 
 def _converted(path: str, arch_path: tuple[Path, ...]) -> Model:
-    """Return a checkpoint in its own type: what a file lost against it must show."""
+    """Return a converted checkpoint in its own type, so that losses of the file show."""
     with contextlib.closing(open_checkpoint(path)) as checkpoint:
         outtype = lossless(checkpoint.tensors.values())
     return ggufkit.convert(path, outtype=outtype, arch_path=arch_path)
 
 
 def _as_it_lies(checkpoint: Checkpoint) -> Model:
-    """Return a checkpoint's own tensors, with the entries of its configuration as keys."""
+    """Return a checkpoint without conversion, with the fields of its configuration as keys."""
     keys = {f"config.{name}": json.dumps(value) for name, value in checkpoint.config.items()}
     return Model(Metadata(keys), checkpoint.tensors).reading(checkpoint.files)
 
@@ -140,7 +140,7 @@ def _print(found: Difference, before: Model, after: Model) -> None:
 
 
 def _summary(found: Difference, before: Model, after: Model) -> str:
-    """Return how many keys and tensors differ, out of all."""
+    """Return the counts of differing keys and tensors, out of all."""
     tensors = len({*before.tensors, *after.tensors})
     kinds = Counter(change.kind for change in found.tensors)
     told = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all the same"
@@ -197,7 +197,7 @@ def _changed_items(old: list[Any], new: list[Any]) -> str:
 
 
 def _unlike(old: list[Any], new: list[Any]) -> list[int]:
-    """Return where two lists differ, as far as both go."""
+    """Return the indices at which two lists differ, up to the end of the shorter."""
     return [i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b]
 
 
@@ -245,7 +245,7 @@ def _plain_key(change: KeyChange) -> dict[str, Any]:
 
 
 def _side(value: Value | None) -> dict[str, Any] | None:
-    """Return type and value; of a long array its length instead of the value."""
+    """Return type and value; for a long array its length instead of the value."""
     if value is None:
         return None
     if isinstance(value, np.ndarray | Strings | Arrays) and len(value) > WHOLE_ITEMS:

@@ -1,4 +1,4 @@
-"""`ggufkit edit`: other metadata, in place."""
+"""`ggufkit edit`: change metadata in place."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 
 def _report(paths: list[Path], found: list[Change], *, is_json: bool) -> None:
-    """Tell which copy was written."""
+    """Print which copy was written."""
     if is_json:
         emit({"files": [str(path) for path in paths], "changes": as_json(found)})
     else:
@@ -138,7 +138,7 @@ def _report(paths: list[Path], found: list[Change], *, is_json: bool) -> None:
 
 
 def _edits(given: Assignments, metadata: Metadata) -> Edits:
-    """Return the edits as Python has them, which needs to know the types of the keys."""
+    """Return the arguments of `edit`; some depend on the types of the file's keys."""
     for key in given.unfamiliar(metadata):
         note(key)
     return given.edits(metadata)

@@ -1,4 +1,4 @@
-"""`ggufkit estimate`: how much memory a model takes in llama.cpp."""
+"""`ggufkit estimate`: show how much memory a model takes in llama.cpp."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 
 def _quantized(model: Model, recipe: str | None) -> Model:
-    """Return what a recipe would make, importance data being no matter for sizes."""
+    """Return the model as a recipe would make it; sizes do not depend on importance data."""
     return model if recipe is None else decide(model, recipe).model
 
 

@@ -1,4 +1,4 @@
-"""`ggufkit export`: a GGUF model as a Hugging Face checkpoint."""
+"""`ggufkit export`: export a GGUF model as a Hugging Face checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ggufkit hash`: digests of a model and of its tensors, and whether they are those expected."""
+"""`ggufkit hash`: print digests of a model and its tensors, or check them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 
 def _expected(ctx: click.Context, manifest: str) -> Manifest:
-    """Read the manifest, or exit with the code that says why it cannot be used."""
+    """Read the manifest; if it cannot be used, exit with the code for the reason."""
     try:
         return read_manifest(Path(manifest))
     except FormatError as error:
@@ -101,7 +101,7 @@ def _expected(ctx: click.Context, manifest: str) -> Manifest:
 
 
 def _chosen(options: dict[str, bool], expected: Manifest | None) -> list[str]:
-    """Return what was asked for; else the strongest hash of the manifest, else the fast one."""
+    """Return the requested hashes, else the manifest's strongest one, else the fast one."""
     chosen = [name for name in ALGORITHMS if options[name]]
     return chosen or ([expected.algorithms[0]] if expected else ["xxh64"])
 
@@ -118,7 +118,7 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
     shown = printable(manifest)
     click.echo("  ".join(("manifest", shown, *expected.algorithms)))
     known = expected.names()
-    if verdict(results) is Verdict.MISSING_ENTRY and known:  # said once, and not for each tensor
+    if verdict(results) is Verdict.MISSING_ENTRY and known:  # one note for all tensors
         note(
             f"the manifest is about {known}, not about {results[0][0].name}; "
             "if the file was renamed, say the old name with --name"

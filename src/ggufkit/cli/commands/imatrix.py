@@ -175,7 +175,7 @@ def compute(
     """
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
-    _refuse_input(out, (model, text))  # before what takes hours
+    _refuse_input(out, (model, text))  # before hours of work
     _refuse_existing(out)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
@@ -207,7 +207,7 @@ def _refuse_existing(out: str) -> None:
 
 
 def _warn(imatrix: Imatrix) -> None:
-    """Note experts that no token reached: they weigh all their inputs alike."""
+    """Print a note for experts that no token reached: their inputs all get the same weight."""
     for name, entry in imatrix.entries.items():
         unseen = int((entry.counts == 0).sum())
         if unseen:

@@ -1,4 +1,4 @@
-"""`ggufkit inspect`: what is in a file."""
+"""`ggufkit inspect`: show what is in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTION: Final = "Look"  # of the help
 
 SHOWN_ITEMS: Final = 8  # of an array
 ROW_BYTES: Final = 16  # of a hex dump
-LEAST_SHOWN: Final = 0.0005  # below it, one decimal of a percentage would read 0.0
+LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
 
 
 @click.command(
@@ -85,7 +85,7 @@ def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None
             emit(plain(value))
         elif sys.stdout.isatty():
             click.echo("\n".join(map(printable, value.split("\n"))))
-        else:  # a newline after the only value would be taken for a part of it
+        else:  # without a newline, which would look like a part of an only value
             click.echo(value.encode("utf-8", "surrogateescape"), nl=len(keys) > 1)
 
 
@@ -104,7 +104,7 @@ def _print_model(model: Model) -> None:
 
 
 def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yield label and text of what a person wants to know first; empty text where not known."""
+    """Yield label and text of each fact in the summary; the text of an unknown fact is empty."""
     yield "architecture", _shown(summary.architecture)
     yield "kind", _shown(summary.kind)
     yield "name", _shown(summary.name)
@@ -202,7 +202,7 @@ def _short_value(value: Value, width: int) -> str:
 
 
 def _short_array(array: Strings | Arrays | np.ndarray[Any, Any], width: int) -> str:
-    """Return as many items as fit, and how many there are."""
+    """Return as many items as fit, and the number of all."""
     told = f" ({len(array):,})"
     text = ""
     for index, item in enumerate(array[:SHOWN_ITEMS]):

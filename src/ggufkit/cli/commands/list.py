@@ -1,4 +1,4 @@
-"""`ggufkit list`: models that other programs keep."""
+"""`ggufkit list`: list models in the caches of other programs."""
 
 from __future__ import annotations
 

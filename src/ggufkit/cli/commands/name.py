@@ -1,4 +1,4 @@
-"""`ggufkit name`: what a file's name says, what it should be, and giving it that."""
+"""`ggufkit name`: show the parts of a file's name, and rename it by the convention."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ def command(
     Options override the header, and the header overrides the file name. FILE need not exist: its
     name is parsed all the same. --rename renames the file, or each shard of its set. It never
     overwrites another file, and it does not rename links into caches.
-    they are.
     """
     if is_rename and not dry_run:
         require_file(file)
@@ -96,7 +95,7 @@ def command(
 
 
 def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by its name)
-    """Return a part that was given; a wrong one is wrong usage."""
+    """Return a given part; BadParameter for a wrong one."""
     wanted = wrong_part(part, text)
     if part == "encoding" and text.upper() not in _ENCODINGS:
         wanted = PART_FORMS[part][0]

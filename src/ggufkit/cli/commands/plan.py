@@ -1,4 +1,4 @@
-"""`ggufkit plan`: the size of every recipe side by side."""
+"""`ggufkit plan`: compare the sizes of a model in every recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ggufkit quantize`: a model by a recipe, as llama-quantize makes it."""
+"""`ggufkit quantize`: quantize a model by a recipe, as llama-quantize does."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
 SECTION: Final = "Quantize"  # of the help
 
 _WORK: Final = ("threads", "resume", "cluster")
-PLACE: Final = "{recipe}"  # in the name of an output, where the recipe's name belongs
-# The end of a file's name that tells how it is encoded.
+PLACE: Final = "{recipe}"  # in the name of an output, stands for the recipe's name
+# The encoding at the end of a file's name.
 _ENCODING: Final = re.compile(rf"[-._]({'|'.join((*RECIPES, *ALIASES))})$", re.IGNORECASE)
 
 
 def usage(parse: Any) -> Any:  # noqa: ANN401 (any parser of a text)
-    """Return `parse` with its errors as those of wrong usage."""
+    """Return `parse` with its errors raised as BadParameter."""
 
     def parsed(text: str) -> Any:  # noqa: ANN401
         try:
@@ -211,7 +211,7 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
 
 
 def _options(asked: Mapping[str, Any], opened: contextlib.ExitStack) -> QuantizeOptions:
-    """Return what was asked for as the options of `ggufkit.quantize`."""
+    """Return the options of the command as those of `ggufkit.quantize`."""
     if asked["include_weights"] and asked["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
     listed = asked["tensor_type_file"]
@@ -228,11 +228,11 @@ def _options(asked: Mapping[str, Any], opened: contextlib.ExitStack) -> Quantize
     return cast("QuantizeOptions", same | changed)
 
 
-# Where to.
+# Outputs.
 
 
 def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
-    """Return the output of each recipe: a name with its name in it, or in a folder."""
+    """Return the output of each recipe: a name with the recipe's, or a file in a folder."""
     if PLACE in out:
         return [out.replace(PLACE, done.recipe.name) for done in made]
     if out.endswith("/") or Path(out).is_dir():
@@ -246,7 +246,7 @@ def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
 
 
 def _stem(source: str) -> str:
-    """Return a model's name without its ending, its number as a shard and its encoding."""
+    """Return a model's file name without suffix, shard number and encoding."""
     path = Path(source)
     name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
     shard = parse_shard_name(name)
@@ -268,7 +268,7 @@ def _write(
         return ggufkit.write_many(pairs, shard_counts=counts, **options)
 
 
-# What is said about it.
+# Reports.
 
 
 def _tell(
@@ -286,7 +286,7 @@ def _tell(
 
 
 def _warn(done: Quantization, *, of_several: bool) -> None:
-    """Say what to know of an output, and of which where there are several."""
+    """Print the notes of an output, with its recipe if there are several outputs."""
     for text in _notes(done):
         note(f"{done.recipe.name}: {text}" if of_several else text)
 

@@ -1,4 +1,4 @@
-"""`ggufkit recover`: bring files whose edit was interrupted to the state before or after it."""
+"""`ggufkit recover`: finish or undo interrupted edits of files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(ctx: click.Context, files: tuple[str, ...], *, force: bool, as_json:
 
 
 def _recovered(file: str, *, force: bool) -> Outcome | None:
-    """Return the outcome; None for an error, which must not keep others from being recovered."""
+    """Return the outcome; None for an error, which must not stop the recovery of others."""
     try:
         return ggufkit.recover(file, force=force)
     except (GGUFError, OSError) as error:

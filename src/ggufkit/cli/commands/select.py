@@ -26,14 +26,14 @@ SECTION: Final = "Change"  # of the help
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 GraftPair = tuple[str, str]
-# A graft: the first colon ends the name of a file, unless it has more before its ".gguf:". Names of
-# cached models have colons of their own, so that there the last one counts, or the one before re:.
+# A graft, FILE:PATTERN. The first colon ends the name of a file, or the first ".gguf:" if there is
+# one. Names of cached models contain colons, so there the last colon counts, or the one before re:.
 _FROM_FILE: Final = re.compile(r"((?i:.*?\.gguf)|[^:]+):(.*)", re.DOTALL)
 _FROM_CACHE: Final = re.compile(r"([^:]+:(?:.+?(?=:re:)|.+)):(.*)", re.DOTALL)
 
 
 def checked(parse: Callable[[str], object], text: str) -> str:
-    """Return `text` if `parse` takes it; else it is wrong usage."""
+    """Return `text` if `parse` accepts it; else BadParameter."""
     try:
         parse(text)
     except ValueTypeError as error:
@@ -57,7 +57,7 @@ def parse_layer_list(text: str) -> tuple[int, ...]:
 
 
 def parse_graft(text: str) -> GraftPair:
-    """Return file and pattern of FROM.gguf:PATTERN, both of which may hold more colons."""
+    """Return file and pattern of FROM.gguf:PATTERN; both may contain more colons."""
     found = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is not a graft; write it as FROM.gguf:PATTERN")
@@ -67,7 +67,7 @@ def parse_graft(text: str) -> GraftPair:
 def _each(
     name: str, *, type: Callable[[str], object], metavar: str, help: str
 ) -> Callable[[Decorated], Decorated]:
-    """Return the decorator of an option that may be given several times."""
+    """Return the decorator of a repeatable option."""
     return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
 
 
@@ -157,12 +157,12 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 
 def _opened(grafts: Iterable[GraftPair], opened: contextlib.ExitStack) -> list[tuple[Model, str]]:
-    """Return the models to take from, each with what to take."""
+    """Return the models to graft from, each with the pattern of tensors to take."""
     return [(opened.enter_context(ggufkit.open(incoming(file))), text) for file, text in grafts]
 
 
 def _changes(before: Model, after: Model) -> dict[str, Any]:
-    """Return names of tensors and keys: gone, added, renamed, changed; a tensor is its source."""
+    """Return names of tensors and keys by change; a source identifies a renamed tensor."""
     was = {id(tensor.source): tensor.name for tensor in before.tensors.values()}
     came = {tensor.name: was.get(id(tensor.source)) for tensor in after.tensors.values()}
     left = set(came.values())
