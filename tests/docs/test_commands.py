@@ -46,14 +46,14 @@ def test_page_of_a_command_names_each_of_its_options(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_says_what_each_option_is_for(name):
+def test_help_explains_each_option(name):
     assert [each.opts for each in options(command(name)) if not each.help] == []
 
 
 @pytest.mark.parametrize(
     "page", [*DOCS.glob("*.md"), DOCS.parent / "README.md"], ids=lambda page: page.name
 )
-def test_examples_use_options_that_their_command_has(page):
+def test_examples_use_existing_options(page):
     unknown = {
         (name, option)
         for name, rest in EXAMPLE.findall(page.read_text(encoding="utf-8"))

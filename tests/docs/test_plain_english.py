@@ -126,7 +126,7 @@ def offences(texts: Iterator[tuple[str, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_no_phrase_that_a_stranger_reads_twice_comes_back(kind):
+def test_pages_help_and_messages_avoid_the_listed_phrases(kind):
     assert offences(TEXTS[kind]()) == []
 
 
@@ -142,7 +142,7 @@ def test_no_phrase_that_a_stranger_reads_twice_comes_back(kind):
         "it is set apart",
     ],
 )
-def test_phrases_are_found(sentence):
+def test_finds_the_listed_phrases(sentence):
     assert offences(iter([("here", sentence)]))
 
 
@@ -150,5 +150,5 @@ def test_phrases_are_found(sentence):
     "sentence",
     ["llama.cpp no longer loads it", "which is no longer true", "apart from this key"],
 )
-def test_plain_sentences_are_accepted(sentence):
+def test_accepts_plain_sentences(sentence):
     assert not offences(iter([("here", sentence)]))

@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOT
 PROMISE = re.compile(r"^ *print\(.*\)  # (.*)$|^# (.*)$", flags=re.MULTILINE)
 
 
-def test_code_prints_what_it_says(tmp_path, monkeypatch):
+def test_examples_of_code_print_the_shown_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {}
     for block in BLOCKS:

@@ -50,28 +50,28 @@ def _run(command, folder, promised=None):
     assert promised is None or done.stdout.splitlines() == promised, command
 
 
-def test_readme_begins_with_what_a_user_types_and_then_with_a_clone():
+def test_readme_shows_first_the_installation_and_then_a_clone():
     assert COMMANDS[:2] == ["pip install ggufkit", "ggufkit inspect model.gguf"]
     assert COMMANDS[2:5] == ["pip install .", "make demo", "make test"]
 
 
-def test_readme_holds_only_blocks_that_these_tests_run():
+def test_these_tests_run_every_block_of_the_readme():
     assert {kind for kind, _ in BLOCKS} == {"sh", "python"}
     assert {line.split()[0] for line in COMMANDS} == {"make", "pip", "ggufkit"}
 
 
-def test_make_knows_the_commands_of_the_readme():
+def test_make_has_the_targets_that_the_readme_names():
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert {line.split()[1] for line in COMMANDS if line.startswith("make ")} <= set(targets)
 
 
-def test_pip_installed_this_very_clone():
+def test_pip_installed_this_clone():
     # `make` runs the README's line, with the extras that it needs.
     origin = importlib.metadata.distribution("ggufkit").read_text("direct_url.json")
     assert json.loads(origin)["url"] == ROOT.as_uri(), "run the tests through make"
 
 
-def test_tour_runs_from_beginning_to_end(tour):
+def test_tour_runs_from_start_to_end(tour):
     with ggufkit.open(tour / "model.gguf") as model, ggufkit.open(tour / "merged.gguf") as merged:
         assert not ggufkit.diff(model, merged)
 

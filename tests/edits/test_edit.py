@@ -58,7 +58,7 @@ def edited(model, **edits):
         ("my.small", np.int64(5), "int64"),
     ],
 )
-def test_value_has_the_type_of_its_key_or_its_own(model, key, value, type):
+def test_value_takes_the_type_of_its_key_or_its_own(model, key, value, type):
     metadata = edited(model, set={key: value})
     assert metadata.type_name(key) == type
     assert np.array_equal(np.asarray(metadata[key], object), np.asarray(value, object)) or (
@@ -66,7 +66,7 @@ def test_value_has_the_type_of_its_key_or_its_own(model, key, value, type):
     )
 
 
-def test_named_type_wins(model):
+def test_explicit_type_wins(model):
     metadata = edited(
         model,
         set={"my.small": 5, "my.list": []},
@@ -80,17 +80,17 @@ def test_named_type_wins(model):
     ("key", "value"),
     [("my.small", 256), ("my.small", "7"), ("my.flag", 1), ("llama.context_length", -1)],
 )
-def test_value_that_does_not_fit_names_its_key(model, key, value):
+def test_error_for_a_value_that_does_not_fit_names_its_key(model, key, value):
     with pytest.raises(ValueTypeError, match=key):
         edited(model, set={key: value})
 
 
-def test_type_without_a_value_is_refused(model):
+def test_refuses_a_type_without_a_value(model):
     with pytest.raises(ValueTypeError, match=r"my\.small"):
         edited(model, types={"my.small": "int64"})
 
 
-def test_edit_changes_neither_its_model_nor_the_order_of_keys(model):
+def test_edit_does_not_change_its_input_or_the_order_of_keys(model):
     before = list(model.metadata)
     metadata = edited(model, set={"my.small": 1, "my.last": 2}, rename={"my.flag": "my.sign"})
     assert list(model.metadata) == before
@@ -112,7 +112,7 @@ def test_edit_changes_neither_its_model_nor_the_order_of_keys(model):
         ("my.nested[0]", [4, 5], [[4, 5], [2, 3]]),
     ],
 )
-def test_item_of_an_array_is_set_alone(model, key, value, whole):
+def test_sets_a_single_item_of_an_array(model, key, value, whole):
     name = key[: key.index("[")]
     metadata = edited(model, set={key: value}, force=True)
     assert metadata[name].tolist() == whole
@@ -132,13 +132,13 @@ def test_item_of_an_array_is_set_alone(model, key, value, whole):
         ("my.nested[1]", 1),
     ],
 )
-def test_item_that_is_not_there_or_does_not_fit_is_named(model, key, value):
+def test_names_an_item_that_is_missing_or_does_not_fit(model, key, value):
     with pytest.raises(ValueTypeError) as error:
         edited(model, set={key: value})
     assert key in str(error.value)
 
 
-def test_item_of_a_key_that_is_not_there_is_no_new_key(model):
+def test_item_of_a_missing_key_does_not_create_the_key(model):
     with pytest.raises(MissingKeyError, match=r"my\.nested"):
         edited(model, set={"my.nestd[0]": 1})
 
@@ -156,7 +156,7 @@ def test_items_of_big_endian_arrays_keep_their_order(model, tmp_path):
 # Keys.
 
 
-def test_unknown_keys_are_answered_with_the_nearest(model):
+def test_unknown_keys_suggest_the_nearest(model):
     for edits in ({"unset": ["my.flat"]}, {"rename": {"my.flat": "x"}}):
         with pytest.raises(MissingKeyError, match=r"my\.flag"):
             edited(model, **edits)
@@ -172,7 +172,7 @@ def test_rename_never_loses_a_key(model):
     assert swapped["my.flag"] == 7
 
 
-def test_keys_are_renamed_then_removed_then_set(model):
+def test_renames_then_removes_then_sets_keys(model):
     metadata = edited(model, rename={"my.flag": "a"}, unset=["a"], set={"a": "again"})
     assert metadata["a"] == "again"
     assert "my.flag" not in metadata
@@ -181,7 +181,7 @@ def test_keys_are_renamed_then_removed_then_set(model):
 # Templates, special tokens, tags.
 
 
-def test_chat_template_and_tags_are_set(model):
+def test_sets_chat_template_and_tags(model):
     metadata = edited(model, chat_template="{{ x }}", add_tags=["b", "a", "b"])
     assert metadata["tokenizer.chat_template"] == "{{ x }}"
     assert metadata["general.tags"] == ["b", "a"]
@@ -191,20 +191,20 @@ def test_chat_template_and_tags_are_set(model):
 
 @pytest.mark.parametrize("token", [3, "b"])
 @pytest.mark.parametrize("name", ["eos", "pad", "separator", "UNK", "fim_pre"])
-def test_special_token_is_set_by_id_or_text(model, name, token):
+def test_sets_a_special_token_by_id_or_text(model, name, token):
     metadata = edited(model, special_tokens={name: token})
     key = special_token_key(name)
     assert metadata[key] == 3
     assert metadata.type_name(key) == "uint32"
 
 
-def test_special_tokens_have_the_keys_of_llama_cpp():
+def test_special_token_keys_match_llama_cpp():
     assert special_token_key("unknown") == "tokenizer.ggml.unknown_token_id"
     assert special_token_key("sep") == "tokenizer.ggml.seperator_token_id"
     assert special_token_key("pad") == "tokenizer.ggml.padding_token_id"
 
 
-def test_unknown_tokens_and_names_are_refused(model):
+def test_refuses_unknown_tokens_and_names(model):
     with pytest.raises(MissingKeyError, match="</s>"):
         edited(model, special_tokens={"eos": "</S>"})
     with pytest.raises(MissingKeyError, match="eos"):
@@ -244,14 +244,14 @@ def test_unknown_tokens_and_names_are_refused(model):
         ({"rename": {"llama.rope.freq_base": "rope"}}, "llama.rope.freq_base is removed"),
     ],
 )
-def test_what_would_not_load_is_refused_unless_forced(model, edits, reason):
+def test_refuses_an_edit_that_llama_cpp_would_not_load_without_force(model, edits, reason):
     with pytest.raises(ValueTypeError) as error:
         ggufkit.edit(model, **edits)
     assert reason in str(error.value)
     assert changes(model.metadata, ggufkit.edit(model, **edits, force=True).metadata)
 
 
-def test_what_was_wrong_before_is_no_obstacle(model):
+def test_earlier_errors_do_not_block_an_edit(model):
     wrong = ggufkit.edit(model, set={"tokenizer.ggml.scores": [1.0]}, force=True)
     assert ggufkit.edit(wrong, set={"my.small": 1}).metadata["my.small"] == 1
     mended = ggufkit.edit(wrong, set={"tokenizer.ggml.scores": [1.0] * 4})
@@ -259,7 +259,7 @@ def test_what_was_wrong_before_is_no_obstacle(model):
 
 
 @pytest.mark.parametrize("value", [63, 0, np.uint64(64), "64"])
-def test_alignment_that_no_reader_could_use_is_refused_even_if_forced(model, value):
+def test_refuses_an_unusable_alignment_even_with_force(model, value):
     with pytest.raises(FormatError, match="alignment"):
         ggufkit.edit(model, set={"general.alignment": value}, force=True)
 
@@ -267,7 +267,7 @@ def test_alignment_that_no_reader_could_use_is_refused_even_if_forced(model, val
 # Differences.
 
 
-def test_differences_are_told_by_key(model):
+def test_differences_are_listed_by_key(model):
     after = edited(
         model,
         set={"my.small": 8, "my.new": 1, "tokenizer.ggml.tokens[1]": "e"},
@@ -287,7 +287,7 @@ def test_differences_are_told_by_key(model):
     assert (found["my.small"].before, found["my.small"].after) == (7, 8)
 
 
-def test_slack_is_no_difference(model):
+def test_slack_is_not_a_difference(model):
     roomy = edited(model, reserve=100)
     assert len(roomy["ggufkit.reserved"]) == 100
     assert changes(model.metadata, roomy) == []
@@ -323,7 +323,7 @@ def test_edit_that_llama_cpp_would_refuse_needs_force(tmp_path, edits):
         ggufkit.edit(model, **edits, force=True)
 
 
-def test_many_broken_tensors_are_one_sentence(tmp_path):
+def test_many_broken_tensors_give_one_sentence(tmp_path):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, small_llama.tensors(), small_llama.keys())
     with ggufkit.open(path) as model, pytest.raises(ValueTypeError) as error:
@@ -332,7 +332,7 @@ def test_many_broken_tensors_are_one_sentence(tmp_path):
     assert "5 more" in str(error.value)
 
 
-def test_edit_of_a_broken_model_has_not_to_mend_it_all(tmp_path):
+def test_edit_of_a_broken_model_need_not_fix_everything(tmp_path):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, small_llama.tensors(), small_llama.keys(llama__rope__dimension_count=32))
     with ggufkit.open(path) as model:

@@ -39,7 +39,7 @@ def put(data, parsed, metadata, **options):
     spelled.metadata,
     st.sampled_from([None, 1, 100]),
 )
-def test_header_is_replaced_and_every_tensor_stays(spelling, alignment, before, after, reserve):
+def test_replaces_the_header_and_keeps_every_tensor(spelling, alignment, before, after, reserve):
     parsed, data = header(before, alignment, spelling=spelling)
     wanted, _ = header(after, alignment, spelling=spelling)
     changed, new, found = put(data, parsed, wanted.metadata, reserve=reserve)
@@ -57,7 +57,7 @@ def test_header_is_replaced_and_every_tensor_stays(spelling, alignment, before, 
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.sampled_from([8, 16, 32, 64]))
-def test_text_of_any_length_fits_where_it_can(long, short, alignment):
+def test_text_of_any_length_fits_where_possible(long, short, alignment):
     parsed, data = header([("text", ("string", "x" * long))], alignment)
     metadata = parsed.metadata.updated({"text": "y" * short})
     _, new, found = put(data, parsed, metadata)
@@ -69,7 +69,7 @@ def test_text_of_any_length_fits_where_it_can(long, short, alignment):
         assert RESERVED_KEY not in found.metadata
 
 
-def test_slack_is_used_up_before_anything_moves():
+def test_uses_up_slack_before_moving_anything():
     parsed, data = header([])
     roomy, _, found = put(data, parsed, parsed.metadata, reserve=1000)
     assert len(found.metadata[RESERVED_KEY]) >= 1000

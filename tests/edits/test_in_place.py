@@ -72,7 +72,7 @@ def names(path):
 # Ways.
 
 
-def test_header_that_fits_is_patched(path):
+def test_patches_a_header_that_fits(path):
     inode, size = path.stat().st_ino, path.stat().st_size
     done = ggufkit.edit_in_place(path, set=SAME)
     assert (done.way, done.shift, [change.key for change in done.changes]) == (
@@ -93,7 +93,7 @@ def test_longer_header_moves_the_data_by_blocks(moving):
     assert (moving.stat().st_ino, moving.stat().st_size) == (inode, size + done.shift)
 
 
-def test_file_is_copied_where_blocks_cannot_move(still):
+def test_copies_the_file_where_blocks_cannot_move(still):
     still.chmod(0o640)
     seen = []
     done = ggufkit.edit_in_place(still, set=LONGER, progress=lambda *at: seen.append(at))
@@ -103,13 +103,13 @@ def test_file_is_copied_where_blocks_cannot_move(still):
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_file_is_copied_where_open_files_cannot_be_renamed(still, monkeypatch):
+def test_copies_the_file_where_open_files_cannot_be_renamed(still, monkeypatch):
     monkeypatch.setattr(descriptors, "renames_open_files", False)
     assert ggufkit.edit_in_place(still, set=LONGER).way == "copied"
     assert contents(still) == LONGER["text"]
 
 
-def test_reserved_slack_lets_later_edits_patch(still):
+def test_reserved_slack_allows_later_edits_in_place(still):
     assert ggufkit.edit_in_place(still, reserve=9000).way == "copied"
     assert ggufkit.edit_in_place(still, set=LONGER).way == "patched"
     assert ggufkit.edit_in_place(still, set=SAME).way == "patched"
@@ -123,7 +123,7 @@ def test_edit_that_changes_nothing_writes_nothing(path):
     assert names(path) == ["model.gguf"]
 
 
-def test_plan_alone_writes_nothing(path):
+def test_planning_an_edit_writes_nothing(path):
     before = path.read_bytes()
     planned = in_place.plan(path, set=LONGER)
     assert planned.journal.shift > 0
@@ -131,7 +131,7 @@ def test_plan_alone_writes_nothing(path):
     assert names(path) == ["model.gguf"]
 
 
-def test_forced_alignment_lays_all_tensors_out_anew(path):
+def test_forced_alignment_moves_all_tensors(path):
     with pytest.raises(ValueTypeError, match="alignment"):
         ggufkit.edit_in_place(path, set={"general.alignment": 128})
     ggufkit.edit_in_place(path, set=SAME)
@@ -144,7 +144,7 @@ def test_forced_alignment_lays_all_tensors_out_anew(path):
         ggufkit.undo(path)
 
 
-def test_no_other_byte_is_touched_in_files_that_are_not_canonical(path):
+def test_changes_no_other_byte_in_files_of_unusual_layout(path):
     """Trailing bytes and padding of other bytes than zero stay as they are."""
     with ggufkit.open(path) as model:
         end = model.data_offset
@@ -213,7 +213,7 @@ def test_undo_refuses_a_file_whose_data_changed_at_either_end(path, at):
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (bytes(content), before)
 
 
-def test_undo_refuses_what_it_does_not_know(path):
+def test_undo_refuses_a_file_that_it_does_not_know(path):
     with pytest.raises(OutputError, match="no edit to undo"):
         ggufkit.undo(path)
     ggufkit.edit_in_place(path, set=SAME)
@@ -225,7 +225,7 @@ def test_undo_refuses_what_it_does_not_know(path):
 # Shards.
 
 
-def test_of_a_shard_set_the_first_shard_is_edited(path):
+def test_edits_the_first_shard_of_a_set(path):
     with ggufkit.open(path) as model:
         paths = ggufkit.write(model, path.with_name("s.gguf"), shard_tensors=2)
     others = [each.read_bytes() for each in paths[1:]]
@@ -239,12 +239,12 @@ def test_of_a_shard_set_the_first_shard_is_edited(path):
         ggufkit.edit_in_place(paths[0], set={"llama.block_count": 2})
 
 
-def test_folder_stands_for_the_model_in_it(path):
+def test_folder_means_the_model_in_it(path):
     assert ggufkit.edit_in_place(path.parent, set=SAME).path == path
     assert contents(path) == SAME["text"]
 
 
-def test_first_shard_is_edited_although_others_are_missing(path):
+def test_edits_the_first_shard_when_others_are_missing(path):
     with ggufkit.open(path) as model:
         paths = ggufkit.write(model, path.with_name("s.gguf"), shard_tensors=2)
     paths[-1].unlink()
@@ -257,7 +257,7 @@ def test_first_shard_is_edited_although_others_are_missing(path):
 
 
 @posix
-def test_links_are_refused_unless_forced(path):
+def test_refuses_links_without_force(path):
     link = path.with_name("link.gguf")
     link.symlink_to(path.name)
     with pytest.raises(OutputError, match="is a link to"):
@@ -268,7 +268,7 @@ def test_links_are_refused_unless_forced(path):
 
 
 @pytest.mark.parametrize("name", ["sha256-" + "0a" * 32, "b1" * 32, "b1" * 20])
-def test_files_that_caches_name_by_their_content_are_refused(path, name):
+def test_refuses_files_that_a_cache_names_by_their_content(path, name):
     blob = path.rename(path.with_name(name))
     with pytest.raises(OutputError, match="digest"):
         ggufkit.edit_in_place(blob, set=SAME)
@@ -276,7 +276,7 @@ def test_files_that_caches_name_by_their_content_are_refused(path, name):
 
 
 @posix
-def test_forced_edit_of_a_hard_link_changes_this_name_alone(path):
+def test_forced_edit_of_a_hard_link_changes_only_this_name(path):
     other = path.with_name("other.gguf")
     os.link(path, other)
     before = path.read_bytes()
@@ -289,7 +289,7 @@ def test_forced_edit_of_a_hard_link_changes_this_name_alone(path):
 
 @posix
 @pytest.mark.parametrize("edits", [SAME, LONGER], ids=["same", "longer"])
-def test_file_that_is_being_read_is_replaced_and_not_changed(path, edits):
+def test_replaces_a_file_that_is_being_read(path, edits):
     before = path.read_bytes()
     if not leases(path):
         pytest.skip("this system cannot tell who reads a file")
@@ -303,7 +303,7 @@ def test_file_that_is_being_read_is_replaced_and_not_changed(path, edits):
 
 
 @posix
-def test_reader_waits_until_an_edit_in_place_is_done(path, monkeypatch):
+def test_reader_waits_for_the_end_of_an_edit_in_place(path, monkeypatch):
     command = [
         sys.executable,
         "-c",
@@ -331,7 +331,7 @@ def test_reader_waits_until_an_edit_in_place_is_done(path, monkeypatch):
 # Faults.
 
 
-def test_file_that_changes_while_it_is_copied_is_left_alone(still, monkeypatch):
+def test_does_not_replace_a_file_that_changes_while_it_is_copied(still, monkeypatch):
     copy_at = in_place.copy_at
 
     def disturbed(source, *where):
@@ -346,7 +346,7 @@ def test_file_that_changes_while_it_is_copied_is_left_alone(still, monkeypatch):
     assert names(still) == ["model.gguf"]
 
 
-def test_file_that_changed_after_the_plan_is_left_alone(path):
+def test_does_not_edit_a_file_that_changed_after_the_plan(path):
     planned = in_place.plan(path, set=SAME)
     ggufkit.save(path, TENSORS, PLAIN | {"text": "z" * 100})
     with pytest.raises(FormatError, match="changed during the edit"):
@@ -354,7 +354,7 @@ def test_file_that_changed_after_the_plan_is_left_alone(path):
     assert contents(path) == "z" * 100
 
 
-def test_full_disk_is_known_before_a_copy_begins(still, monkeypatch):
+def test_checks_the_free_space_before_a_copy_begins(still, monkeypatch):
     before = still.read_bytes()
     monkeypatch.setattr(in_place.shutil, "disk_usage", lambda _: Full)
     with pytest.raises(DiskSpaceError):
@@ -368,7 +368,7 @@ class Full:
 
 
 @posix
-def test_fault_while_writing_takes_the_edit_back(moving, monkeypatch):
+def test_error_while_writing_reverts_the_edit(moving, monkeypatch):
     before = moving.read_bytes()
     write_at = in_place.write_at
 
@@ -387,7 +387,7 @@ def test_fault_while_writing_takes_the_edit_back(moving, monkeypatch):
 @posix
 @pytest.mark.parametrize("edits", [SAME, LONGER], ids=["same", "longer"])
 @pytest.mark.parametrize("when", ["shift", "fsync"])
-def test_interruption_takes_the_edit_back(moving, monkeypatch, edits, when):
+def test_interruption_reverts_the_edit(moving, monkeypatch, edits, when):
     """Ctrl-C and SIGTERM are exceptions, which may come between any two steps."""
     before = moving.read_bytes()
     home = in_place.os if when == "fsync" else in_place.disk_blocks
@@ -408,7 +408,7 @@ def test_interruption_takes_the_edit_back(moving, monkeypatch, edits, when):
 
 
 @posix
-def test_two_edits_at_once_exclude_each_other(path):
+def test_two_edits_cannot_run_at_once(path):
     fcntl = pytest.importorskip("fcntl")
     with path.open("rb") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
@@ -432,7 +432,7 @@ for _ in range(25):
 
 
 @posix
-def test_readers_never_see_what_two_editors_are_doing(path):
+def test_readers_never_see_an_unfinished_edit_of_two_editors(path):
     if not leases(path):
         pytest.skip("this system cannot make readers wait")
     command = [sys.executable, "-c", EDITOR, str(path)]
@@ -451,7 +451,7 @@ def test_readers_never_see_what_two_editors_are_doing(path):
 # llama.cpp.
 
 
-def test_llama_cpp_loads_what_was_edited(smollm2, tmp_path):
+def test_llama_cpp_loads_an_edited_file(smollm2, tmp_path):
     path = tmp_path / "model.gguf"
     path.write_bytes(smollm2.read_bytes())
     steps = [

@@ -41,7 +41,7 @@ def conventional(metadata, **options):
 # What the name should be.
 
 
-def test_header_tells_every_part():
+def test_header_gives_every_part_of_the_name():
     made = conventional(TOLD)
     assert made == "Llama-3-8B-Instruct-v1.1-Q4_K_M.gguf"
     assert parse_name(made).conventional
@@ -76,24 +76,24 @@ def test_parts_follow_the_header(changes, expected):
     assert conventional(TOLD | changes) == expected
 
 
-def test_vocabulary_alone_is_of_that_type():
+def test_vocabulary_only_file_has_that_type_in_its_name():
     keys = TOLD | {"tokenizer.ggml.model": "gpt2"}
     assert conventional(keys, tensors=()).endswith("-v1.1-Q4_K_M-vocab.gguf")
 
 
-def test_size_that_nothing_tells_is_counted():
+def test_counts_a_size_that_no_key_gives():
     assert conventional({"general.basename": "Tiny"}) == "Tiny-1.0K-v1.0.gguf"
     keys = {"general.basename": "Tiny", "llama.expert_count": 8}
     assert conventional(keys) == "Tiny-v1.0.gguf"
 
 
-def test_what_the_header_leaves_open_is_taken_from_the_file_name(tmp_path):
+def test_parts_that_the_header_lacks_come_from_the_file_name(tmp_path):
     path = saved(tmp_path / "mtp-qwen3-4b-chat.q4_k_m.gguf", {})
     with ggufkit.open(path) as opened:
         assert build_name(ggufkit.name(opened)) == "mtp-qwen3-4B-chat-v1.0-Q4_K_M.gguf"
 
 
-def test_real_models_get_names_of_the_convention(smollm2, gemma3, vocabularies):
+def test_real_models_get_conventional_names(smollm2, gemma3, vocabularies):
     for path in (smollm2, gemma3, *vocabularies):
         with ggufkit.open(path) as opened:
             made = build_name(ggufkit.name(opened))
@@ -115,7 +115,7 @@ def links(request, monkeypatch):
         monkeypatch.setattr(rename_files, "hard_link", rename_files._no_link)
 
 
-def test_file_is_renamed_and_keeps_its_content(links, tmp_path):
+def test_renames_a_file_and_keeps_its_content(links, tmp_path):
     path = saved(tmp_path / "model.gguf")
     before = path.read_bytes()
     (new,) = renamed(path)
@@ -124,7 +124,7 @@ def test_file_is_renamed_and_keeps_its_content(links, tmp_path):
     assert new.read_bytes() == before
 
 
-def test_shard_set_is_renamed_as_a_whole(links, tmp_path):
+def test_renames_a_whole_shard_set(links, tmp_path):
     saved(tmp_path / "s.gguf", shard_tensors=1)
     new = renamed(tmp_path / "s-00002-of-00003.gguf")
     assert [path.name for path in new] == [
@@ -135,13 +135,13 @@ def test_shard_set_is_renamed_as_a_whole(links, tmp_path):
         assert len(opened.tensors) == 3
 
 
-def test_right_name_stays(links, tmp_path):
+def test_keeps_a_correct_name(links, tmp_path):
     (new,) = renamed(saved(tmp_path / "model.gguf"))
     assert renamed(new) == [new]
     assert list(tmp_path.iterdir()) == [new]
 
 
-def test_taken_name_is_refused_and_nothing_renamed(links, tmp_path):
+def test_refuses_an_existing_name_and_renames_nothing(links, tmp_path):
     saved(tmp_path / "s.gguf", shard_tensors=1)
     taken = tmp_path / "Llama-3-8B-Instruct-v1.1-Q4_K_M-00002-of-00003.gguf"
     taken.write_text("mine")
@@ -152,7 +152,7 @@ def test_taken_name_is_refused_and_nothing_renamed(links, tmp_path):
     assert taken.read_text() == "mine"
 
 
-def test_name_taken_meanwhile_is_refused_and_nothing_renamed(tmp_path, monkeypatch):
+def test_refuses_a_name_that_appears_meanwhile_and_renames_nothing(tmp_path, monkeypatch):
     saved(tmp_path / "s.gguf", shard_tensors=1)
     link = rename_files.hard_link
 
@@ -169,7 +169,7 @@ def test_name_taken_meanwhile_is_refused_and_nothing_renamed(tmp_path, monkeypat
     assert [p.read_text() for p in tmp_path.iterdir() if p.name.startswith("Llama")] == ["mine"]
 
 
-def test_links_of_a_cache_are_refused(tmp_path):
+def test_refuses_links_of_a_cache(tmp_path):
     blob = saved(tmp_path / "blob")
     link = tmp_path / "model.gguf"
     link.symlink_to(blob)
@@ -178,18 +178,18 @@ def test_links_of_a_cache_are_refused(tmp_path):
     assert link.is_symlink()
 
 
-def test_name_that_is_too_long_is_an_error_and_nothing_is_renamed(links, tmp_path):
+def test_too_long_name_is_an_error_and_nothing_is_renamed(links, tmp_path):
     path = saved(tmp_path / "model.gguf")
     with pytest.raises(OutputError, match="File name too long"):
         renamed(path, FileName("x" * 300))
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_model_in_no_file_cannot_be_renamed():
+def test_model_without_a_file_cannot_be_renamed():
     with pytest.raises(OutputError, match="not opened from a file"):
         rename(model(TOLD), FileName("x"))
 
 
-def test_new_paths_lie_beside_the_old(tmp_path):
+def test_new_paths_stay_in_the_same_folder(tmp_path):
     with ggufkit.open(saved(tmp_path / "model.gguf")) as opened:
         assert new_paths(opened, FileName("x")) == [tmp_path / "x.gguf"]

@@ -48,7 +48,7 @@ def rules(path):
 
 
 @pytest.mark.parametrize(("key", "value"), cases(SAFE))
-def test_same_number_gets_the_type_that_llama_cpp_reads(tmp_path, key, value):
+def test_number_gets_the_type_that_llama_cpp_reads(tmp_path, key, value):
     path = saved(tmp_path / "x.gguf", **{key: value})
     assert "key-type" in rules(path)
     apply(plan_repair(path))
@@ -59,7 +59,7 @@ def test_same_number_gets_the_type_that_llama_cpp_reads(tmp_path, key, value):
 
 
 @pytest.mark.parametrize(("key", "value"), cases(UNSAFE))
-def test_what_would_be_another_value_is_left_alone(tmp_path, key, value):
+def test_repair_never_changes_a_value(tmp_path, key, value):
     path = saved(tmp_path / "x.gguf", **{key: value})
     before = path.read_bytes()
     assert "key-kind" in rules(path)
@@ -68,7 +68,7 @@ def test_what_would_be_another_value_is_left_alone(tmp_path, key, value):
 
 
 @pytest.mark.parametrize("number", [np.uint32(15), np.uint32(999), np.int32(15)])
-def test_false_recipe_makes_way_for_the_guess(tmp_path, number):
+def test_false_recipe_is_replaced_by_the_guess(tmp_path, number):
     path = saved(tmp_path / "x.gguf", general__file_type=number)
     assert {"file-type-mix", "file-type-value"} & {*rules(path)}
     apply(plan_repair(path))
@@ -85,7 +85,7 @@ def test_false_recipe_makes_way_for_the_guess(tmp_path, number):
         ("split.tensors.count", np.uint16(20), "int32"),
     ],
 )
-def test_keys_of_a_split_that_is_none_get_their_type(tmp_path, key, value, kind):
+def test_split_keys_of_a_single_file_get_their_type(tmp_path, key, value, kind):
     whole = {"split.count": np.uint16(1), "split.no": np.uint16(0)}
     path = saved(tmp_path / "x.gguf", **whole | {key: value})
     assert rules(path) == ["split-type"]
@@ -95,7 +95,7 @@ def test_keys_of_a_split_that_is_none_get_their_type(tmp_path, key, value, kind)
         assert (model.metadata[key], model.metadata.type_name(key)) == (value, kind)
 
 
-def test_sound_file_is_left_as_it_is(tmp_path):
+def test_repair_leaves_a_sound_file_unchanged(tmp_path):
     path = saved(tmp_path / "x.gguf")
     before = path.read_bytes()
     assert plan_repair(path).is_empty
@@ -103,7 +103,7 @@ def test_sound_file_is_left_as_it_is(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_recipe_is_that_of_the_matrices_and_not_of_the_vectors(tmp_path):
+def test_recipe_is_guessed_from_matrices_and_not_from_vectors(tmp_path):
     path = tmp_path / "x.gguf"
     held = tensors()
     held |= {
@@ -128,7 +128,7 @@ def test_recipe_is_that_of_the_matrices_and_not_of_the_vectors(tmp_path):
         assert model.metadata["general.file_type"] == np.uint32(1024 + 7)  # Q8_0, guessed
 
 
-def test_what_cannot_be_kept_is_not_promised_to_be_corrected(tmp_path):
+def test_remedy_does_not_offer_a_repair_that_fix_cannot_do(tmp_path):
     path = saved(tmp_path / "x.gguf", llama__block_count="six")
     found = [each for each in ggufkit.check(path) if each.rule.startswith("key-")]
     assert [each.rule for each in found] == ["key-kind"]

@@ -55,17 +55,17 @@ def content(model):
     return ggufkit.hash(model, ["content"]).model["content"]
 
 
-def test_nothing_chosen_is_the_model_itself(model):
+def test_empty_selection_gives_the_whole_model(model):
     assert content(ggufkit.select(model)) == content(model)
 
 
-def test_kept_tensors_stay_in_order(model):
+def test_kept_tensors_keep_their_order(model):
     kept = ggufkit.select(model, keep=["output.*", "blk.[01].attn_q.weight"])
     assert list(kept.tensors) == ["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"]
     assert kept.metadata == model.metadata
 
 
-def test_what_is_dropped_goes_though_it_was_kept(model):
+def test_drop_wins_over_keep(model):
     kept = ggufkit.select(model, keep=["blk.*"], drop=["re:^blk[.]([1-3])[.]", "*.ffn_up.*"])
     assert list(kept.tensors) == ["blk.0.attn_q.weight"]
 
@@ -92,7 +92,7 @@ def test_pattern_that_matches_nothing_is_an_error(model, choice):
         (r"re:(?=attn)=the_", "blk.1.attn_q.weight", "blk.1.the_attn_q.weight"),
     ],
 )
-def test_tensors_are_renamed(model, rename, old, new):
+def test_renames_tensors(model, rename, old, new):
     if rename == "blk.?.ffn_*=f.?":
         rename = "blk.?.ffn_up.weight=f.?"
     renamed = ggufkit.select(model, renames=[rename])
@@ -110,7 +110,7 @@ def test_two_tensors_can_exchange_their_names(model):
         )
 
 
-def test_two_tensors_of_one_name_are_refused(model):
+def test_refuses_two_tensors_of_one_name(model):
     with pytest.raises(ShapeError, match="two tensors"):
         ggufkit.select(model, renames=["blk.*=same"])
 
@@ -118,12 +118,12 @@ def test_two_tensors_of_one_name_are_refused(model):
 @pytest.mark.parametrize(
     "rename", ["", "a", "=b", "a=", "a=*", r"re:a=\1", r"re:(=b", "re:=x", "[z-a]=b"]
 )
-def test_what_is_no_rename_is_refused(model, rename):
+def test_refuses_an_invalid_rename(model, rename):
     with pytest.raises(ValueTypeError):
         ggufkit.select(model, renames=[rename])
 
 
-def test_backslash_in_a_glob_is_itself(tmp_path):
+def test_backslash_in_a_glob_is_a_plain_character(tmp_path):
     with saved(tmp_path / "m.gguf", ["a\\1", "[b"]) as model:
         renamed = ggufkit.select(model, renames=["a\\*=c\\*", "[b=b]"])
         assert list(renamed.tensors) == ["c\\1", "b]"]
@@ -144,7 +144,7 @@ def test_graft_replaces_in_place_and_adds_at_the_end(model, other):
     assert mixed.metadata == model.metadata
 
 
-def test_layers_that_were_pruned_come_back_with_their_keys(model):
+def test_pruned_layers_can_be_grafted_back_with_their_keys(model):
     trunk = ggufkit.select(model, prune=[3])
     assert trunk.metadata["llama.block_count"] == 3
     assert trunk.metadata["llama.nextn_predict_layers"] == 0
@@ -161,7 +161,7 @@ def test_layers_of_another_architecture_do_not_fit(model, tmp_path):
         assert ggufkit.select(model, graft=[(other, "blk.3.*")]).metadata == model.metadata
 
 
-def test_projector_is_split_off_and_put_back(model):
+def test_projector_can_be_split_off_and_put_back(model):
     text = ggufkit.select(model, drop=["v.*", "mm.*"], drop_keys=["clip.*"])
     projector = ggufkit.select(model, keep=["v.*", "mm.*"], keep_keys=["general.*", "clip.*"])
     assert not set(text.tensors) & set(projector.tensors)
@@ -171,7 +171,7 @@ def test_projector_is_split_off_and_put_back(model):
     assert content(whole) == content(model)
 
 
-def test_donor_is_an_input_that_is_not_overwritten(model, other):
+def test_donor_is_an_input_that_cannot_be_overwritten(model, other):
     mixed = ggufkit.select(model, graft=[(other, "output.weight")])
     for path in (model.files[0].path, other.files[0].path):
         before = path.read_bytes()
@@ -180,7 +180,7 @@ def test_donor_is_an_input_that_is_not_overwritten(model, other):
         assert path.read_bytes() == before
 
 
-def test_donor_of_the_other_byte_order_is_swapped(model, other, tmp_path):
+def test_swaps_a_donor_of_the_other_byte_order(model, other, tmp_path):
     ggufkit.write(other, tmp_path / "big.gguf", byte_order="big")
     with ggufkit.open(tmp_path / "big.gguf") as big:
         mixed = ggufkit.select(model, graft=[(big, "blk.*")], graft_keys=[(big, "llama.*")])
@@ -193,7 +193,7 @@ def test_donor_of_the_other_byte_order_is_swapped(model, other, tmp_path):
 # Keys.
 
 
-def test_keys_are_kept_and_dropped(model):
+def test_keys_can_be_kept_and_dropped(model):
     chosen = ggufkit.select(model, keep_keys=["general.*", "llama.*"], drop_keys=["re:count$"])
     assert list(chosen.metadata) == [
         "general.architecture",
@@ -204,7 +204,7 @@ def test_keys_are_kept_and_dropped(model):
     assert list(chosen.tensors) == list(NAMES)
 
 
-def test_vocabulary_alone_has_no_tensors_and_no_keys_of_layers(model):
+def test_vocabulary_only_output_has_no_tensors_and_no_layer_keys(model):
     vocabulary = ggufkit.select(model, vocab_only=True)
     assert len(vocabulary.tensors) == 0
     assert list(vocabulary.metadata) == [
@@ -215,13 +215,13 @@ def test_vocabulary_alone_has_no_tensors_and_no_keys_of_layers(model):
     ]
 
 
-def test_without_tensors_all_keys_stay(model):
+def test_header_only_output_keeps_all_keys(model):
     bare = ggufkit.select(model, tensors=False)
     assert len(bare.tensors) == 0
     assert bare.metadata == model.metadata
 
 
-def test_keys_of_a_lone_shard_do_not_follow(model, tmp_path):
+def test_selection_drops_the_split_keys_of_a_single_shard(model, tmp_path):
     first, *_ = ggufkit.write(model, tmp_path / "s.gguf", shard_tensors=4)
     with ggufkit.open(first, shards=False) as shard:
         assert not any(key.startswith("split.") for key in ggufkit.select(shard).metadata)
@@ -230,7 +230,7 @@ def test_keys_of_a_lone_shard_do_not_follow(model, tmp_path):
 # Real models.
 
 
-def test_pruned_real_model_speaks_and_is_whole_again_with_its_layer(smollm2, tmp_path):
+def test_pruned_real_model_generates_text_and_can_be_restored(smollm2, tmp_path):
     with ggufkit.open(smollm2) as model:
         last = block_count(model.metadata)[1] - 1
         ggufkit.write(ggufkit.select(model, prune=[last]), tmp_path / "trunk.gguf")
@@ -246,7 +246,7 @@ def test_pruned_real_model_speaks_and_is_whole_again_with_its_layer(smollm2, tmp
     assert speak(tmp_path / "whole.gguf") == "The capital of France is Paris."
 
 
-def test_graft_of_another_shape_is_refused(model, tmp_path):
+def test_refuses_a_graft_of_another_shape(model, tmp_path):
     wide = {"blk.0.attn_q.weight": np.zeros(16, np.float32)}
     ggufkit.save(tmp_path / "wide.gguf", wide, KEYS)
     with ggufkit.open(tmp_path / "wide.gguf") as donor, pytest.raises(ShapeError, match="shape"):

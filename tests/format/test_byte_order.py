@@ -29,14 +29,14 @@ def widths_of(fields):
 
 
 @pytest.mark.parametrize("kind", KNOWN, ids=str)
-def test_fields_are_those_that_struct_would_swap(kind):
+def test_swapped_fields_match_struct(kind):
     assert struct.calcsize("<" + block_form(kind.fields)) == kind.block_bytes
     blocks = blocks_of(kind)
     expected = swapped(blocks.tobytes(), kind.fields)
     assert to_byte_order(blocks, kind, "little", "big").tobytes() == expected
 
 
-def test_fields_are_the_words_that_ggml_reads(ggml_source):
+def test_swapped_fields_match_the_words_that_ggml_reads(ggml_source):
     """On a big-endian machine ggml's decoders find in swapped blocks what they would find here."""
     expected = ggml_blocks.field_widths(ggml_source)
     blocks = [kind for kind in KNOWN if kind.is_quantized]
@@ -46,7 +46,7 @@ def test_fields_are_the_words_that_ggml_reads(ggml_source):
         assert widths_of(kind.fields) == expected[name], kind.name
 
 
-def test_source_that_reads_in_an_unknown_way_is_refused(tmp_path):
+def test_refuses_source_code_that_reads_in_an_unknown_way(tmp_path):
     (tmp_path / "ggml-common.h").write_text("typedef struct {\n uint8_t qs[4];\n} block_new;")
     decoder = "void dequantize_row_new(const block_new * x) {\n memcpy(&v, x[i].qs, 4);\n}"
     (tmp_path / "ggml-quants.c").write_text(decoder)
@@ -55,7 +55,7 @@ def test_source_that_reads_in_an_unknown_way_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KNOWN, ids=str)
-def test_swapping_twice_gives_the_same(kind):
+def test_swapping_twice_restores_the_bytes(kind):
     blocks = blocks_of(kind)
     before = blocks.copy()
     there = to_byte_order(blocks, kind, "little", "big")
@@ -74,7 +74,7 @@ def test_same_order_copies_nothing(kind):
 
 
 @pytest.mark.parametrize("kind", [t for t in KNOWN if t.dtype], ids=str)
-def test_plain_types_swap_as_numpy_does(kind):
+def test_plain_types_swap_as_in_numpy(kind):
     blocks = blocks_of(kind)
     expected = blocks.view(kind.dtype).byteswap().view(np.uint8)
     np.testing.assert_array_equal(to_byte_order(blocks, kind, "big", "little"), expected)
@@ -83,7 +83,7 @@ def test_plain_types_swap_as_numpy_does(kind):
 @pytest.mark.parametrize(
     ("name", "places"), [("Q4_0", [0]), ("Q8_0", [0]), ("Q4_K", [0, 2]), ("Q6_K", [208])]
 )
-def test_quantized_types_swap_as_the_official_converter_does(name, places):
+def test_quantized_types_swap_as_in_the_official_converter(name, places):
     """llama.cpp's gguf_convert_endian.py swaps the half-precision numbers at these places."""
     kind = tensor_type(name)
     assert gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][1] == kind.block_bytes
@@ -94,7 +94,7 @@ def test_quantized_types_swap_as_the_official_converter_does(name, places):
     np.testing.assert_array_equal(to_byte_order(blocks, kind, "little", "big"), expected)
 
 
-def test_rows_of_any_shape_and_stride_are_swapped():
+def test_swaps_rows_of_any_shape_and_stride():
     kind = tensor_type("Q4_0")
     blocks = blocks_of(kind, 24).reshape(4, 6 * kind.block_bytes)
     once = to_byte_order(blocks, kind, "little", "big")
@@ -105,12 +105,12 @@ def test_rows_of_any_shape_and_stride_are_swapped():
 
 @pytest.mark.parametrize("kind", KNOWN, ids=str)
 @pytest.mark.parametrize("rows", [0, 1])
-def test_nothing_is_swapped_as_nothing(kind, rows):
+def test_swapping_no_bytes_gives_no_bytes(kind, rows):
     empty = np.zeros((rows, 0 if rows else kind.block_bytes), np.uint8)
     assert to_byte_order(empty, kind, "little", "big").shape == empty.shape
 
 
-def test_opaque_bytes_stay_as_they_are():
+def test_opaque_bytes_are_not_swapped():
     data = np.arange(10, dtype=np.uint8)
     assert not is_bytewise(tensor_type(99))
     assert to_byte_order(data, tensor_type(99), "little", "big") is data

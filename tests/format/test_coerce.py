@@ -99,18 +99,18 @@ def test_numpy_keeps_its_dtype_in_any_byte_order(name, order):
     assert bits(typed_value(list(made))) == expected
 
 
-def test_numpy_text_and_bools_are_taken():
+def test_accepts_numpy_text_and_bools():
     assert typed_value(np.array(["a", "bb"])) == Strings(["a", "bb"])
     assert type_name(typed_value(np.array([True]))) == "array[bool]"
 
 
-def test_typed_values_pass_unchanged():
+def test_typed_values_are_unchanged():
     for value in (Strings(["a"]), Arrays([np.zeros(1, "u1")])):
         assert typed_value(value) is value
 
 
 @pytest.mark.parametrize("take", [typed_value, lambda mine: typed("array[uint8]", mine)])
-def test_arrays_are_taken_as_they_are_now(take):
+def test_arrays_are_copied_when_given(take):
     mine = np.zeros(3, np.uint8)
     value = take(mine)
     mine[0] = 1
@@ -120,7 +120,7 @@ def test_arrays_are_taken_as_they_are_now(take):
 
 
 @pytest.mark.parametrize("made", [[1, 2], [np.uint8(1)], [True], range(4)], ids=repr)
-def test_made_arrays_are_read_only(made):
+def test_constructed_arrays_are_read_only(made):
     assert not typed_value(made).flags.writeable
 
 
@@ -192,7 +192,7 @@ UNFIT = [
 
 
 @pytest.mark.parametrize("value", UNFIT, ids=lambda value: f"{type(value).__name__}")
-def test_what_has_no_type_is_refused(value):
+def test_refuses_values_without_a_type(value):
     with pytest.raises(ValueTypeError) as caught:
         typed_value(value)
     assert isinstance(caught.value, TypeError)
@@ -202,7 +202,7 @@ def test_what_has_no_type_is_refused(value):
 
 @pytest.mark.parametrize("value", UNFIT, ids=lambda value: f"{type(value).__name__}")
 @pytest.mark.parametrize("name", ["uint8", "int64", "bool", "array[int8]", "array[array[uint8]]"])
-def test_naming_a_type_never_lets_more_than_our_errors_out(value, name):
+def test_explicit_type_raises_only_our_errors(value, name):
     try:
         made = ggufkit.typed(name, value)
     except GGUFError:
@@ -218,7 +218,7 @@ def nest(depth):
     return value
 
 
-def test_lists_nest_to_the_limit_and_no_deeper():
+def test_lists_nest_up_to_the_limit():
     expected = ("uint32", [1])
     for _ in range(31):
         expected = ("array", [expected])
@@ -228,7 +228,7 @@ def test_lists_nest_to_the_limit_and_no_deeper():
             typed_value(nest(depth))
 
 
-def test_a_list_that_holds_itself_is_refused():
+def test_refuses_a_list_that_contains_itself():
     endless = []
     endless.extend([endless, endless])
     for made in (lambda: typed_value(endless), lambda: typed("array[array]", endless)):
@@ -240,7 +240,7 @@ def test_a_list_that_holds_itself_is_refused():
 
 
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integers_fit_exactly_their_range(name):
+def test_integers_must_be_in_the_range_of_their_type(name):
     limits = np.iinfo(ValueType[name.upper()].dtype)
     for number in (int(limits.min), int(limits.max)):
         value = typed(name, number)
@@ -255,13 +255,13 @@ def test_integers_fit_exactly_their_range(name):
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("value", [1.0, True, "1", np.float32(1), np.True_, None], ids=repr)
-def test_integers_are_made_of_integers_only(name, value):
+def test_integers_are_made_only_from_integers(name, value):
     with pytest.raises(ValueTypeError, match="does not fit"):
         typed(name, value)
 
 
 @pytest.mark.parametrize(("name", "digits"), [("float32", 24), ("float64", 53)])
-def test_floats_take_integers_that_they_hold_exactly(name, digits):
+def test_floats_accept_integers_that_they_hold_exactly(name, digits):
     assert typed(name, 2**digits) == 2**digits
     assert typed(f"array[{name}]", [1, 2**digits]).tolist() == [1, 2**digits]
     for number in (2**digits + 1, 10**400, True, "1", np.True_):
@@ -277,7 +277,7 @@ def test_floats_are_rounded_to_nearest():
 
 
 @pytest.mark.parametrize("number", [float("inf"), -float("inf"), 0.0, -0.0])
-def test_infinities_and_zeros_stay_what_they_are(number):
+def test_infinities_and_zeros_are_unchanged(number):
     value = typed("float32", number)
     assert value == number
     assert np.signbit(value) == np.signbit(number)
@@ -295,12 +295,12 @@ def test_nan_of_the_same_type_keeps_its_bits(kind):
 
 
 @given(st.floats(width=32, allow_nan=False))
-def test_every_float32_survives_plain_python(number):
+def test_every_float32_survives_conversion_to_python(number):
     assert bits(typed_value(number)) == Spelling().value(("float32", number))
 
 
 @given(st.integers(-(2**63), 2**64 - 1))
-def test_every_64_bit_integer_survives_plain_python(number):
+def test_every_64_bit_integer_survives_conversion_to_python(number):
     value = typed_value(number)
     assert int(value) == number == plain(value)
 
@@ -344,12 +344,12 @@ def test_notation_names_every_type(name, value, expected):
     "name",
     ["", "int", "float", "uint128", "array[", "array[]", "array[uint8", "array[uint8]]", "uint8]"],
 )
-def test_unknown_notation_is_refused(name):
+def test_refuses_unknown_notation(name):
     with pytest.raises(ValueTypeError, match="unknown value type"):
         typed(name, [])
 
 
-def test_notation_nests_to_the_limit_and_no_deeper():
+def test_notation_nests_up_to_the_limit():
     value = typed("array[" * 32 + "int8" + "]" * 32, [])
     assert type_name(value) == "array[array]"
     for depth in (33, 1_000_000):
@@ -377,7 +377,7 @@ def test_notation_nests_to_the_limit_and_no_deeper():
         ("bool", "true"),
     ],
 )
-def test_what_a_named_type_does_not_hold_is_refused(name, value):
+def test_refuses_a_value_that_the_explicit_type_cannot_hold(name, value):
     with pytest.raises(ValueTypeError):
         typed(name, value)
 
@@ -388,7 +388,7 @@ def test_what_a_named_type_does_not_hold_is_refused(name, value):
         lambda inner: st.lists(inner, max_size=4),
     )
 )
-def test_only_our_errors_come_out_for_any_plain_value(value):
+def test_any_plain_value_raises_only_our_errors(value):
     try:
         made = typed_value(value)
     except ValueTypeError:
@@ -397,7 +397,7 @@ def test_only_our_errors_come_out_for_any_plain_value(value):
     assert bits(again) == bits(made)
 
 
-def test_every_pair_of_kinds_in_a_list_is_one_type_or_refused():
+def test_every_pair_of_types_in_a_list_has_one_type_or_is_refused():
     samples = [True, 1, 1.0, "a", np.uint8(1), np.float32(1), np.str_("a"), [1], None, b"a"]
     for first, second in itertools.permutations(samples, 2):
         try:

@@ -91,17 +91,17 @@ WILD = {
 
 
 @pytest.mark.parametrize("name", CONVENTIONAL)
-def test_examples_of_the_convention_are_parsed_and_built(name: str) -> None:
+def test_parses_and_builds_the_examples_of_the_convention(name: str) -> None:
     assert parse_name(name) == CONVENTIONAL[name]
     assert build_name(CONVENTIONAL[name]) == name
 
 
 @pytest.mark.parametrize("name", WILD)
-def test_names_in_the_wild_are_parsed(name: str) -> None:
+def test_parses_names_of_published_files(name: str) -> None:
     assert parse_name(name) == WILD[name]
 
 
-def test_length_of_a_context_is_no_size_where_the_parameters_are_known() -> None:
+def test_context_length_is_not_a_size_where_the_parameters_are_known() -> None:
     name = "Phi-3-mini-4k-instruct-q4.gguf"
     assert parse_name(name).size_label == "4K"
     parts = parse_name(name, 3_800_000_000)
@@ -109,7 +109,7 @@ def test_length_of_a_context_is_no_size_where_the_parameters_are_known() -> None
 
 
 @given(NAMES, st.sampled_from(["", "-00001-of-00002"]))
-def test_a_name_is_conventional_exactly_where_the_convention_matches(stem: str, shard: str) -> None:
+def test_a_name_is_conventional_exactly_where_its_regex_matches(stem: str, shard: str) -> None:
     name = f"{stem}{shard}.gguf"
     expected = CONVENTION.fullmatch(name)
     parts = parse_name(name)
@@ -119,19 +119,19 @@ def test_a_name_is_conventional_exactly_where_the_convention_matches(stem: str, 
         assert {key: getattr(parts, key) for key in texts} == texts
 
 
-def test_no_name_takes_exponentially_long() -> None:
+def test_no_name_takes_exponential_time() -> None:
     assert not parse_name("a" + "- " * 120 + "!.gguf").conventional
 
 
 @given(st.text(max_size=40))
-def test_any_text_has_parts_and_a_name_can_be_built_of_them(text: str) -> None:
+def test_any_text_has_parts_from_which_a_name_can_be_built(text: str) -> None:
     built = build_name(parse_name(text))
     assert built.endswith(".gguf")
     assert "/" not in built
 
 
 @given(ORGANIZATIONS, NAMES, PARAMETERS)
-def test_model_ids_say_what_the_official_package_reads(
+def test_model_ids_are_read_as_by_the_official_package(
     organization: str, name: str, parameters: int
 ) -> None:
     model_id = organization + name
@@ -148,12 +148,12 @@ def test_model_ids_say_what_the_official_package_reads(
 
 
 @given(st.integers(0, 10**14) | st.integers(0, 13).map(lambda power: 10**power))
-def test_size_labels_are_the_official_ones(parameters: int) -> None:
+def test_size_labels_match_the_official_package(parameters: int) -> None:
     assert size_label(parameters) == utility.size_label(parameters, 0, 0, 0)
 
 
 @given(st.integers(-(10**10), 10**10), st.integers(-(10**12), 10**12), st.integers(1, 300))
-def test_size_labels_of_experts_are_the_official_ones(
+def test_size_labels_of_experts_match_the_official_package(
     shared: int, expert: int, experts: int
 ) -> None:
     expected = utility.size_label(0, shared, expert, experts)
@@ -168,7 +168,7 @@ def test_size_labels_of_experts_are_the_official_ones(
         FileName("Llama", version="v2", type="vocab"),
     ],
 )
-def test_names_are_built_as_the_official_package_builds_them(parts: FileName) -> None:
+def test_names_are_built_as_by_the_official_package(parts: FileName) -> None:
     expected = utility.naming_convention(
         None,
         parts.basename,

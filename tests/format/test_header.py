@@ -70,14 +70,14 @@ def test_every_version_and_byte_order_holds_the_same(version, mark):
     assert rows(twin) == rows(plain)
 
 
-def test_all_13_value_types_are_told_apart():
+def test_distinguishes_all_13_value_types():
     header = parsed(Forge(pairs=unusual.every_type()))
     names = {header.metadata.type_name(key) for key in header.metadata}
     scalars = {kind.name.lower() for kind in ValueType} - {"array"}
     assert names == scalars | {f"array[{name}]" for name in scalars}
 
 
-def test_places_follow_from_shapes_types_and_offsets():
+def test_computes_places_from_shapes_types_and_offsets():
     header = parsed(Forge(infos=(*INFOS, tensor("third", 32, 2, type=8))))
     found = [(name, str(kind), *row) for name, kind, *row in rows(header)]
     assert found == [
@@ -98,12 +98,12 @@ def test_data_begins_at_the_alignment(alignment):
     assert header.data_nbytes == header.nbytes - header.data_offset
 
 
-def test_end_padding_is_told():
+def test_reports_end_padding():
     assert parsed(Forge()).end_padded
     assert not parsed(Forge(pad_end=False)).end_padded
 
 
-def test_opaque_tensor_reaches_to_its_neighbour_or_to_the_end():
+def test_opaque_tensor_extends_to_its_neighbour_or_to_the_end():
     infos = [tensor("a", 9, type=99, size=40), tensor("b", 9, type=99, size=8)]
     first = parsed(Forge(infos=infos))
     assert first.places.sizes == [64, 32]
@@ -111,7 +111,7 @@ def test_opaque_tensor_reaches_to_its_neighbour_or_to_the_end():
     assert unpadded.places.sizes == [64, 8]
 
 
-def test_header_of_a_broken_file_holds_what_was_read():
+def test_header_of_a_broken_file_holds_what_could_be_read():
     header = parsed(Forge(pairs=(ARCHITECTURE, Pair(text("a.b"), 13, Number(U8, 1)))))
     assert list(header.metadata) == ["general.architecture"]
     assert not header.places.starts
@@ -146,7 +146,7 @@ def test_finding_points_at_the_field(rule, needle, forge):
 # Limits.
 
 
-def test_findings_of_a_rule_are_capped_and_the_rest_counted():
+def test_findings_of_a_rule_are_limited_and_the_rest_are_counted():
     names = (tensor("same", 0) for _ in range(MAX_FINDINGS + 500))
     header = parsed(Forge(infos=tuple(names)))
     listed = [finding.rule for finding in header.findings]
@@ -159,7 +159,7 @@ def test_findings_of_a_rule_are_capped_and_the_rest_counted():
     ]
 
 
-def test_messages_stay_short_whatever_a_file_calls_its_things():
+def test_messages_stay_short_for_any_names_in_a_file():
     long = "n" * 60_000
     header = parsed(Forge((number(long + "\0", U8, 1),), (tensor(long, 4),)))
     assert {"key-nul", "name-size"} <= set(errors(header))
@@ -173,13 +173,13 @@ def test_messages_stay_short_whatever_a_file_calls_its_things():
         (array("a.b", U8, [], GGML_MAX_COUNT + 1), True),
     ],
 )
-def test_array_beyond_what_ggml_reads_is_told(tmp_path, value, is_long):
+def test_reports_an_array_beyond_the_limit_of_ggml(tmp_path, value, is_long):
     assert ("value-long" in rules_of_sparse(tmp_path, value, GGML_MAX_COUNT + 1)) == is_long
 
 
 @pytest.mark.parametrize("is_item", [False, True], ids=["scalar", "item"])
 @pytest.mark.parametrize("extra", [0, 1])
-def test_string_beyond_what_ggml_reads_is_told(tmp_path, is_item, extra):
+def test_reports_a_string_beyond_the_limit_of_ggml(tmp_path, is_item, extra):
     lie = Text(b"", GGML_MAX_COUNT + extra)
     value = Array(STRING, [text("short"), lie]) if is_item else lie
     pair = Pair(text("a.b"), ARRAY if is_item else STRING, value)
@@ -213,7 +213,7 @@ def rules_of_sparse(folder, pair, nbytes):
     ],
     ids=["sound", "overlapping", "beyond", "unknown", "overflowing", "nameless"],
 )
-def test_many_tensors_take_no_longer_whatever_is_wrong_with_them(odd):
+def test_many_broken_tensors_take_no_longer_than_sound_ones(odd):
     count = 30_000
     infos = [
         replace(tensor(f"t{i}", 4, offset=32 * i, size=0), **odd).encode(Forge().form)

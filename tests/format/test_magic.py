@@ -27,20 +27,20 @@ GIB = 1 << 30
         (b"\xff" * 16, "magic"),
     ],
 )
-def test_first_bytes_tell(head, rule):
+def test_recognizes_formats_by_their_first_bytes(head, rule):
     assert identify(head, GIB).rule == rule
 
 
-def test_file_without_bytes_is_empty():
+def test_recognizes_an_empty_file():
     assert identify(b"", 0).rule == "empty"
 
 
-def test_lfs_pointer_tells_the_size_of_the_real_file():
+def test_lfs_pointer_gives_the_size_of_the_real_file():
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4368438944\n"
     assert "(4368438944 bytes)" in identify(pointer, len(pointer)).message
 
 
-def test_text_is_quoted_with_its_controls_escaped():
+def test_quotes_text_and_escapes_its_control_characters():
     message = identify(b"Sorry,\tnot found\x0a", 17).message
     assert r"'Sorry,\tnot found\n'" in message
 
@@ -49,5 +49,5 @@ def test_safetensors_needs_a_plausible_length():
     assert identify(b"\xff" * 7 + b"\x7f{", GIB).rule == "magic"
 
 
-def test_file_of_a_future_pickle_protocol_is_not_guessed():
+def test_does_not_guess_a_file_of_a_future_pickle_protocol():
     assert identify(b"\x80\x63" + bytes(16), GIB).rule == "magic"

@@ -25,7 +25,7 @@ def opened(spelling, pairs):
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=spelling_id)
 @given(pairs=metadata)
-def test_any_metadata_is_written_as_it_was_read(spelling, pairs):
+def test_writes_any_metadata_as_it_was_read(spelling, pairs):
     read = opened(spelling, pairs)
     for other in SPELLINGS:
         encoding = Encoding(other.byte_order, wide=other.version > 1)
@@ -33,7 +33,7 @@ def test_any_metadata_is_written_as_it_was_read(spelling, pairs):
 
 
 @given(pairs=metadata)
-def test_decoded_and_typed_again_it_is_the_same(pairs):
+def test_decoding_and_encoding_again_gives_the_same_metadata(pairs):
     for spelling in SPELLINGS:
         read = opened(spelling, pairs)
         made = Metadata(list(read.items()))
@@ -43,7 +43,7 @@ def test_decoded_and_typed_again_it_is_the_same(pairs):
 
 
 @given(pairs=metadata)
-def test_saved_and_opened_it_is_the_same(pairs, tmp_path_factory):
+def test_saving_and_opening_gives_the_same_metadata(pairs, tmp_path_factory):
     made = Metadata(list(opened(Spelling(), pairs).items()))
     path = tmp_path_factory.getbasetemp() / "metadata.gguf"
     ggufkit.save(path, {}, made)
@@ -53,7 +53,7 @@ def test_saved_and_opened_it_is_the_same(pairs, tmp_path_factory):
     assert path.read_bytes() == Spelling().file(pairs)
 
 
-def test_opening_decodes_nothing(tmp_path, monkeypatch):
+def test_opening_decodes_no_values(tmp_path, monkeypatch):
     content = ("array", ("string", ["a"] * 1000))
     path = tmp_path / "lazy.gguf"
     path.write_bytes(Spelling().file([("words", content), ("numbers", ("array", ("int8", [1])))]))
@@ -72,7 +72,7 @@ def test_opening_decodes_nothing(tmp_path, monkeypatch):
         ggufkit.write(model.replace(metadata=changed), tmp_path / "copy.gguf")
 
 
-def test_it_is_a_mapping():
+def test_metadata_is_a_mapping():
     made = Metadata({"b": 1, "a": "text", "c": [1, 2]})
     assert isinstance(made, Mapping)
     assert list(made) == list(made.keys()) == ["b", "a", "c"]
@@ -91,7 +91,7 @@ def test_pairs_keep_their_order():
     assert list(Metadata([("z", 1), ("a", 2)])) == ["z", "a"]
 
 
-def test_updated_keeps_places_and_appends_new_keys():
+def test_updated_keeps_the_order_and_appends_new_keys():
     made = Metadata({"a": 1, "b": 2, "c": 3})
     changed = made.updated({"d": 4, "b": "two"})
     assert list(changed) == ["a", "b", "c", "d"]
@@ -100,7 +100,7 @@ def test_updated_keeps_places_and_appends_new_keys():
     assert list(made) == ["a", "b", "c"]
 
 
-def test_updated_by_metadata_copies_undecoded_values():
+def test_updating_from_metadata_copies_undecoded_values():
     data = Spelling().file([("words", ("array", ("string", ["a"])))])
     read = parse(data, len(data)).metadata
     for made in (Metadata(read), Metadata({"a": 1}).updated(read)):
@@ -114,7 +114,7 @@ def test_without_ignores_unknown_keys():
     assert made.without() == made
 
 
-def test_equality_is_of_keys_order_types_and_bytes():
+def test_equality_compares_keys_order_types_and_bytes():
     made = Metadata({"a": 1, "b": 2})
     assert made == Metadata({"a": np.uint32(1), "b": 2})
     assert made != Metadata({"b": 2, "a": 1})
@@ -125,7 +125,7 @@ def test_equality_is_of_keys_order_types_and_bytes():
     assert Metadata({"a": 0.0}) != Metadata({"a": -0.0})
 
 
-def test_it_has_no_hash_and_no_way_to_be_changed():
+def test_metadata_is_unhashable_and_read_only():
     made = Metadata({"a": 1})
     with pytest.raises(TypeError, match="unhashable"):
         hash(made)
@@ -140,7 +140,7 @@ def test_repr_shows_keys_and_types():
     assert repr(made) == "Metadata(a: uint32, b: array[string])"
 
 
-def test_missing_key_names_the_nearest():
+def test_error_for_a_missing_key_names_the_nearest():
     made = Metadata({"general.architecture": "llama", "llama.block_count": 2})
     with pytest.raises(MissingKeyError, match=r"Did you mean 'general\.architecture'") as caught:
         made["general.architekture"]
@@ -155,7 +155,7 @@ def test_missing_key_names_the_nearest():
 @pytest.mark.parametrize(
     "key", ["", "a\0b", 5, None, b"key", "\ud800", chr(0xDCFF), "k" * 65536, "ä" * 32768], ids=repr
 )
-def test_impossible_keys_are_refused(key):
+def test_refuses_impossible_keys(key):
     with pytest.raises(ValueTypeError):
         Metadata({key: 1})
     with pytest.raises(ValueTypeError):
@@ -163,13 +163,13 @@ def test_impossible_keys_are_refused(key):
 
 
 @pytest.mark.parametrize("key", ["k" * 65535, "Schlüssel", "with space", "."])
-def test_unusual_keys_that_the_format_allows_are_taken(key, tmp_path):
+def test_accepts_unusual_keys_that_the_format_allows(key, tmp_path):
     ggufkit.save(tmp_path / "key.gguf", {}, {key: 1})
     with ggufkit.open(tmp_path / "key.gguf") as model:
         assert list(model.metadata) == [key]
 
 
-def test_refused_value_is_named_by_its_key():
+def test_error_for_a_refused_value_names_its_key():
     with pytest.raises(ValueTypeError, match=r"^general\.name: a value of Python type bytes") as it:
         Metadata({"general.name": b"x"})
     assert "Use str" in it.value.remedy
@@ -178,14 +178,14 @@ def test_refused_value_is_named_by_its_key():
 # One door for what a command needs.
 
 
-def test_text_and_integer_are_what_a_command_asks_for():
+def test_text_and_integer_return_values_of_their_type():
     metadata = Metadata({"a.text": "x", "a.number": np.int16(-3)})
     assert (metadata.text("a.text"), metadata.integer("a.number")) == ("x", -3)
     assert (metadata.text("b"), metadata.integer("b")) == ("", None)
 
 
 @pytest.mark.parametrize("value", ["x", True, 1.5, ["x"], [1, 2], []])
-def test_value_of_another_kind_names_key_type_and_remedy(value):
+def test_error_for_a_value_of_another_type_names_key_type_and_remedy(value):
     metadata = Metadata({"a.b": value if value != [] else ggufkit.typed("array[string]", [])})
     found = metadata.type_name("a.b")
     with pytest.raises(ValueTypeError) as error:

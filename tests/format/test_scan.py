@@ -87,7 +87,7 @@ FORMS = [Writer(version, mark) for version, mark in product((1, 2, 3), "<>")]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"v{form.version}{form.mark}")
-def test_every_version_in_either_byte_order_gives_the_same_records(form):
+def test_every_version_and_byte_order_gives_the_same_records(form):
     data = form.rich()
     version, big, kv_count, tensor_count, end, keys, tensors, problems = _native.scan(data)
     assert (version, big, kv_count, tensor_count) == (form.version, form.mark == ">", 9, 2)
@@ -111,13 +111,13 @@ def test_every_version_in_either_byte_order_gives_the_same_records(form):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"v{form.version}{form.mark}")
-def test_a_file_cut_at_any_byte_is_told_and_never_crashes(form):
+def test_a_file_cut_at_any_byte_is_reported_without_a_crash(form):
     data = form.rich()
     for size in range(len(data)):
         assert rules(data[:size]), size
 
 
-def test_a_memory_map_is_read_as_bytes_are(tmp_path: Path):
+def test_a_memory_map_is_read_like_bytes(tmp_path: Path):
     data = Writer().rich()
     path = tmp_path / "rich"
     path.write_bytes(data)
@@ -126,7 +126,7 @@ def test_a_memory_map_is_read_as_bytes_are(tmp_path: Path):
 
 
 @pytest.mark.parametrize("version", [0, 4, 65539, 2**32 - 1])
-def test_an_unknown_version_is_refused(version):
+def test_refuses_an_unknown_version(version):
     assert only_problem(Writer(version).file([], [])) == ("version", 4, version, 0)
 
 
@@ -168,7 +168,7 @@ def one(kind: int, payload: bytes) -> bytes:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_a_problem_tells_its_field_what_it_holds_and_what_was_there(data, problem):
+def test_a_problem_gives_its_field_the_value_and_what_was_expected(data, problem):
     assert only_problem(data) == problem
 
 
@@ -180,7 +180,7 @@ def test_an_extreme_number_at_any_byte_stays_within_the_file(form):
         within_bounds(rich[:at] + number + rich[at + len(number) :])
 
 
-def test_what_came_before_a_fatal_problem_is_kept():
+def test_keeps_records_read_before_a_fatal_problem():
     form = Writer()
     keys = [form.key(b"good", 4, form.pack("I", 1)), form.key(b"bad", 77, b"")]
     data = form.file(keys, [form.tensor(b"t", [1])])
@@ -193,7 +193,7 @@ def test_what_came_before_a_fatal_problem_is_kept():
 
 @pytest.mark.parametrize("extreme", EXTREMES)
 @pytest.mark.parametrize("field", ["tensors", "keys", "key", "string", "array", "item", "name"])
-def test_a_count_or_length_that_lies_is_refused_at_its_field(field, extreme):
+def test_refuses_a_false_count_or_length_at_its_field(field, extreme):
     form = Writer()
     lie = form.pack("Q", extreme)
     head = b"GGUF" + form.pack("I", 3)
@@ -221,14 +221,14 @@ def test_a_count_or_length_that_lies_is_refused_at_its_field(field, extreme):
 
 
 @pytest.mark.parametrize("dims", [[2**32, 2**32], [2**63, 2], [2**64 - 1, 2**64 - 1, 3]])
-def test_a_product_of_dims_never_wraps(dims):
+def test_a_product_of_dims_never_overflows(dims):
     data = Writer().file([], [Writer().tensor(b"t", dims)])
     infos = np.frombuffer(_native.scan(data)[6], TENSOR_RECORD)
     assert infos["elements"].tolist() == [2**64 - 1]
 
 
 @pytest.mark.parametrize("dims", [[2**63, 2**63, 0], [0, 2**63, 2**63], [2**63, 0, 2**63]])
-def test_a_zero_dim_makes_no_elements_whatever_the_others_are(dims):
+def test_a_zero_dim_gives_zero_elements_for_any_other_dims(dims):
     data = Writer().file([], [Writer().tensor(b"t", dims)])
     assert np.frombuffer(_native.scan(data)[6], TENSOR_RECORD)["elements"].tolist() == [0]
 
@@ -239,13 +239,13 @@ def nested(depth: int) -> bytes:
     return form.file([form.key(b"k", 9, value)], [])
 
 
-def test_arrays_nest_to_the_limit_and_no_deeper():
+def test_arrays_nest_up_to_the_limit():
     assert rules(nested(_native.MAX_ARRAY_DEPTH)) == []
     assert rules(nested(_native.MAX_ARRAY_DEPTH + 1)) == ["array-depth"]
     assert rules(nested(100_000)) == ["array-depth"]
 
 
-def test_problems_do_not_grow_without_bound():
+def test_number_of_problems_is_limited():
     form = Writer()
     keys = [form.key(b"%d" % i, 7, b"\2") for i in range(3 * _native.MAX_PROBLEMS)]
     assert len(rules(form.file(keys, []))) == _native.MAX_PROBLEMS - 1
@@ -256,7 +256,7 @@ def test_problems_do_not_grow_without_bound():
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_any_mutation_of_a_file_is_scanned_within_its_bounds(data):
+def test_scan_of_any_mutated_file_stays_within_its_bounds(data):
     form = data.draw(st.sampled_from(FORMS))
     raw = bytearray(form.rich())
     for _ in range(data.draw(st.integers(1, 8))):
@@ -266,7 +266,7 @@ def test_any_mutation_of_a_file_is_scanned_within_its_bounds(data):
 
 @given(st.binary(max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_after_the_magic_are_scanned(tail):
+def test_scans_any_bytes_after_the_magic(tail):
     within_bounds(b"GGUF\3\0\0\0" + tail)
 
 
@@ -281,7 +281,7 @@ TEXTS = st.binary(max_size=12) | st.text(max_size=30).map(str.encode)
 @example(["é\u07ff\u0800\uffff\U00010000\U0010ffff\0".encode()], Writer())
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(FORMS))
 @settings(deadline=None)
-def test_strings_decode_as_python_does_and_lose_nothing(texts, form):
+def test_strings_decode_as_in_python_and_lose_nothing(texts, form):
     data = b"??" + packed(texts, form)
     place = (2, len(texts), form.version != 1, form.mark == ">")
     assert _native.strings(data, *place) == [t.decode("utf-8", "surrogateescape") for t in texts]
@@ -320,7 +320,7 @@ def test_decoding_outside_the_data_is_an_error(function, place):
         function(data, *place, True, False)
 
 
-def test_inner_arrays_are_indexed():
+def test_indexes_inner_arrays():
     form = Writer(mark=">")
     data = form.array(4, 2, form.pack("II", 1, 2)) + form.array(8, 1, form.text(b"deep"))
     records = np.frombuffer(_native.array_index(data, 0, 2, True, True), "u4,u4,u8,u8,u8").tolist()
@@ -330,7 +330,7 @@ def test_inner_arrays_are_indexed():
 
 
 @pytest.mark.parametrize("at", [0, 1, 63, 64, 65, 199])
-def test_zeros_are_told_from_anything_else(at):
+def test_recognizes_runs_of_zeros(at):
     data = bytearray(200)
     assert _native.all_zero(bytes(data), 0, 200)
     data[at] = 1
@@ -339,12 +339,12 @@ def test_zeros_are_told_from_anything_else(at):
 
 
 @pytest.mark.parametrize("place", [(0, 201), (201, 201), (5, 4), (0, 2**64 - 1)])
-def test_zeros_outside_the_data_are_not_looked_for(place):
+def test_does_not_search_for_zeros_outside_the_data(place):
     with pytest.raises(ValueError, match=r"^moved$"):
         _native.all_zero(bytes(200), *place)
 
 
-def test_only_contiguous_bytes_are_scanned():
+def test_scans_only_contiguous_bytes():
     data = Writer().rich()
     assert _native.scan(np.frombuffer(data, "u1")) == _native.scan(data)
     with pytest.raises(ValueError, match="contiguous"):

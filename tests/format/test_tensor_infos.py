@@ -34,16 +34,16 @@ def places(starts, sizes, room=1000):
         ([2**64 - 32, 0], [64, 32], []),
     ],
 )
-def test_overlaps_are_found_whatever_the_order(starts, sizes, pairs):
+def test_finds_overlaps_in_any_order(starts, sizes, pairs):
     assert list(places(starts, sizes).overlaps()) == pairs
 
 
-def test_tensors_beyond_the_end_are_found():
+def test_finds_tensors_beyond_the_end():
     assert places([0, 990, 2**64 - 1], [1000, 11, 5]).beyond() == [1, 2]
     assert places([0], [0], room=-5).beyond() == [0]
 
 
-def test_cut_file_says_what_is_missing():
+def test_finding_for_a_cut_file_says_how_much_is_missing():
     found = findings(tensor("a", 8), tensor("b", 8), tensor("c", 8), cut=40)["data-truncated"]
     assert "40 bytes (" in found.message
     assert "2 of 3 tensors are incomplete, first 'b'" in found.message
@@ -57,31 +57,31 @@ def test_cut_file_says_what_is_missing():
     ],
     ids=["reordered", "with gaps"],
 )
-def test_cut_file_is_called_cut_also_if_tensors_lie_oddly(infos):
+def test_cut_file_is_called_cut_for_unusual_tensor_offsets_too(infos):
     found = findings(*infos, data=bytes(40))
     assert "data-truncated" in found
     assert "tensor-beyond-end" not in found
 
 
-def test_lying_offset_is_not_called_a_cut_file():
+def test_false_offset_is_not_called_a_cut_file():
     found = findings(tensor("a", 8), tensor("b", 8, offset=2**40))
     assert "tensor-beyond-end" in found
     assert "data-truncated" not in found
 
 
-def test_largest_shape_is_counted_and_one_more_is_not():
+def test_largest_shape_is_accepted_and_the_next_is_not():
     assert "data-truncated" in findings(tensor("a", MAX_ELEMENTS, size=0))
     assert "shape-overflow" in findings(tensor("a", MAX_ELEMENTS + 1, size=0))
 
 
-def test_largest_shape_can_still_be_an_array():
+def test_numpy_accepts_the_largest_shape():
     assert np.empty((0, MAX_ELEMENTS), np.float64).shape == (0, MAX_ELEMENTS)
     with pytest.raises(ValueError, match="array is too big"):
         np.empty((0, MAX_ELEMENTS + 1), np.float64)
 
 
 @pytest.mark.parametrize("count", range(10))
-def test_file_cut_in_the_middle_of_an_opaque_tensor_is_still_refused_at_its_end(count):
+def test_file_cut_inside_an_opaque_tensor_is_refused_at_its_end(count):
     infos = (tensor("a", 9, type=99, size=32), tensor("b", 9, type=99, size=32))
     found = findings(*infos, cut=32 + count)
     assert "data-truncated" in found

@@ -103,7 +103,7 @@ def test_negative_zero_keeps_its_sign(spelling):
 @pytest.mark.parametrize(
     "text", ["", "a", "Ärger", "日本語", "\N{GRINNING FACE}", "a\0b", "\x7f\n"]
 )
-def test_text_comes_back(spelling, text):
+def test_text_is_read_back(spelling, text):
     value = read(spelling, ("string", text))
     assert value == text
     assert type(value) is str
@@ -112,7 +112,7 @@ def test_text_comes_back(spelling, text):
 @pytest.mark.parametrize(
     "raw", [b"\xff", b"a\x80b", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80"]
 )
-def test_invalid_utf8_is_kept_byte_for_byte(raw):
+def test_keeps_invalid_utf8_byte_for_byte(raw):
     for spelling in SPELLINGS:
         text = read(spelling, ("string", raw))
         assert text.encode("utf-8", "surrogateescape") == raw
@@ -159,14 +159,14 @@ def test_empty_array_keeps_its_element_type(spelling, kind):
 
 @each_spelling
 @given(typed=values)
-def test_any_value_is_written_as_it_was_read(spelling, typed):
+def test_writes_any_value_as_it_was_read(spelling, typed):
     value = read(spelling, typed)
     for other in SPELLINGS:
         assert encode(value, layout_of(other)) == other.value(typed)
 
 
 @given(typed=values)
-def test_a_value_is_equal_whatever_file_it_came_from(typed):
+def test_values_from_different_files_are_equal(typed):
     first, *others = (read(spelling, typed) for spelling in SPELLINGS)
     for other in others:
         assert encode(first, CANONICAL) == encode(other, CANONICAL)
@@ -175,7 +175,7 @@ def test_a_value_is_equal_whatever_file_it_came_from(typed):
 
 
 @pytest.mark.parametrize("depth", [2, 3, MAX_ARRAY_DEPTH])
-def test_arrays_nest_to_the_limit(depth):
+def test_arrays_nest_up_to_the_limit(depth):
     for spelling in SPELLINGS:
         value = read(spelling, ("array", nested(depth)))
         for _ in range(depth - 1):
@@ -184,7 +184,7 @@ def test_arrays_nest_to_the_limit(depth):
         assert value.tolist() == [1, 2]
 
 
-def test_made_arrays_nest_to_the_limit_and_no_deeper():
+def test_constructed_arrays_nest_up_to_the_limit():
     value = np.array([1, 2], np.uint8)
     for _ in range(MAX_ARRAY_DEPTH - 1):
         value = Arrays([value])
@@ -193,7 +193,7 @@ def test_made_arrays_nest_to_the_limit_and_no_deeper():
         Arrays([value])
 
 
-def test_read_arrays_count_towards_the_limit():
+def test_arrays_read_from_a_file_count_towards_the_limit():
     deep = read(Spelling(), ("array", nested(MAX_ARRAY_DEPTH)))
     with pytest.raises(ValueTypeError, match="deeper than 32"):
         Arrays([deep])
@@ -234,13 +234,13 @@ def test_index_out_of_range_is_an_index_error(index):
             sequence[index]
 
 
-def test_index_that_is_no_integer_is_a_type_error():
+def test_index_that_is_not_an_integer_is_a_type_error():
     for sequence in (Strings(["a"]), Arrays([np.zeros(1, "u1")])):
         with pytest.raises(TypeError):
             sequence[0.0]
 
 
-def test_one_string_is_decoded_without_the_others():
+def test_decodes_one_string_without_the_others():
     # The second item announces more bytes than there are: whoever walks past it would stumble.
     good = Spelling().string("first")
     data = good + struct.pack("<Q", 1000)
@@ -258,7 +258,7 @@ def test_equality_is_by_type_and_content():
     assert Arrays([Strings(["a"])]) != Strings(["a"])
 
 
-def test_sequences_cannot_be_keys():
+def test_sequences_cannot_be_dictionary_keys():
     for sequence in (Strings(["a"]), Arrays([])):
         with pytest.raises(TypeError, match="unhashable"):
             hash(sequence)
@@ -273,7 +273,7 @@ def test_repr_shows_the_first_items_and_the_length():
 @pytest.mark.parametrize(
     "items", [[1], [b"a"], [None], ["\ud800"], ["ok", "\ude00\ud83d"]], ids=repr
 )
-def test_strings_refuse_what_is_no_text(items):
+def test_strings_refuse_items_that_are_not_text(items):
     with pytest.raises(ValueTypeError):
         Strings(items)
 
@@ -283,13 +283,13 @@ def test_strings_refuse_what_is_no_text(items):
     [[1], "a", 1, None, np.zeros((2, 2)), np.array(1), np.zeros(1, "f2"), np.zeros(1, "c8")],
     ids=repr,
 )
-def test_arrays_refuse_what_is_no_typed_array(item):
+def test_arrays_refuse_items_that_are_not_typed_arrays(item):
     with pytest.raises(ValueTypeError):
         Arrays([item])
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_type_ids_are_those_of_the_format(kind):
+def test_type_ids_match_the_format(kind):
     assert ValueType[kind.upper()].id == FORMATS[kind][0]
 
 
@@ -304,7 +304,7 @@ def mapped(tmp_path):
         return MappedBytes(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def test_shut_map_is_read_no_more(mapped):
+def test_closed_map_cannot_be_read(mapped):
     strings = Strings.lying(mapped, 0, len(mapped), 2, CANONICAL)
     arrays = Arrays.lying(mapped, 0, len(mapped), 2, CANONICAL)
     assert strings[0] == "one"
