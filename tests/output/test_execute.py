@@ -244,6 +244,6 @@ def test_late_worker_writes_into_no_later_attempt(model, out):
     target.with_name("b").write_bytes(b"second")
     target.with_name("b").replace(target)
     extent = layout(model, "a").files[0].extents[0]
-    with pytest.raises(OSError, match="another one by now"):
+    with pytest.raises(OSError, match="the output was replaced"):
         run(whole((PlacedExtent(0, 0, late, extent),)))
     assert target.read_bytes() == b"second"

@@ -244,10 +244,10 @@ def test_output_that_is_no_file_is_refused_before_writing(model, tmp_path):
     (tmp_path / "folder.gguf").mkdir()
     os.mkfifo(tmp_path / "pipe.gguf")
     for path in (tmp_path / "folder.gguf", tmp_path / "pipe.gguf", tmp_path, "/", ".."):
-        with pytest.raises(OutputError, match="no regular file"):
+        with pytest.raises(OutputError, match="not a regular file"):
             ggufkit.write(model, path)
     assert names(tmp_path) == ["folder.gguf", "pipe.gguf"]
-    with pytest.raises(OutputError, match="no regular file"):
+    with pytest.raises(OutputError, match="not a regular file"):
         ggufkit.write(model, os.devnull)
     with pytest.raises(FileNotFoundError):
         ggufkit.write(model, "")

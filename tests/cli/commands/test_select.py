@@ -48,7 +48,7 @@ def commands(section):
 
 
 def test_mtp_head_can_be_split_off_and_put_back_as_documented(model):
-    for command in commands("A multi-token-prediction head"):
+    for command in commands("Remove and restore a multi-token-prediction head"):
         done(*command)
     with api.open("trunk.gguf") as trunk, api.open("mtp-model.gguf") as head:
         assert trunk.metadata["llama.block_count"] == len(trunk.metadata[list(KEYS)[3]]) == 46
@@ -60,7 +60,7 @@ def test_mtp_head_can_be_split_off_and_put_back_as_documented(model):
 def test_projector_can_be_split_off_and_put_back_as_documented(model):
     model.rename("both.gguf")
     before = content("both.gguf")
-    first, second, third = commands("A projector")
+    first, second, third = commands("Separate and join a projector")
     done(*first)
     done(*second)
     Path("both.gguf").unlink()
