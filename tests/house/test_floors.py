@@ -18,15 +18,15 @@ MOST_MODULES = 15
 TABLES = {"cli/commands"}  # one module for each command
 
 
-def test_no_package_imports_in_a_circle():
+def test_packages_do_not_import_in_a_circle():
     assert draw_packages.floors(draw_packages.between(MODULES))
 
 
-def test_no_module_imports_in_a_circle():
+def test_modules_do_not_import_in_a_circle():
     assert draw_packages.floors(draw_packages.arrows(MODULES))
 
 
-def test_no_package_but_the_command_imports_the_public_face():
+def test_only_the_command_imports_the_public_module():
     others = {
         name: [other for other in found if other == ""]
         for name, found in draw_packages.arrows(MODULES).items()
@@ -41,7 +41,7 @@ def test_drawing_in_design_is_current():
     assert drawn == draw_packages.drawing(), "run `python tools/draw_packages.py --write`"
 
 
-def test_a_circle_is_found():
+def test_finds_a_circle_of_imports():
     with pytest.raises(draw_packages.CircleError, match="a -> b -> a"):
         draw_packages.floors({"a": {"b"}, "b": {"a"}})
 
@@ -49,7 +49,7 @@ def test_a_circle_is_found():
 @pytest.mark.parametrize(
     "folder", sorted({path.parent for path in MODULES.values()}), ids=lambda path: path.name
 )
-def test_folder_holds_few_modules_and_says_what_lives_there(folder):
+def test_each_folder_has_few_modules_and_a_docstring(folder):
     place = folder.relative_to(PACKAGE).as_posix()
     files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
     assert len(files) <= MOST_MODULES or place in TABLES
@@ -58,6 +58,6 @@ def test_folder_holds_few_modules_and_says_what_lives_there(folder):
     assert len(text.split('"""')[1].strip().splitlines()) >= 3
 
 
-def test_layout_is_pure():
+def test_layout_imports_nothing_that_reads_or_writes():
     roots = {name.split(".")[0] for name in draw_packages.imported(MODULES["output.layout"])}
     assert not roots & IMPURE

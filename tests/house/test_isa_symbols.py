@@ -52,7 +52,7 @@ def commands(tmp_path_factory):
     return {a.removeprefix(mark): c for c in kernels for a in c if a.startswith(mark)}
 
 
-def test_each_object_exports_its_table_alone(commands, tmp_path):
+def test_each_object_exports_only_its_table(commands, tmp_path):
     assert "portable" in commands
     for isa, command in commands.items():
         object_file = tmp_path / f"{isa}.o"
@@ -67,7 +67,7 @@ def test_each_object_exports_its_table_alone(commands, tmp_path):
         assert names - COMPILERS_OWN == {f"ggufkit_quants_table_{isa}"}
 
 
-def test_no_object_lets_the_compiler_contract_or_guess(commands):
+def test_compiler_flags_forbid_contraction_and_unsafe_math(commands):
     for isa, command in commands.items():
         assert "-ffp-contract=off" in command, isa
         assert not {"-ffast-math", "-march=native", "-Ofast"} & set(command), isa

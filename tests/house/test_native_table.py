@@ -53,7 +53,7 @@ def test_plain_types_are_as_wide_as_their_dtype(row):
 
 @pytest.mark.real
 @pytest.mark.parametrize("library", [real.ggml, real.llama_cpp], ids=["libggml", "llama.cpp"])
-def test_ggml_has_the_same_names_and_sizes(library):
+def test_names_and_sizes_match_ggml(library):
     ggml = library()
     ggml.ggml_type_name.restype = ctypes.c_char_p
     ggml.ggml_type_size.restype = ctypes.c_size_t

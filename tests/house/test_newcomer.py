@@ -65,7 +65,7 @@ def done(folder, *command):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("kind", TESTS)
-def test_addition_passes_the_tests_that_concern_it(copy, kind):
+def test_addition_passes_its_tests(copy, kind):
     touched = add_examples.add(kind, copy)
     assert len(touched) <= MOST_FILES[kind]
     run(copy, "tools/write_indexes.py")
@@ -91,7 +91,7 @@ def test_contributing_names_each_file_that_an_addition_touches(copy, kind):
         assert any(re.fullmatch(each, path) for each in named), path
 
 
-def test_tensor_type_of_the_page_is_a_row_and_a_file(copy):
+def test_documented_tensor_type_needs_one_row_and_one_file(copy):
     assert len(add_examples.add("type", copy)) <= MOST_FILES["type"]
     assert "struct Q8_H" in (copy / "native/quants/types/q8_h.hpp").read_text(encoding="utf-8")
     code = "from ggufkit.format.types import tensor_type; assert tensor_type('Q8_H').id == 43"
@@ -105,7 +105,7 @@ BUILT = (
 
 
 @pytest.mark.matrix
-def test_tensor_type_compiles_and_passes_the_tests_that_need_no_ggml(copy):
+def test_new_tensor_type_compiles_and_passes_the_tests_without_ggml(copy):
     tools = Path(sys.executable).parent
     pytest.importorskip("nanobind")
     if not (tools / "cmake").exists() or not (tools / "ninja").exists():

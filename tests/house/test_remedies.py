@@ -49,16 +49,16 @@ ARGUMENTS = sorted(
 )
 
 
-def test_arguments_are_named_somewhere():
+def test_finds_arguments_that_messages_name():
     assert "(force=True)" in ARGUMENTS
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
-def test_commands_show_arguments_as_options_they_have(argument):
+def test_command_messages_show_arguments_as_existing_options(argument):
     assert with_options(f"allow it {argument}")[len("allow it (") : -1] in set(options())
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_library_names_options_in_whole_commands_only(path):
+def test_library_messages_name_options_only_in_whole_commands(path):
     for text in texts(path):
         assert not re.search(r"(?<!\S)\(?--[a-z]", re.sub(r"`[^`]*`", "", text)), text

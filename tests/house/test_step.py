@@ -22,7 +22,7 @@ def test_a_step_shows_its_title_its_output_and_its_time():
     assert done.returncode == 0
 
 
-def test_a_step_fails_as_its_command_does():
+def test_a_step_fails_when_its_command_fails():
     done = run("--silent-command", "Fail", sys.executable, "-c", "raise SystemExit(3)")
     assert "failed after" in done.stdout
     assert done.returncode == 3

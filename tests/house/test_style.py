@@ -120,7 +120,7 @@ def test_no_function_is_too_long():
     assert not {where: lines for where, lines in sizes.items() if lines > MOST_BODY_LINES}
 
 
-def test_no_function_but_a_command_takes_many_parameters():
+def test_only_commands_take_many_parameters():
     counts = {
         (path, each.name): len(parameters(each))
         for path, each in FUNCTIONS
@@ -131,7 +131,7 @@ def test_no_function_but_a_command_takes_many_parameters():
 
 
 @pytest.mark.parametrize("name", sorted(MANY_OPTIONS))
-def test_many_parameters_are_options_that_only_keywords_name(name):
+def test_long_parameter_lists_are_keyword_only(name):
     (function,) = (
         each
         for _, each in FUNCTIONS
@@ -162,5 +162,5 @@ def test_no_function_changes_its_arguments():
         ("def f(a):\n b = list(a)\n b.append(1)", []),
     ],
 )
-def test_a_changed_argument_is_seen(text, lines):
+def test_finds_a_changed_argument(text, lines):
     assert sorted(changes(ast.parse(text).body[0])) == lines

@@ -44,7 +44,7 @@ def close(mine, expected):
     np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-5 * expected.max())
 
 
-def test_first_layer_is_what_numpy_computes(smollm2, text):
+def test_first_layer_matches_numpy(smollm2, text):
     matrix = compute_imatrix(smollm2, text, chunks=2, context=32, threads=1)
     with ggufkit.open(smollm2) as model:
         inputs = embedded(model, tokens_of(smollm2, text)[:64], "blk.0.attn_norm.weight")
@@ -59,7 +59,7 @@ def test_first_layer_is_what_numpy_computes(smollm2, text):
     assert matrix.datasets == (str(text),)
 
 
-def test_chunks_do_not_know_of_each_other(experts, text):
+def test_chunks_are_independent(experts, text):
     together = compute_imatrix(experts, text, chunks=2, context=32, threads=1)
     alone = [
         compute_imatrix(experts, text, chunks=1, context=32, batch=32, from_chunk=start, threads=1)
@@ -127,7 +127,7 @@ def experts(vocabularies, tmp_path_factory):
     return path
 
 
-def test_each_expert_gets_the_tokens_that_are_sent_to_it(experts, text):
+def test_each_expert_gets_the_tokens_routed_to_it(experts, text):
     matrix = compute_imatrix(experts, text, chunks=1, context=64, threads=1)
     with ggufkit.open(experts) as model:
         weights = {name: tensor.numpy() for name, tensor in model.tensors.items()}
@@ -146,7 +146,7 @@ def test_each_expert_gets_the_tokens_that_are_sent_to_it(experts, text):
     assert "output.weight" not in matrix.entries
 
 
-def test_output_is_processed_when_asked_for(experts, text):
+def test_processes_the_output_tensor_on_request(experts, text):
     matrix = compute_imatrix(experts, text, chunks=1, context=64, threads=1, process_output=True)
     entry = matrix.entries["output.weight"]
     close(entry.sums.sum(), np.array(64.0 * WIDTH))  # what a norm leaves
@@ -156,26 +156,26 @@ def test_output_is_processed_when_asked_for(experts, text):
 # What cannot be.
 
 
-def test_short_text_is_refused(smollm2, tmp_path):
+def test_refuses_a_short_text(smollm2, tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("Too short.")
     with pytest.raises(ValueTypeError, match=r"the text has \d tokens, but a chunk needs 512"):
         compute_imatrix(smollm2, path)
 
 
-def test_what_is_no_model_is_told_before_llama_cpp_sees_it(text):
+def test_refuses_what_is_not_a_model_before_llama_cpp_opens_it(text):
     with pytest.raises(FormatError):
         compute_imatrix(text, text)
 
 
-def test_model_that_llama_cpp_refuses_is_told_in_its_words(text, tmp_path):
+def test_reports_the_error_of_llama_cpp_for_a_refused_model(text, tmp_path):
     path = tmp_path / "x.gguf"
     ggufkit.save(path, {"a": np.ones(4, np.float32)}, {"general.architecture": "no-such"})
     with pytest.raises(GGUFError, match=r"llama\.cpp cannot load .*unknown model architecture"):
         compute_imatrix(path, text)
 
 
-def test_overflowing_activations_are_told(experts, text, tmp_path):
+def test_reports_overflowing_activations(experts, text, tmp_path):
     with ggufkit.open(experts) as model:
         tensors = dict(model.tensors)
         tensors["blk.0.ffn_norm.weight"] = np.full(WIDTH, 3e38, np.float32)
@@ -185,7 +185,7 @@ def test_overflowing_activations_are_told(experts, text, tmp_path):
 
 
 @pytest.mark.parametrize("version", [None, "2020.1.1"])
-def test_missing_or_other_binding_names_the_extra(monkeypatch, version):
+def test_error_for_a_missing_or_wrong_binding_names_the_extra(monkeypatch, version):
     spec = version and types.SimpleNamespace(origin="/nowhere/__init__.py")
     monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda _: spec)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
@@ -193,6 +193,6 @@ def test_missing_or_other_binding_names_the_extra(monkeypatch, version):
         llama_cpp.library.__wrapped__()
 
 
-def test_extra_pins_the_version_whose_structures_are_known():
+def test_extra_pins_the_supported_version_of_the_binding():
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'llama = ["{llama_cpp.BINDING}=={llama_cpp.VERSION}"]' in project

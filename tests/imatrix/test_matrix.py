@@ -57,7 +57,7 @@ def same(one, other):
 # What quantizing takes.
 
 
-def test_weights_are_means_and_an_unseen_expert_weighs_all_alike(matrix):
+def test_weights_are_means_and_an_unused_expert_has_equal_weights(matrix):
     assert np.array_equal(matrix.weights(DENSE), matrix.entries[DENSE].sums[0] / np.float32(1024))
     experts = matrix.weights(EXPERTS)
     assert experts.shape == (3, 6)
@@ -74,19 +74,19 @@ def test_weights_take_the_shape_of_a_tensor(matrix):
         matrix.weights(DENSE, (9, 8))
 
 
-def test_token_embeddings_that_do_not_fit_are_absent():
+def test_leaves_out_token_embeddings_that_do_not_fit():
     matrix = Imatrix({"token_embd.weight": entry([4])})
     assert matrix.weights("token_embd.weight", (9, 8)) is None
 
 
-def test_legacy_values_are_divided_by_their_calls_if_there_are_any(tmp_path):
+def test_legacy_values_are_divided_by_their_nonzero_calls(tmp_path):
     data = legacy([(b"a", 4, [1, 2]), (b"b", 0, [1, 2])])
     matrix = Imatrix.open(written(tmp_path / "x.dat", data))
     assert matrix.weights("a").tolist() == [0.25, 0.5]
     assert matrix.weights("b").tolist() == [1, 2]
 
 
-def test_selection_takes_parts_of_names(matrix):
+def test_selection_matches_parts_of_names(matrix):
     assert list(matrix.selected(include=["exps"]).entries) == [EXPERTS]
     assert list(matrix.selected(exclude=["exps"]).entries) == [DENSE]
     assert list(matrix.selected(["ffn"], ["up."]).entries) == [EXPERTS]
@@ -95,7 +95,7 @@ def test_selection_takes_parts_of_names(matrix):
 # Files.
 
 
-def test_gguf_file_comes_back_as_it_was_saved(matrix, tmp_path):
+def test_gguf_file_is_read_back_as_saved(matrix, tmp_path):
     path = matrix.save(tmp_path / "x.gguf")
     again = Imatrix.open(path)
     assert same(again, matrix)
@@ -103,7 +103,7 @@ def test_gguf_file_comes_back_as_it_was_saved(matrix, tmp_path):
     assert again.save(tmp_path / "y.gguf").read_bytes() == path.read_bytes()
 
 
-def test_gguf_file_holds_the_keys_and_shapes_of_llama_imatrix(matrix, tmp_path):
+def test_gguf_file_has_the_keys_and_shapes_of_llama_imatrix(matrix, tmp_path):
     with ggufkit.open(matrix.save(tmp_path / "x.gguf")) as model:
         assert {key: model.metadata.type_name(key) for key in model.metadata} == {
             "general.type": "string",
@@ -130,7 +130,7 @@ def test_legacy_file_holds_means_times_chunks(matrix, tmp_path):
     )
 
 
-def test_legacy_bytes_are_those_of_llama_imatrix(matrix, tmp_path):
+def test_legacy_bytes_match_llama_imatrix(matrix, tmp_path):
     chunks, seen = np.float32(2), matrix.entries[EXPERTS].counts[:, np.newaxis].astype(np.float32)
     experts = matrix.entries[EXPERTS].sums / np.where(seen > 0, seen, 1)
     experts[1] = 1
@@ -161,13 +161,13 @@ def test_legacy_tail_is_optional(tmp_path):
         assert (matrix.chunk_count, matrix.datasets) == (count, datasets)
 
 
-def test_unknown_format_is_refused(matrix, tmp_path):
+def test_refuses_an_unknown_format(matrix, tmp_path):
     with pytest.raises(ValueTypeError, match="unknown format 'csv'"):
         matrix.save(tmp_path / "x", "csv")
     assert not (tmp_path / "x").exists()
 
 
-def test_interchange_of_forms_keeps_the_weights(matrix, tmp_path):
+def test_converting_between_formats_keeps_the_weights(matrix, tmp_path):
     old = Imatrix.open(matrix.save(tmp_path / "x.dat"))
     new = Imatrix.open(old.save(tmp_path / "x.gguf"))
     assert np.allclose(new.weights(DENSE), matrix.weights(DENSE), rtol=1e-6)
@@ -185,14 +185,14 @@ def test_merging_adds_sums_and_counts(matrix):
     assert twice.chunk_count == 4
 
 
-def test_merging_keeps_what_stands_in_one_only():
+def test_merging_keeps_tensors_of_only_one_file():
     assert list(merge([Imatrix({"b": entry([1])}), Imatrix({"a": entry([1])})]).entries) == [
         "a",
         "b",
     ]
 
 
-def test_a_single_count_stands_for_all_experts_that_come_after(matrix):
+def test_a_single_count_applies_to_all_later_experts(matrix):
     flat = Entry(matrix.entries[EXPERTS].sums.reshape(1, -1), np.array([512]))
     merged = merge([Imatrix({EXPERTS: flat}), matrix])
     assert merged.entries[EXPERTS].counts.tolist() == [1212, 512, 836]
@@ -200,12 +200,12 @@ def test_a_single_count_stands_for_all_experts_that_come_after(matrix):
         merge([matrix, Imatrix({EXPERTS: flat})])
 
 
-def test_matrices_of_other_models_do_not_merge(matrix):
+def test_refuses_to_merge_matrices_of_different_models(matrix):
     with pytest.raises(ShapeError, match="one model"):
         merge([matrix, Imatrix({DENSE: entry([1], width=8)})])
 
 
-def test_chunk_size_is_what_the_files_agree_on():
+def test_merging_keeps_a_chunk_size_that_all_files_share():
     assert merge([Imatrix({"a": entry([256])}, chunk_size=128)]).chunk_count == 2
     mixed = [Imatrix({"a": entry([1024])}, chunk_size=size) for size in (128, 256)]
     assert (merge(mixed).chunk_size, merge(mixed).chunk_count) == (512, 4)
@@ -219,7 +219,7 @@ OPTIONAL = {len(WHOLE) - 11, len(WHOLE) - 7}  # where a file may end
 
 
 @pytest.mark.parametrize("size", sorted(set(range(len(WHOLE))) - OPTIONAL))
-def test_legacy_file_cut_short_is_refused(tmp_path, size):
+def test_refuses_a_truncated_legacy_file(tmp_path, size):
     with pytest.raises(TruncatedError, match="the file ends within"):
         Imatrix.open(written(tmp_path / "x.dat", WHOLE[:size]))
 
@@ -240,7 +240,7 @@ def test_legacy_file_cut_short_is_refused(tmp_path, size):
         (b"<html>", "."),
     ],
 )
-def test_lies_in_a_legacy_file_are_refused(tmp_path, data, message):
+def test_refuses_false_fields_in_a_legacy_file(tmp_path, data, message):
     with pytest.raises(FormatError, match=message) as caught:
         Imatrix.open(written(tmp_path / "x.dat", data))
     assert str(tmp_path) in str(caught.value)
@@ -263,7 +263,7 @@ ONES = np.ones(4, np.float32)
 
 
 @pytest.mark.parametrize("key", ["datasets", "chunk_count", "chunk_size"])
-def test_gguf_file_without_a_key_of_a_matrix_is_no_matrix(tmp_path, key):
+def test_refuses_a_gguf_file_without_a_key_of_a_matrix(tmp_path, key):
     left = {k: v for k, v in METADATA.items() if not k.endswith(key)}
     ggufkit.save(tmp_path / "x.gguf", {"a.in_sum2": ONES, "a.counts": ONES[:1]}, left)
     with pytest.raises(FormatError, match=f"no imatrix.{key}"):
@@ -286,13 +286,13 @@ def test_gguf_file_without_a_key_of_a_matrix_is_no_matrix(tmp_path, key):
         ({"a.in_sum2": ONES * np.inf, "a.counts": ONES[:1]}, "infinite"),
     ],
 )
-def test_damaged_gguf_matrix_is_refused(tmp_path, tensors, message):
+def test_refuses_a_damaged_gguf_matrix(tmp_path, tensors, message):
     ggufkit.save(tmp_path / "x.gguf", tensors, METADATA)
     with pytest.raises(FormatError, match=message):
         Imatrix.open(tmp_path / "x.gguf")
 
 
-def test_a_model_is_no_importance_matrix(smollm2):
+def test_refuses_a_model_as_importance_matrix(smollm2):
     with pytest.raises(FormatError, match="this GGUF file is not an importance matrix"):
         Imatrix.open(smollm2)
 
@@ -301,7 +301,7 @@ def test_a_model_is_no_importance_matrix(smollm2):
     arrays(np.float32, (2, 3), elements=st.floats(0, 2.0**100, width=32)),
     st.lists(st.integers(0, 2**24), min_size=2, max_size=2),
 )
-def test_what_is_saved_as_gguf_comes_back(tmp_path_factory, sums, counts):
+def test_saved_gguf_matrix_is_read_back(tmp_path_factory, sums, counts):
     matrix = Imatrix({"a": Entry(sums, np.array(counts, np.int64))}, ("x",), 3)
     path = tmp_path_factory.mktemp("round") / "x.gguf"
     assert same(Imatrix.open(matrix.save(path)), matrix)

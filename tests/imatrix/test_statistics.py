@@ -17,7 +17,7 @@ def of(**entries):
     return Imatrix(made)
 
 
-def test_figures_are_about_means_of_what_was_reached():
+def test_statistics_use_means_of_the_columns_that_tokens_reached():
     (one,) = statistics(of(blk_3_up_weight=([8, 0, 16, 4, 99, 99, 99, 99], [4, 0])))
     assert (one.layer, one.tensor, one.elements) == ("3", "up", 4)
     assert (one.total, one.minimum, one.maximum, one.mean) == (7, 0, 4, 1.75)
@@ -29,7 +29,7 @@ def test_figures_are_about_means_of_what_was_reached():
     assert one.z_density == 0.25
 
 
-def test_similarity_is_the_cosine_to_the_layer_before():
+def test_similarity_is_the_cosine_to_the_previous_layer():
     found = statistics(
         of(
             blk_0_up_weight=([1, 2], [1]),
@@ -44,12 +44,12 @@ def test_similarity_is_the_cosine_to_the_layer_before():
     }
 
 
-def test_layers_of_other_widths_are_not_similar():
+def test_layers_of_different_widths_have_no_similarity():
     found = statistics(of(blk_0_up_weight=([1, 2, 3], [1]), blk_1_up_weight=([2, 1], [1])))
     assert [one.similarity for one in found] == [0, 0]
 
 
-def test_most_driven_come_first_within_a_kind():
+def test_tensors_of_a_kind_are_sorted_by_activation():
     found = statistics(
         of(
             blk_0_up_weight=([1], [1]),
@@ -67,7 +67,7 @@ def test_most_driven_come_first_within_a_kind():
     assert [one.layer for one in found] == ["0", "-", "1", "0"]
 
 
-def test_what_no_token_reached_is_left_out():
+def test_leaves_out_tensors_that_no_token_reached():
     assert statistics(of(a_weight=([1, 2], [0]))) == []
 
 
@@ -88,7 +88,7 @@ def test_layer_averages_are_weighted_by_elements():
     assert layer.z_density == pytest.approx(1 / 4)
 
 
-def test_legacy_and_gguf_forms_tell_the_same(tmp_path):
+def test_legacy_and_gguf_files_give_the_same_statistics(tmp_path):
     rng = np.random.default_rng(1)
     matrix = Imatrix(
         {

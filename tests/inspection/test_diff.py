@@ -49,7 +49,7 @@ def test_a_model_does_not_differ_from_itself():
 @pytest.mark.parametrize(
     "options", [{"shard_tensors": 1}, {"byte_order": "big"}, {"alignment": 1024}, {"version": 2}]
 )
-def test_how_it_lies_is_no_difference(tmp_path, options):
+def test_layout_is_not_a_difference(tmp_path, options):
     held = {"a": ARRAY, "b": (ARRAY, "Q4_K"), "c": (ARRAY, "Q3_K"), "d": ARRAY.astype("i2")}
     ggufkit.save(tmp_path / "a.gguf", held, METADATA)
     with ggufkit.open(tmp_path / "a.gguf") as before:
@@ -58,14 +58,14 @@ def test_how_it_lies_is_no_difference(tmp_path, options):
             assert not ggufkit.diff(before, after)
 
 
-def test_order_is_no_difference():
+def test_order_is_not_a_difference():
     tensors, keys = {"a": ARRAY, "b": ARRAY[0]}, METADATA
     assert not ggufkit.diff(
         model(tensors), model(dict(reversed(tensors.items())), dict(reversed(keys.items())))
     )
 
 
-def test_every_kind_of_change_is_told_by_name():
+def test_every_kind_of_change_is_listed_by_name():
     before = {"gone": ARRAY, "shape": ARRAY, "type": ARRAY, "data": ARRAY, "same": ARRAY}
     after = {
         "new": ARRAY,
@@ -85,7 +85,7 @@ def test_every_kind_of_change_is_told_by_name():
     assert len(kinds(before, after, data=False)) == 4
 
 
-def test_sides_are_those_of_the_models():
+def test_before_and_after_match_the_compared_models():
     found = ggufkit.diff(model({"a": ARRAY}), model({"b": ARRAY}))
     assert [(c.before and c.before.name, c.after and c.after.name) for c in found.tensors] == [
         ("a", None),
@@ -113,7 +113,7 @@ def test_keys_differ_by_type_and_value(before, after, key):
         assert change.before == ggufkit.Metadata(before)[key]
 
 
-def test_keys_of_the_layout_are_no_difference():
+def test_layout_keys_are_not_a_difference():
     after = {"general.alignment": np.uint32(64), "split.count": np.uint16(1)}
     after["ggufkit.reserved"] = np.zeros(9, np.uint8)
     assert not ggufkit.diff(model({}, {}), model({}, after))
@@ -138,7 +138,7 @@ def expected(before, after):
 
 
 @pytest.mark.parametrize("type", [t.name for t in TENSOR_TYPES.values() if not t.is_opaque])
-def test_deviation_of_any_type_is_that_of_its_elements(type):
+def test_deviation_of_any_type_is_computed_from_its_elements(type):
     if type.startswith("I") and not type.startswith("IQ"):
         array, other = np.round(ARRAY * 9).astype(f"i{int(type[1:]) // 8}"), np.round(ARRAY * 8)
     else:
@@ -156,7 +156,7 @@ def block_bytes(name):
     return next(t.block_bytes for t in TENSOR_TYPES.values() if t.name == name)
 
 
-def test_quantized_tensor_is_compared_with_the_decoded_one():
+def test_quantized_tensor_is_compared_with_its_decoded_copy():
     change = only(ARRAY, (ARRAY, "Q4_K"))
     decoded = quants.dequantize(quants.quantize(ARRAY, "Q4_K"), "Q4_K")
     assert change.kind == "retyped"
@@ -165,7 +165,7 @@ def test_quantized_tensor_is_compared_with_the_decoded_one():
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_tiles_and_threads_change_nothing_that_counts(monkeypatch, threads):
+def test_result_does_not_depend_on_tiles_or_threads(monkeypatch, threads):
     whole = only(ARRAY, (ARRAY, "Q4_0")).deviation
     monkeypatch.setattr(diff, "TILE_ELEMENTS", 256)
     monkeypatch.setattr(diff, "TILE_BYTES", 100)
@@ -175,7 +175,7 @@ def test_tiles_and_threads_change_nothing_that_counts(monkeypatch, threads):
     assert tiled == only(ARRAY, (ARRAY, "Q4_0"), threads=1).deviation
 
 
-def test_one_changed_element_in_a_long_row_is_found(monkeypatch):
+def test_finds_one_changed_element_in_a_long_row(monkeypatch):
     monkeypatch.setattr(diff, "TILE_BYTES", 1024)
     changed = ARRAY.reshape(-1).copy()
     changed[-1] += 1
@@ -184,7 +184,7 @@ def test_one_changed_element_in_a_long_row_is_found(monkeypatch):
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=8), st.randoms())
-def test_what_is_not_finite_is_counted_apart(numbers, random):
+def test_counts_elements_that_are_not_finite_separately(numbers, random):
     before = np.array(numbers, "f4")
     after = before.copy()
     random.shuffle(after)
@@ -211,18 +211,18 @@ def test_what_is_not_finite_is_counted_apart(numbers, random):
         ([1, 0], [0, 1], 0.0, 10 * math.log10(1 / 2)),
     ],
 )
-def test_figures_at_their_bounds(before, after, cosine, snr_db):
+def test_figures_at_their_limits(before, after, cosine, snr_db):
     deviation = only(np.array(before, "f4"), np.array(after, "f4")).deviation
     assert deviation.cosine == pytest.approx(cosine, nan_ok=True)
     assert deviation.snr_db == pytest.approx(snr_db)
 
 
-def test_retyped_without_loss_has_no_error():
+def test_lossless_change_of_type_has_no_error():
     deviation = only(np.arange(64, dtype="f4"), np.arange(64, dtype="f2")).deviation
     assert (deviation.rmse, deviation.unequal, deviation.snr_db) == (0, 0, math.inf)
 
 
-def test_unknown_types_are_compared_by_their_bytes(tmp_path):
+def test_compares_unknown_types_by_their_bytes(tmp_path):
     ggufkit.save(tmp_path / "a.gguf", {"t": np.zeros(8, "f4"), "u": np.zeros(8, "f4")})
     data = (tmp_path / "a.gguf").read_bytes()
     with ggufkit.open(tmp_path / "a.gguf") as opened:
@@ -250,12 +250,12 @@ def test_progress_ends_at_the_total():
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_no_threads_are_refused():
+def test_refuses_zero_threads():
     with pytest.raises(ValueTypeError, match="threads"):
         ggufkit.diff(model({}), model({}), threads=0)
 
 
-def test_file_cut_short_meanwhile_is_an_error(tmp_path):
+def test_file_truncated_meanwhile_is_an_error(tmp_path):
     path = tmp_path / "a.gguf"
     ggufkit.save(path, {"t": ARRAY})
     with ggufkit.open(path) as opened:

@@ -269,12 +269,12 @@ def compare(path, call):
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
-def test_real_model_takes_what_llama_cpp_reports(name, call, request):
+def test_memory_of_a_real_model_matches_llama_cpp(name, call, request):
     compare(request.getfixturevalue(name), call)
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
-def test_weights_are_those_that_llama_cpp_loads(name, request):
+def test_weights_match_what_llama_cpp_loads(name, request):
     path = request.getfixturevalue(name)
     told = llama_memory.report(path, n_ctx=256, n_ubatch=32)
     with ggufkit.open(path) as model:
@@ -284,21 +284,21 @@ def test_weights_are_those_that_llama_cpp_loads(name, request):
 
 @pytest.mark.parametrize("name", ["falcon 7B", "tiny llama", "llama 3 8B"])
 @pytest.mark.parametrize("call", ["short", "long"])
-def test_short_and_long_contexts_take_what_llama_cpp_reports(name, call, tmp_path):
+def test_memory_of_short_and_long_contexts_matches_llama_cpp(name, call, tmp_path):
     path = shapes.write_sparse(shapes.model_of(*MODELS[name]), tmp_path / "model.gguf")
     compare(path, call)
 
 
 @pytest.mark.parametrize("call", ["flash", "plain"])
 @pytest.mark.parametrize("name", MODELS)
-def test_shapes_of_every_kind_take_what_llama_cpp_reports(name, call, tmp_path):
+def test_memory_of_models_of_every_shape_matches_llama_cpp(name, call, tmp_path):
     path = shapes.write_sparse(shapes.model_of(*MODELS[name]), tmp_path / "model.gguf")
     compare(path, call)
 
 
 @pytest.mark.parametrize("flash", [True, False])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_encoders_make_no_logits_and_see_a_text_at_once(name, flash, tmp_path, monkeypatch):
+def test_encoders_need_no_logits_and_read_a_text_at_once(name, flash, tmp_path, monkeypatch):
     path = shapes.write_sparse(shapes.model_of(*ENCODERS[name]), tmp_path / "model.gguf")
     theirs = {"n_ctx": 2048, "flash": int(flash), "n_ubatch": 2048, "n_batch": 2048}
     ours = {"context": 2048, "micro_batch": 2048, "flash_attention": flash}
@@ -309,7 +309,7 @@ def test_encoders_make_no_logits_and_see_a_text_at_once(name, flash, tmp_path, m
 @pytest.mark.parametrize(
     "pattern", [2, 3, np.array([True] * 17 + [False]), np.array([1, 0] * 9, np.uint32)]
 )
-def test_sliding_layers_are_those_of_the_file(gemma3, tmp_path, pattern):
+def test_sliding_layers_match_the_file(gemma3, tmp_path, pattern):
     with ggufkit.open(gemma3) as model:
         key = "gemma3.attention.sliding_window_pattern"
         sources = [replace(tensor, source=shapes.Hole()) for tensor in model.tensors.values()]
@@ -323,7 +323,7 @@ def model_of(made, **changes):
     return shapes.model_of(made[0] | changes, made[1])
 
 
-def test_quantized_model_is_estimated_before_it_is_written():
+def test_estimates_a_quantized_model_before_it_is_written():
     model = shapes.model_of(*shapes.large()["llama 7B"])
     smaller = ggufkit.estimate(ggufkit.quantize(model, "Q4_K_M"))
     assert smaller.weights < ggufkit.estimate(model).weights / 3
@@ -331,7 +331,7 @@ def test_quantized_model_is_estimated_before_it_is_written():
 
 
 @pytest.mark.parametrize("number", ["2147483647", "9" * 18, "9" * 5000])
-def test_layer_of_any_number_takes_no_time(number):
+def test_huge_layer_number_takes_no_time(number):
     metadata, tensors = DENSE
     model = shapes.model_of(metadata, tensors | {f"blk.{number}.x.weight": (8, 8)})
     estimated = ggufkit.estimate(model)
@@ -339,7 +339,7 @@ def test_layer_of_any_number_takes_no_time(number):
     assert len(estimated.layers) <= 5
 
 
-def test_layers_fit_from_the_output_on():
+def test_layers_are_offloaded_from_the_output_on():
     estimated = ggufkit.estimate(shapes.model_of(*DENSE), context=4096)
     assert len(estimated.layers) == 4
     room = estimated.compute + estimated.output_weights + 2 * estimated.layers[0].nbytes
@@ -351,7 +351,7 @@ def test_layers_fit_from_the_output_on():
     assert estimated.fit(estimated.total).is_whole
 
 
-def test_tied_embedding_is_needed_twice():
+def test_tied_embedding_counts_twice():
     metadata, tensors = shapes.without(DENSE, "output.weight")
     estimated = ggufkit.estimate(shapes.model_of(metadata, tensors))
     fit = estimated.fit(estimated.total * 2)
@@ -367,13 +367,13 @@ def test_largest_context_fits_and_the_next_does_not():
     assert largest_context(model, 1000) == 0
 
 
-def test_encoder_keeps_nothing():
+def test_encoder_has_no_cache():
     made = shapes.dense("bert", 2, 256, 4, 4, 512)
     assert ggufkit.estimate(shapes.model_of(*made)).cache == 0
 
 
 @pytest.mark.parametrize("architecture", sorted(UNKNOWN - {"clip"}))
-def test_architecture_with_a_memory_of_its_own_is_refused(architecture):
+def test_refuses_an_architecture_with_its_own_kind_of_memory(architecture):
     with pytest.raises(ValueTypeError, match="does not know"):
         ggufkit.estimate(shapes.model_of(*shapes.dense(architecture, 2, 256, 4, 4, 512)))
 
@@ -389,7 +389,7 @@ def test_architecture_with_a_memory_of_its_own_is_refused(architecture):
         ({"sequences": 257}, "257 texts at once"),
     ],
 )
-def test_what_llama_cpp_refuses_is_an_error(options, error):
+def test_refuses_what_llama_cpp_refuses(options, error):
     with pytest.raises(ValueTypeError, match=error):
         ggufkit.estimate(shapes.model_of(*DENSE), **options)
 
@@ -412,7 +412,7 @@ def test_cache_whose_blocks_do_not_divide_heads_is_an_error():
         ("llama.attention.key_length", np.float32(7)),
     ],
 )
-def test_metadata_that_make_no_sense_are_an_error(key, value):
+def test_invalid_metadata_is_an_error(key, value):
     with pytest.raises(GGUFError, match=key):
         ggufkit.estimate(model_of(DENSE, **{key: value}))
 

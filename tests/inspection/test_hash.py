@@ -71,12 +71,12 @@ def xxh64(*pieces):
         (4096, "ab77f4af85f4e70b"),
     ],
 )
-def test_xxh64_is_that_of_xxhash(count, digest):
+def test_xxh64_matches_xxhash(count, digest):
     assert xxh64(sanity_bytes(count)) == digest
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
-def test_xxh64_of_pieces_is_that_of_the_whole(data, cuts):
+def test_xxh64_of_pieces_equals_xxh64_of_the_whole(data, cuts):
     whole = np.frombuffer(data, np.uint8)
     pieces = np.split(whole, sorted(min(cut, len(whole)) for cut in cuts))
     assert xxh64(*pieces) == xxh64(whole)
@@ -114,7 +114,7 @@ def test_uuid_is_version_5_in_the_namespace_of_llama_cpp(path):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("algorithms", [ALGORITHMS, ("content",)])
-def test_tiles_and_threads_change_nothing(path, monkeypatch, threads, algorithms):
+def test_digests_do_not_depend_on_tiles_or_threads(path, monkeypatch, threads, algorithms):
     expected = hashes(path, algorithms)
     monkeypatch.setattr(hash_module, "TILE_BYTES", 100)
     assert hashes(path, algorithms, threads=threads) == expected
@@ -123,13 +123,13 @@ def test_tiles_and_threads_change_nothing(path, monkeypatch, threads, algorithms
 @pytest.mark.parametrize(
     "options", [{"shard_tensors": 2}, {"byte_order": "big"}, {"alignment": 512}, {"version": 2}]
 )
-def test_layout_changes_no_digest(path, options):
+def test_digests_do_not_depend_on_layout(path, options):
     with ggufkit.open(path) as model:
         first, *_ = ggufkit.write(model, path.with_name("other.gguf"), **options)
     assert hashes(first) == hashes(path)
 
 
-def test_computed_tensors_have_the_digests_of_what_is_written(path):
+def test_computed_tensors_have_the_digests_of_the_written_file(path):
     with ggufkit.open(path) as model:
         quantized = ggufkit.quantize(model, "Q8_0", allow_requantize=True)
         expected = ggufkit.hash(quantized, ALGORITHMS)
@@ -147,7 +147,7 @@ def test_progress_counts_all_bytes_once(path, algorithms):
     assert told == sorted(told)
 
 
-def test_only_what_was_asked_for_is_told(path):
+def test_returns_only_requested_digests(path):
     assert set(hashes(path, ["sha1"]).model) == {"sha1"}
     assert hashes(path, ["uuid"]).tensors == hashes(path, ["content"]).tensors == {}
     assert hashes(path, ["sha1"], tensors=False).tensors == {}
@@ -156,18 +156,18 @@ def test_only_what_was_asked_for_is_told(path):
 
 
 @pytest.mark.parametrize("algorithms", [["md5"], []])
-def test_unknown_algorithms_are_refused(path, algorithms):
+def test_refuses_unknown_algorithms(path, algorithms):
     with pytest.raises(ValueTypeError, match="unknown hash"):
         hashes(path, algorithms)
 
 
-def test_no_threads_are_refused(path):
+def test_refuses_zero_threads(path):
     with pytest.raises(ValueTypeError, match="threads"):
         hashes(path, threads=0)
 
 
 @pytest.mark.parametrize("algorithms", [["sha1"], ["content"]])
-def test_file_cut_short_meanwhile_is_an_error(path, algorithms):
+def test_file_truncated_meanwhile_is_an_error(path, algorithms):
     with ggufkit.open(path) as model:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(FormatError, match="changed"):
@@ -182,7 +182,7 @@ def content(tensors, metadata=METADATA):
     return ggufkit.hash(ggufkit.Model(ggufkit.Metadata(metadata), made), ["content"]).model
 
 
-def test_order_of_tensors_and_keys_is_no_content():
+def test_content_digest_ignores_the_order_of_tensors_and_keys():
     def reversed_(items):
         return dict(reversed(items.items()))
 
@@ -203,11 +203,11 @@ def test_order_of_tensors_and_keys_is_no_content():
         (TENSORS, {"general.architecture": "llama", "a.words": ["x", "y"]}),
     ],
 )
-def test_everything_else_is_content(tensors, metadata):
+def test_content_digest_covers_everything_else(tensors, metadata):
     assert content(tensors, metadata) != content(TENSORS)
 
 
-def test_digest_of_content_is_as_the_page_defines_it():
+def test_content_digest_matches_its_documentation():
     made = hashlib.sha256(b"ggufkit content 1\0" + bytes([2]) + bytes(7) + bytes([1]) + bytes(7))
     for key, kind, value in ((b"a", 4, b"\5\0\0\0"), (b"b", 4, b"\6\0\0\0")):
         made.update(bytes([1]) + bytes(7) + key + bytes([kind, 0, 0, 0]) + value)
@@ -237,6 +237,6 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_real_models_have_the_digests_that_llama_gguf_hash_prints(name, request):
+def test_digests_of_real_models_match_llama_gguf_hash(name, request):
     path = request.getfixturevalue(name)
     assert hashes(path, PRINTED[name], tensors=False).model == PRINTED[name]

@@ -30,7 +30,7 @@ def test_output_of_a_check_is_a_manifest(tmp_path):
     "line",
     ["a b" + " " * 400_000, "a b c" + " " * 400_000 + "d", "a b c" + " - " * 200_000 + "d"],
 )
-def test_long_line_is_read_at_once(tmp_path, line):
+def test_long_line_is_read_quickly(tmp_path, line):
     path = tmp_path / "manifest"
     path.write_text(f"{line}\nsha256 0a m\n")
     code = (
@@ -42,7 +42,7 @@ def test_long_line_is_read_at_once(tmp_path, line):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_manifest_of_a_windows_shell_is_read(tmp_path, encoding):
+def test_reads_a_manifest_of_a_windows_shell(tmp_path, encoding):
     path = tmp_path / "manifest"
     path.write_text("xxh64     0123456789abcdef  größe.gguf\n", encoding=encoding)
     manifest = read_manifest(path)

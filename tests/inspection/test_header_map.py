@@ -75,7 +75,7 @@ def test_every_byte_up_to_the_end_has_its_field(path):
     assert fields[-1].offset == ggufkit.open(path).data_offset
 
 
-def test_every_kind_of_field_says_what_it_means(path):
+def test_every_kind_of_field_has_an_explanation(path):
     meanings = [field.meaning for field in dissect(path)[0]]
     with ggufkit.open(path) as model:
         start = model.tensors["last"].offset - model.data_offset
@@ -123,7 +123,7 @@ def test_version_1_has_narrow_lengths(tmp_path):
     assert [f.nbytes for f in fields[:6]] == [4, 4, 4, 4, 4, 1]
 
 
-def test_a_file_cut_anywhere_is_mapped_up_to_the_cut(tmp_path):
+def test_maps_a_truncated_file_up_to_its_end(tmp_path):
     content = small(tmp_path / "m.gguf").read_bytes()
     whole = dissect(tmp_path / "m.gguf")[0]
     padding = next(field for field in whole if "padding" in field.meaning)
@@ -139,7 +139,7 @@ def test_a_file_cut_anywhere_is_mapped_up_to_the_cut(tmp_path):
         assert known == whole[: len(known)]
 
 
-def test_any_byte_changed_leaves_a_map(tmp_path):
+def test_any_changed_byte_still_gives_a_map(tmp_path):
     content = small(tmp_path / "m.gguf").read_bytes()
     broken = tmp_path / "broken.gguf"
     for at in range(ggufkit.open(tmp_path / "m.gguf").data_offset):
@@ -151,7 +151,7 @@ def test_any_byte_changed_leaves_a_map(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"<html>", b"GGUF", b"GGUF\x09\0\0\0" + bytes(99)])
-def test_what_is_no_gguf_is_said_where_it_shows(tmp_path, content):
+def test_map_of_a_file_that_is_not_gguf_shows_the_error_in_its_place(tmp_path, content):
     path = tmp_path / "strange.gguf"
     path.write_bytes(content)
     fields, findings = dissect(path)
@@ -160,7 +160,7 @@ def test_what_is_no_gguf_is_said_where_it_shows(tmp_path, content):
         assert fields[-1].meaning == f"ERROR: {findings[0].message}"
 
 
-def test_real_model_is_mapped_to_its_last_byte(gemma3):
+def test_maps_a_real_model_to_its_last_byte(gemma3):
     fields, _ = dissect(gemma3)
     assert is_whole(gemma3, fields)
     assert "element count 262144" in {field.meaning for field in fields}

@@ -31,7 +31,7 @@ def exact(value):
 # The summary.
 
 
-def test_smollm2_is_summarized(smollm2):
+def test_summarizes_smollm2(smollm2):
     summary = summarize(ggufkit.open(smollm2))
     assert summary.architecture == "llama"
     assert summary.name == "Smollm2 135M 8k Lc100K Mix1 Ep2"
@@ -48,7 +48,7 @@ def test_smollm2_is_summarized(smollm2):
     assert summary.experts is None
 
 
-def test_numbers_by_layer_are_one_number_where_all_are_the_same():
+def test_equal_numbers_of_all_layers_are_shown_as_one():
     metadata = {
         "general.architecture": "odd",
         "odd.attention.head_count": [8, 8, 8],
@@ -59,7 +59,7 @@ def test_numbers_by_layer_are_one_number_where_all_are_the_same():
     assert summary.kv_heads == [8, 4, 1]
 
 
-def test_values_of_the_wrong_type_are_left_out():
+def test_leaves_out_values_of_the_wrong_type():
     metadata = {
         "general.architecture": 7,
         "general.file_type": "Q8_0",
@@ -79,11 +79,11 @@ def test_values_of_the_wrong_type_are_left_out():
     ("file_type", "recipe"),
     [(0, "F32"), (15, "Q4_K_M"), (1024 + 7, "Q8_0 (guessed)"), (5, "unknown")],
 )
-def test_recipe_is_named(file_type, recipe):
+def test_names_the_recipe(file_type, recipe):
     assert summarize(model_of({"general.file_type": file_type})).recipe == recipe
 
 
-def test_recipes_have_the_numbers_of_the_official_package():
+def test_recipe_numbers_match_the_official_package():
     from ggufkit.format.file_types import FILE_TYPES
 
     theirs = {
@@ -96,7 +96,7 @@ def test_recipes_have_the_numbers_of_the_official_package():
     assert {number: ours[number] for number in theirs} == theirs
 
 
-def test_vocabulary_without_tokens_is_what_the_architecture_says():
+def test_vocabulary_size_without_tokens_comes_from_the_architecture_key():
     metadata = {"general.architecture": "llama", "llama.vocab_size": 99}
     assert summarize(model_of(metadata)).vocabulary == 99
 
@@ -118,7 +118,7 @@ def test_bits_per_weight_of_nothing_is_none():
 # The whole, for other programs.
 
 
-def test_description_is_json_and_agrees_with_the_official_reader(smollm2):
+def test_description_is_json_and_matches_the_official_reader(smollm2):
     document = json.loads(json.dumps(describe(ggufkit.open(smollm2)), allow_nan=False))
     reader = gguf.GGUFReader(smollm2)
     fields = {k: f for k, f in reader.fields.items() if not k.startswith("GGUF.")}
@@ -139,7 +139,7 @@ def test_description_is_json_and_agrees_with_the_official_reader(smollm2):
     assert file["data_offset"] == reader.data_offset
 
 
-def test_tensor_that_lies_in_no_file_has_no_offset():
+def test_tensor_without_a_file_has_no_offset():
     (tensor,) = describe(model_of({}, {"a": ZEROS}))["tensors"]
     assert (tensor["offset"], tensor["file"]) == (None, None)
 
@@ -181,13 +181,13 @@ def test_bools_are_bools():
     assert json.dumps([plain(True), plain(np.array([True, False]))]) == "[true, [true, false]]"
 
 
-def test_bytes_that_are_no_utf8_are_surrogates():
+def test_bytes_that_are_not_utf8_become_surrogates():
     text = b"a\xff\x80".decode("utf-8", "surrogateescape")
     assert exact(text).encode("utf-8", "surrogateescape") == b"a\xff\x80"
     assert exact(Strings([text, "ok"])) == [text, "ok"]
 
 
-def test_arrays_inside_arrays_tell_their_types():
+def test_nested_arrays_show_their_types():
     metadata = ggufkit.Metadata({"k": [[1, 2], ["a"], [[0.5]]]})
     assert plain(metadata["k"]) == [
         {"type": "array[uint32]", "value": [1, 2]},
