@@ -131,7 +131,7 @@ def _planned(
     return replace(lay_folder(made.recovered.files, files, shard_size), limit=limit)
 
 
-def _kept(  # noqa: PLR0913 (handed on as they came)
+def _kept(  # noqa: PLR0913 (the arguments of `export`)
     model: Model,
     draft: Draft,
     kind: str,

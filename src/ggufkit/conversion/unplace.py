@@ -151,7 +151,7 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
         yield renamed(undone(pieces), rename(_filled(claim.rule.pattern, claim), table))
         return
     shape = tensors[0].shape
-    if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and what each has)
+    if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and the axes of each)
         raise ShapeError(f"a tensor of shape {shape} is not a stack of experts")
     for number in range(shape[0]):
         pieces = [

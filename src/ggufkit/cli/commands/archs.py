@@ -32,7 +32,7 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
     NAME is one of the listed names, or a class from the field `architectures` of config.json:
     then only that architecture is shown. If it is unknown, the error names the nearest class.
     """
-    from ggufkit.conversion.architecture.architecture import architectures, find  # noqa: PLC0415 (dear)
+    from ggufkit.conversion.architecture.architecture import architectures, find  # noqa: PLC0415 (slow to import)
 
     known = architectures(arch_path)
     if name in known:

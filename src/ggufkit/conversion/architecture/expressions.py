@@ -41,7 +41,7 @@ def parse(text: str) -> ast.expr:
         raise ValueError(f"{text!r} is not an expression: {error}") from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
-            raise ValueError(f"{text!r}: {type(node).__name__} is not allowed in an expression")  # noqa: TRY004 (of text)
+            raise ValueError(f"{text!r}: {type(node).__name__} is not allowed in an expression")  # noqa: TRY004 (an error in the text)
     return tree
 
 
@@ -113,7 +113,7 @@ def _computed(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # n
     if isinstance(node, ast.UnaryOp):
         inner = _value(node.operand, lookup, functions)
         return None if inner is None else -_number(inner)
-    assert isinstance(node, ast.BinOp)  # noqa: S101 (parse let nothing else through)
+    assert isinstance(node, ast.BinOp)  # noqa: S101 (`parse` refuses everything else)
     left = _value(node.left, lookup, functions)
     right = _value(node.right, lookup, functions)
     if left is None or right is None:

@@ -73,7 +73,7 @@ class LegacyReader:
         return self._window[offset : offset + nbytes]
 
     def skip(self, nbytes: int) -> None:
-        """Go on behind the next bytes, which may lie beyond the end."""
+        """Skip the next bytes, possibly to beyond the end."""
         self.at += nbytes
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:

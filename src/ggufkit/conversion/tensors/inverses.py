@@ -64,7 +64,7 @@ def _joined(parts: Sequence[tuple[Done, Tensor]]) -> Tensor:
     ordered = [tensor for _, tensor in sorted(parts, key=lambda part: part[0].arguments[0])]
     first = ordered[0]
     rule = OPERATIONS[parts[0][0].name].parts
-    assert rule is not None  # noqa: S101 (`_cut` found it by that)
+    assert rule is not None  # noqa: S101 (`_cut` found it so)
     axis = rule.axis(first)
     outer = int(np.prod(first.shape[:axis], dtype=np.int64))
     counts = [tensor.shape[axis] for tensor in ordered]

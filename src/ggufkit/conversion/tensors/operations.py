@@ -93,7 +93,7 @@ def taking(do: Act, parts: Parts, undo: Act | None = None) -> Operation:
 
 def reverse(operation: Operation) -> Operation:
     """Return the inverse of an operation."""
-    assert operation.undo is not None  # noqa: S101 (the table below says which)
+    assert operation.undo is not None  # noqa: S101 (the table below gives one)
     return Operation(operation.undo, operation.do)
 
 
