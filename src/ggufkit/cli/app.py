@@ -49,11 +49,11 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Show each command in the section that its module names."""
-        told = {name: summary(name) for name in COMMANDS}
+        summaries = {name: summary(name) for name in COMMANDS}
         for section in SECTIONS:
             with formatter.section(section):
                 formatter.write_dl(
-                    [(name, text) for name, (where, text) in told.items() if where == section]
+                    [(name, text) for name, (where, text) in summaries.items() if where == section]
                 )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002

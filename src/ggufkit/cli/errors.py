@@ -65,9 +65,9 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
         click.echo(f"interrupted; {str(abort) or 'every output is whole, or as it was'}", err=True)
         return signals.SIGNALLED + signal.SIGINT
     except click.ClickException as error:
-        told = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
-        _show(told)
-        return told.exit_code
+        shown = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
+        _show(shown)
+        return shown.exit_code
     except BrokenPipeError:
         return FAILED
     except OSError as error:  # in click's own output, such as help
@@ -102,7 +102,7 @@ def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
 
 def report(error: GGUFError | OSError) -> None:
     """Print the message of an error, and the remedy on a separate line."""
-    message, remedy = _said(error)
+    message, remedy = _message_of(error)
     remedy = with_options(remedy)
     label = _label()
     if isinstance(error, CheckpointError) and len(error.problems) > 1:
@@ -115,7 +115,7 @@ def report(error: GGUFError | OSError) -> None:
         click.echo(f"  {printable(remedy)}", err=True)
 
 
-def _said(error: GGUFError | OSError) -> tuple[str, str]:
+def _message_of(error: GGUFError | OSError) -> tuple[str, str]:
     """Return message and remedy of an error."""
     if isinstance(error, GGUFError):
         return error.message, error.remedy

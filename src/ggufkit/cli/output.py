@@ -39,8 +39,8 @@ def shorten(text: str, width: int) -> str:
     shown = printable(text[:width])
     if len(shown) <= width and len(text) <= width:
         return shown
-    told = f"... ({len(text):,} characters)"
-    return shown[: max(width - len(told), 1)] + told
+    ending = f"... ({len(text):,} characters)"
+    return shown[: max(width - len(ending), 1)] + ending
 
 
 def answer_in_binary() -> None:

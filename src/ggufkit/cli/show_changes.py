@@ -31,13 +31,13 @@ def show(changes: Iterable[Change], *, err: bool = False) -> None:
         click.echo(
             click.style(f"{mark} {printable(change.key)}", fg=_COLOURS[mark]), nl=False, err=err
         )
-        first, *more = _told(change)
+        first, *more = _described(change)
         click.echo(f"  {first}", err=err)
         for line in more:
             click.secho(f"    {line}", fg=_COLOURS.get(line[:1]), err=err)
 
 
-def _told(change: Change) -> Iterator[str]:
+def _described(change: Change) -> Iterator[str]:
     if change.kind == "renamed":
         yield f"becomes {printable(change.name)}"
     elif change.kind != "changed":

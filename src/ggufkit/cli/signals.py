@@ -23,7 +23,7 @@ _first: list[float] = []  # when the first signal came
 
 def leave_at_once() -> None:
     """Make a signal end the process at once: there are no hidden files yet, or not any more."""
-    sys.excepthook = _say
+    sys.excepthook = _print_unexpected
     sys.unraisablehook = _raise_later
     _install(_leave)
 
@@ -71,7 +71,9 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     os._exit(SIGNALLED + number)
 
 
-def _say(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+def _print_unexpected(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
     """Print the traceback of an unexpected error, but not of Ctrl-C."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)

@@ -48,15 +48,19 @@ def deliver(
         return
     folder, name = (Path(), "model.gguf") if out == PIPE else (Path(out).parent, Path(out).name)
     files = layout(model, name, **laid).files
-    told = [
+    listed = [
         (PIPE if out == PIPE else str(folder / f.name), len(f.extents), f.nbytes) for f in files
     ]
     if as_json:
         emit(
-            {"files": [dict(zip(("path", "tensors", "nbytes"), row, strict=True)) for row in told]}
+            {
+                "files": [
+                    dict(zip(("path", "tensors", "nbytes"), row, strict=True)) for row in listed
+                ]
+            }
         )
         return
-    rows = [(printable(path), f"{tensors:,}", size(nbytes)) for path, tensors, nbytes in told]
+    rows = [(printable(path), f"{tensors:,}", size(nbytes)) for path, tensors, nbytes in listed]
     with paged():
         table(("FILE", "TENSORS", "SIZE"), rows, right="lrr")
 

@@ -72,19 +72,19 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     """
     checkpoint = open_checkpoint(folder)
     try:
-        with _misformed(checkpoint.folder):
-            hears = _short(say) if say else _silent
-            model = converted(checkpoint, outtype, name, overrides, pre, arch_path, hears)
-            told = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
-            said = [key for key, value in told.items() if value is not None]
-            return _loadable(restored(checkpoint, model, said, hears), checkpoint.folder)
+        with _naming_config(checkpoint.folder):
+            say_note = _short(say) if say else _silent
+            model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
+            given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
+            said = [key for key, value in given.items() if value is not None]
+            return _loadable(restored(checkpoint, model, said, say_note), checkpoint.folder)
     except BaseException:
         checkpoint.close()
         raise
 
 
 @contextlib.contextmanager
-def _misformed(folder: Path) -> Iterator[None]:
+def _naming_config(folder: Path) -> Iterator[None]:
     """Turn errors from wrongly typed config.json values into a CheckpointError with the folder."""
     try:
         yield
@@ -141,7 +141,7 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     problems += unstored
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    _tell(placement, facts, say)
+    _give_notes(placement, facts, say)
     rows = facts.value(architecture.rows)
     metadata = {
         "general.architecture": architecture.name,
@@ -172,10 +172,10 @@ def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
 
-def _tell(placement: Placement, facts: ConfigFacts, say: Say) -> None:
+def _give_notes(placement: Placement, facts: ConfigFacts, say: Say) -> None:
     if unread := facts.unread():
-        told = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
-        say(f"not read of config.json: {told}; a model that computes with it answers otherwise")
+        listed = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
+        say(f"not read of config.json: {listed}; a model that computes with it answers otherwise")
     if placement.skipped:
         shown = ", ".join(placement.skipped[:SHOWN])
         more = ", ..." if len(placement.skipped) > SHOWN else ""
@@ -265,22 +265,22 @@ def _refusals(model: Model) -> list[str]:
 def _about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     """Return problems: tensors that the checkpoint's other layers or config.json imply."""
     absent = _lacking(model.tensors, facts.architecture.uneven)
-    told = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
+    missing = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
     if _has_own_head(facts) and "output.weight" not in model.tensors:
-        told.append("output.weight is missing, but config.json says tie_word_embeddings: false")
-    named = " ".join(told)
+        missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
+    named = " ".join(missing)
     refused = [
         each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))
     ]
-    return [*told, *refused] if told else []
+    return [*missing, *refused] if missing else []
 
 
 def _has_own_head(facts: ConfigFacts) -> bool:
     """Whether config.json says that the head is not a copy of the embeddings."""
-    is_apart = facts.checkpoint.config.get("tie_word_embeddings") is False
+    is_untied = facts.checkpoint.config.get("tie_word_embeddings") is False
     targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
     is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])
-    return is_apart and is_causal and "output.weight" in targets
+    return is_untied and is_causal and "output.weight" in targets
 
 
 def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str, str]]:

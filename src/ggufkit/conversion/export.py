@@ -114,19 +114,19 @@ def plan_export(
 
 
 def _planned(
-    model: Model, dtype: str, shard_size: int | None, arch_path: Sequence[Path], hears: Say
+    model: Model, dtype: str, shard_size: int | None, arch_path: Sequence[Path], say_note: Say
 ) -> Plan:
     kind = _kind(model, dtype)
     plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=dtype != AUTO))
-    texts = {**_tokenizer(model, hears), "README.md": model_card(model.metadata)}
+    texts = {**_tokenizer(model, say_note), "README.md": model_card(model.metadata)}
     made = _best(plainer, texts, arch_path)
     config = {**made.draft.config, "torch_dtype": _WORDS[kind]}
     files = {"config.json": as_json(config), **made.draft.contents}
     held = [tensor for file in made.recovered.files for tensor in file]
     draft = replace(made.draft, config=config, tensors=Tensors(held), contents={**files, KEPT: b""})
     passed = _RETYPED if any(t.type.is_quantized for t in model.tensors.values()) else ()
-    files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, hears))
-    _tell(made, hears)
+    files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, say_note))
+    _note_lost(made, say_note)
     limit = ReadersLimit.of(file.status for file in model.inputs)
     return replace(lay_folder(made.recovered.files, files, shard_size), limit=limit)
 
@@ -232,8 +232,8 @@ def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
     """Yield the keys that converting the exported configuration would not restore."""
     architecture = facts.architecture
     number = model.metadata.get("general.file_type")
-    told = facts.with_field("file_type", None if number is None else plain(number))
-    tables = (parameters(told, t)[0] for t in (architecture.early, architecture.metadata))
+    typed_facts = facts.with_field("file_type", None if number is None else plain(number))
+    tables = (parameters(typed_facts, t)[0] for t in (architecture.early, architecture.metadata))
     made = {key: value for table in tables for key, value in table.items()}
     written = {full_key(architecture, key) for key in entries(architecture)}
     for key in dict.fromkeys([*model.metadata, *made]):
@@ -243,7 +243,7 @@ def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
                 yield key
 
 
-def _tell(made: _Attempt, say: Say) -> None:
+def _note_lost(made: _Attempt, say: Say) -> None:
     if made.lost:
         shown = ", ".join(made.lost[:SHOWN]) + (", ..." if len(made.lost) > SHOWN else "")
         say(f"config.json cannot store these keys exactly, only {KEPT} can: {shown}")

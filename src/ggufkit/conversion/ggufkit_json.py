@@ -105,7 +105,7 @@ def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say
         e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))
     ]
     counted = {id(entry) for entry in valid}
-    _tell([entry["key"] for entry in entries if id(entry) not in counted], say)
+    _note_dropped([entry["key"] for entry in entries if id(entry) not in counted], say)
     metadata = _changed(model, valid)
     keys, names = _order(content, "keys"), _order(content, "tensors")
     if sorted(keys) == sorted(metadata):
@@ -115,7 +115,7 @@ def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say
     return model.replace(metadata=metadata)
 
 
-def _tell(keys: list[str], say: Say) -> None:
+def _note_dropped(keys: list[str], say: Say) -> None:
     if keys:
         shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
         say(f"the checkpoint has changed since it was exported: {KEPT} is ignored for {shown}")
@@ -124,26 +124,26 @@ def _tell(keys: list[str], say: Say) -> None:
 def _entries(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     entries = content.get("metadata", [])
     if content.get("format") != FORMAT or not isinstance(entries, list):
-        raise _misformed("it has an unknown format")
+        raise _malformed("it has an unknown format")
     for entry in entries:
         key = entry.get("key") if isinstance(entry, dict) else None
         if not isinstance(key, str) or key.startswith(_FOREIGN):
-            raise _misformed(f"{brief(key)} is not a key that it may set")
+            raise _malformed(f"{brief(key)} is not a key that it may set")
         try:
             Metadata({key: False})
         except ValueTypeError as error:
-            raise _misformed(error.message) from None
+            raise _malformed(error.message) from None
     return entries
 
 
 def _order(content: Mapping[str, Any], name: str) -> list[str]:
     order = content.get(name, [])
     if not isinstance(order, list) or not all(isinstance(each, str) for each in order):
-        raise _misformed(f"{name} is not a list of names")
+        raise _malformed(f"{name} is not a list of names")
     return order
 
 
-def _misformed(what: str) -> CheckpointError:
+def _malformed(what: str) -> CheckpointError:
     return CheckpointError(
         f"{KEPT} cannot be used: {what}",
         remedy="Export again, or delete that file: the checkpoint is complete without it",
@@ -170,7 +170,7 @@ def _typed(entry: Mapping[str, Any], metadata: Metadata) -> Value:
                 value[range(len(value))[int(at)]] = item
         return typed(str(entry["type"]), value)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise _misformed(f"{key}: {error}") from None
+        raise _malformed(f"{key}: {error}") from None
 
 
 def _encoded(metadata: Metadata, key: str) -> bytes | None:

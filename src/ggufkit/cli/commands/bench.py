@@ -78,8 +78,8 @@ def _print(rates: Iterable[Rate]) -> None:
 
 
 def _print_heads(threads: int) -> None:
-    told = f", {counted(threads, 'thread')}" if threads > 1 else ""
-    click.echo(f"M elements/s on one core{told}; instruction set {instruction_set()}")
+    threaded = f", {counted(threads, 'thread')}" if threads > 1 else ""
+    click.echo(f"M elements/s on one core{threaded}; instruction set {instruction_set()}")
     counts = ["", f" x{threads}"][: 1 + (threads > 1)]
     heads = "".join(
         f"{what + count:>{COLUMN}}" for what in ("ENCODE", "DECODE") for count in counts

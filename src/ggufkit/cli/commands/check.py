@@ -130,9 +130,9 @@ def _explain(id: str, *, as_json: bool) -> None:
         ) from None
     row = RULES[id]
     if as_json:
-        told = {"message": pattern(row), "explanation": why, "remedy": row.remedy}
+        texts = {"message": pattern(row), "explanation": why, "remedy": row.remedy}
         kind = {"rule": id, "severity": row.severity, "breaks": row.breaks}
-        emit(kind | told | {"fixable": id in REPAIRED})
+        emit(kind | texts | {"fixable": id in REPAIRED})
         return
     click.echo(f"{id}: {', '.join(filter(None, (row.severity, _BREAKS[row.breaks])))}")
     click.echo(f"\n{pattern(row)}\n\n{why}\n\n{row.remedy}.")

@@ -161,8 +161,8 @@ def _target(model: Model, out: str) -> str:
     kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
     # Some architectures do not write general.file_type.
     encoding = parts.encoding or next(iter(kinds), "F32")
-    told = model.metadata.get("general.name", "")
-    basename = str(told) if told and parts.basename == NO_BASENAME else parts.basename
+    title = model.metadata.get("general.name", "")
+    basename = str(title) if title and parts.basename == NO_BASENAME else parts.basename
     return str(Path(out) / build_name(replace(parts, basename=basename, encoding=encoding)))
 
 
@@ -222,9 +222,9 @@ def _print(outputs: list[tuple[Model, str]]) -> None:
     for model, target in outputs:
         tensors = list(model.tensors.values())
         bits = bits_per_weight(tensors)
-        told = "" if bits is None else f", {bits:.2f} bits per weight"
+        rate = "" if bits is None else f", {bits:.2f} bits per weight"
         nbytes = size(sum(tensor.nbytes for tensor in tensors))
-        click.echo(f"{printable(target)}: {counted(len(tensors), 'tensor')}, {nbytes}{told}")
+        click.echo(f"{printable(target)}: {counted(len(tensors), 'tensor')}, {nbytes}{rate}")
 
 
 def _rows(model: Model) -> Iterator[tuple[str, str, str, str]]:

@@ -101,5 +101,5 @@ def command(  # noqa: PLR0913 (click passes each option)
         made = model
         if recipe is not None:
             made = ggufkit.quantize(model, recipe, allow_requantize=allow_requantize)
-        told = {"dry_run": dry_run, "as_json": as_json}
-        deliver(made, out, laid={}, **told, threads=threads, resume=resume)
+        modes = {"dry_run": dry_run, "as_json": as_json}
+        deliver(made, out, laid={}, **modes, threads=threads, resume=resume)

@@ -88,5 +88,5 @@ def command(  # noqa: PLR0913 (click passes each option)
             "shard_size": shard_size,
             "shard_tensors": shard_tensors,
         }
-        told = {"dry_run": dry_run, "as_json": as_json}
-        deliver(model, out, laid=laid, **told, threads=threads, resume=resume, cluster=cluster)
+        modes = {"dry_run": dry_run, "as_json": as_json}
+        deliver(model, out, laid=laid, **modes, threads=threads, resume=resume, cluster=cluster)

@@ -101,7 +101,7 @@ def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Mo
         if not is_one:
             yield ggufkit.open(path)
         elif all(checkpoints):
-            yield _as_it_lies(open_checkpoint(path))
+            yield _unconverted(open_checkpoint(path))
         else:
             yield _converted(path, arch_path)
 
@@ -113,7 +113,7 @@ def _converted(path: str, arch_path: tuple[Path, ...]) -> Model:
     return ggufkit.convert(path, outtype=outtype, arch_path=arch_path)
 
 
-def _as_it_lies(checkpoint: Checkpoint) -> Model:
+def _unconverted(checkpoint: Checkpoint) -> Model:
     """Return a checkpoint without conversion, with the fields of its configuration as keys."""
     keys = {f"config.{name}": json.dumps(value) for name, value in checkpoint.config.items()}
     return Model(Metadata(keys), checkpoint.tensors).reading(checkpoint.files)
@@ -143,10 +143,10 @@ def _summary(found: Difference, before: Model, after: Model) -> str:
     """Return the counts of differing keys and tensors, out of all."""
     tensors = len({*before.tensors, *after.tensors})
     kinds = Counter(change.kind for change in found.tensors)
-    told = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all the same"
+    tallies = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all the same"
     keys = len({*before.metadata, *after.metadata})
     differ = _differ(len(found.keys)) if found.keys else "all the same"
-    return f"{counted(tensors, 'tensor')}: {told}; {counted(keys, 'key')}: {differ}"
+    return f"{counted(tensors, 'tensor')}: {tallies}; {counted(keys, 'key')}: {differ}"
 
 
 def _differ(number: int) -> str:
@@ -255,7 +255,7 @@ def _side(value: Value | None) -> dict[str, Any] | None:
 
 def _plain_tensor(change: TensorChange) -> dict[str, Any]:
     sides = {"before": change.before, "after": change.after}
-    told = {
+    described = {
         side: tensor and {"type": tensor.type.name, "shape": list(tensor.shape)}
         for side, tensor in sides.items()
     }
@@ -263,4 +263,4 @@ def _plain_tensor(change: TensorChange) -> dict[str, Any]:
         name: figure if math.isfinite(figure) else None
         for name, figure in asdict(change.deviation).items()
     }
-    return {"name": change.name, "kind": change.kind, **told, "deviation": figures}
+    return {"name": change.name, "kind": change.kind, **described, "deviation": figures}

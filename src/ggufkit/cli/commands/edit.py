@@ -155,7 +155,7 @@ def _apply(planned: EditPlan, *, dry_run: bool, is_json: bool) -> None:
         with progress_bar("editing") as progress:
             done = apply(planned, progress=progress)
         if not is_json:
-            _tell(done)
+            _print_written(done)
     if is_json:
         way = done.way if done else None
         document = {"file": str(planned.path), "way": way, "shift": planned.journal.shift}
@@ -173,5 +173,5 @@ def _would(planned: EditPlan) -> str:
     return f"would edit {file} in place; tensor data {how}"
 
 
-def _tell(done: Edited) -> None:
+def _print_written(done: Edited) -> None:
     click.echo(_DONE[done.way].format(file=printable(str(done.path)), shift=done.shift))

@@ -235,11 +235,11 @@ def _plain(found: list[Statistics] | list[LayerStatistics]) -> list[dict[str, An
 
 
 def _print_summary(imatrix: Imatrix) -> None:
-    told = f" of {imatrix.chunk_size} tokens" if imatrix.chunk_size else ""
+    of_tokens = f" of {imatrix.chunk_size} tokens" if imatrix.chunk_size else ""
     form = "legacy importance matrix" if imatrix.is_legacy else "importance matrix"
     datasets = ", ".join(imatrix.datasets) or "unknown"
     click.echo(f"{form}, {counted(len(imatrix.entries), 'tensor')}")
-    click.echo(f"computed on {counted(imatrix.chunk_count, 'chunk')}{told}")
+    click.echo(f"computed on {counted(imatrix.chunk_count, 'chunk')}{of_tokens}")
     click.echo(f"from {printable(datasets)}")
     _warn(imatrix)
 

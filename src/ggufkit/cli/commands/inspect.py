@@ -74,11 +74,11 @@ def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None
     """Print the values of keys: one exactly, several with a newline after each."""
     values = [model.metadata[key] for key in keys]
     if as_json:
-        told = {
+        documents = {
             key: {"type": model.metadata.type_name(key), "value": plain(value)}
             for key, value in zip(keys, values, strict=True)
         }
-        emit(told if len(keys) > 1 else told[keys[0]])
+        emit(documents if len(keys) > 1 else documents[keys[0]])
         return
     for value in values:
         if not isinstance(value, str):
@@ -203,17 +203,17 @@ def _short_value(value: Value, width: int) -> str:
 
 def _short_array(array: Strings | Arrays | np.ndarray[Any, Any], width: int) -> str:
     """Return as many items as fit, and the number of all."""
-    told = f" ({len(array):,})"
+    count = f" ({len(array):,})"
     text = ""
     for index, item in enumerate(array[:SHOWN_ITEMS]):
         added = (", " if index else "") + _short_item(item)
-        if len(text) + len(added) + len(told) + 5 > width:
+        if len(text) + len(added) + len(count) + 5 > width:
             break
         text += added
     else:
         if len(array) <= SHOWN_ITEMS:
-            return text + told
-    return text + (", ..." if text else "...") + told
+            return text + count
+    return text + (", ..." if text else "...") + count
 
 
 def _short_item(item: object) -> str:

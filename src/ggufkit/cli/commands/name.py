@@ -71,7 +71,7 @@ def command(
     chosen = {part: _part(part, text) for part, text in given.items() if text is not None}
     if Path(file).exists() or is_name(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:
-            before = [lying.path for lying in model.files]
+            before = [shard.path for shard in model.files]
             said = parse_name(before[0].name)
             wanted = as_written(replace(ggufkit.name(model), **chosen))
             after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
@@ -80,11 +80,11 @@ def command(
             note(f"there is no file {file}; only its name is read")
         before = after = []
         said = parse_name(Path(file).name)
-        told = {
+        defaults = {
             "version": said.version or FIRST_VERSION,
             "encoding": plain_encoding(said.encoding),
         }
-        wanted = as_written(replace(said, **{**told, **chosen}, conventional=False))
+        wanted = as_written(replace(said, **{**defaults, **chosen}, conventional=False))
     files = list(zip(before, after, strict=True))
     if as_json:
         emit(_plain(said, wanted, files))

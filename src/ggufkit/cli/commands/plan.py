@@ -45,5 +45,5 @@ def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
 def _row(planned: PlannedSize) -> tuple[str, ...]:
     bits = planned.bits_per_weight
     counts: tuple[Any, ...] = (planned.fallbacks, planned.uncovered)
-    told = "" if bits is None else f"{bits:.2f}"
-    return (planned.recipe, size(planned.nbytes), told, *(f"{n:,}" if n else "" for n in counts))
+    shown = "" if bits is None else f"{bits:.2f}"
+    return (planned.recipe, size(planned.nbytes), shown, *(f"{n:,}" if n else "" for n in counts))

@@ -207,7 +207,7 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
             _warn(done, of_several=len(made) > 1)
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
-        _tell(made, paths, dry_run=dry_run, as_json=as_json)
+        _report(made, paths, dry_run=dry_run, as_json=as_json)
 
 
 def _options(asked: Mapping[str, Any], opened: contextlib.ExitStack) -> QuantizeOptions:
@@ -271,12 +271,12 @@ def _write(
 # Reports.
 
 
-def _tell(
+def _report(
     made: Sequence[Quantization], paths: Sequence[list[Path]], *, dry_run: bool, as_json: bool
 ) -> None:
     if as_json:
-        told = [_plain(*each) for each in zip(made, paths, strict=True)]
-        emit(told[0] if len(told) == 1 else {"outputs": told})
+        documents = [_plain(*each) for each in zip(made, paths, strict=True)]
+        emit(documents[0] if len(documents) == 1 else {"outputs": documents})
     elif dry_run:
         with paged():
             for done in made:
@@ -334,8 +334,8 @@ def _print(done: Quantization) -> None:
     click.echo()
     for label, tensors in (("now ", _before(done)), ("then", _after(done))):
         bits = bits_per_weight(tensors)
-        told = "" if bits is None else f", {bits:.2f} bits per weight"
-        click.echo(f"{label}  {size(_nbytes(tensors))}{told}")
+        rate = "" if bits is None else f", {bits:.2f} bits per weight"
+        click.echo(f"{label}  {size(_nbytes(tensors))}{rate}")
 
 
 def _before(done: Quantization) -> list[Tensor]:

@@ -112,8 +112,8 @@ class ConfigFacts:
             value = self._quietly(name)
             values = allowed if isinstance(allowed, list) else [self._quietly(allowed)]
             if value is not None and allowed != IGNORED and value not in values:
-                told = " or ".join(repr(each) for each in values if each is not None) or "nothing"
-                yield f"{name} is {brief(value)}, but llama.cpp always computes with {told}"
+                wanted = " or ".join(repr(each) for each in values if each is not None) or "nothing"
+                yield f"{name} is {brief(value)}, but llama.cpp always computes with {wanted}"
         for name in self._unread():
             yield (
                 f"{name} is {brief(self.fields[name])}, which the architecture "
@@ -122,14 +122,14 @@ class ConfigFacts:
 
     def unread(self) -> list[str]:
         """Return fields that may change the model, by their names, but that nothing has read."""
-        told = self.read | self.architecture.expects.keys()
+        known = self.read | self.architecture.expects.keys()
         return [
             name
             for name, value in merged(self.checkpoint.config, self.architecture.config).items()
             if COMPUTING.search(name)
             and not TRAINING.search(name)
             and not TOLD_OTHERWISE.search(name)
-            and name not in told
+            and name not in known
             and (value is True or value not in (None, False, 0, 1, "", [], {}))
         ]
 
@@ -141,8 +141,8 @@ class ConfigFacts:
             return None
 
     def _unread(self) -> list[str]:
-        told = self.read | self.architecture.expects.keys()
-        return [n for n in CHANGING if n not in told and self.fields.get(n) not in (None, False)]
+        known = self.read | self.architecture.expects.keys()
+        return [n for n in CHANGING if n not in known and self.fields.get(n) not in (None, False)]
 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:

@@ -85,7 +85,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(f"the rope type {kind!r} is unknown")
     is_yarn = scaling == "yarn"
     attention = main.get("attention_factor")
-    told = {
+    derived = {
         "scaling": scaling,
         "scaling_factor": factor if scaling in ("linear", "yarn") else None,
         "yarn": dict(main) if is_yarn else {},
@@ -96,7 +96,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "local_theta": dict(found.get("sliding_attention") or {}).get("rope_theta"),
         "sections": _sections(found.get("mrope_section")),
     }
-    return {**main, **told, "theta": main.get("rope_theta")}
+    return {**main, **derived, "theta": main.get("rope_theta")}
 
 
 def _first(config: Mapping[str, Any], fields: tuple[str, ...]) -> Any:  # noqa: ANN401 (as JSON is)

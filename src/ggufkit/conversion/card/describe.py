@@ -105,15 +105,15 @@ def describe(
     such as "general.author", with `general.base_models` and `general.datasets` as lists of
     mappings; `name` is `general.name`. A card that cannot be read is skipped with a note.
     """
-    hears = say or (lambda _: None)
+    say_note = say or (lambda _: None)
     counted = list(tensors)
     parameters = sum(math.prod(tensor.shape) for tensor in counted)
-    said = _card_fields(_card(checkpoint, hears), parameters, hears)
+    said = _card_fields(_card(checkpoint, say_note), parameters, say_note)
     for model_id in _names(checkpoint):
         for field, text in _id_fields(parse_model_id(model_id, parameters)).items():
             if said.get(field) is None:
                 said[field] = text
-    said.update(_sampling(checkpoint, hears))
+    said.update(_sampling(checkpoint, say_note))
     said.update(_overridden(overrides or {}))
     if name is not None:
         said["name"] = name

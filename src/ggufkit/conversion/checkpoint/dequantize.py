@@ -182,7 +182,7 @@ class Repacked(Made):
         return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
 
 
-def _mxfp4(held: dict[str, Tensor], _said: Mapping[str, Any]) -> Dequantized:
+def _mxfp4(held: dict[str, Tensor], _config: Mapping[str, Any]) -> Dequantized:
     """Join blocks and scales; put these tensors first, as llama.cpp's converter does."""
     made: list[Tensor] = []
     rest = dict(held)

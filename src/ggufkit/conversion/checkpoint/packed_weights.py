@@ -200,8 +200,8 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
     """Return the group of each column: from a tensor, else groups of `size` neighbours."""
     if tensor is not None:
         if tensor.type.name not in _WHOLE or tensor.shape != (width,):
-            told = f"{tensor.type} of the shape {tensor.shape}"
-            raise CheckpointError(f"{tensor.name} is {told}, not a number for each of {width}")
+            actual = f"{tensor.type} of the shape {tensor.shape}"
+            raise CheckpointError(f"{tensor.name} is {actual}, not a number for each of {width}")
         index: RowIndex = tensor.numpy().astype(np.int64)
         if index.min() < 0 or index.max() >= scales:
             raise CheckpointError(f"{tensor.name} names groups beyond the {scales} with scales")

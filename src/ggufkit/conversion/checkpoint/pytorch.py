@@ -116,11 +116,11 @@ def _members(file: MappedFile) -> dict[str, Member]:
         if info.filename in members:
             raise CheckpointError(f"it holds {brief(info.filename)} twice")
         members[info.filename] = _member(file, info)
-    _require_apart(members)
+    _refuse_overlaps(members)
     return members
 
 
-def _require_apart(members: dict[str, Member]) -> None:
+def _refuse_overlaps(members: dict[str, Member]) -> None:
     """Refuse files that share bytes: a small archive could hold any number of them."""
     placed = sorted((member, name) for name, member in members.items())
     for (first, name), (second, other) in itertools.pairwise(placed):

@@ -234,12 +234,12 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
         return None
     if block is None:
         return Tensor(name, kind, shape, nbytes, source)
-    lying = (
+    plausible = (
         block if header.is_versioned else as_it_lies(block, source.read(0, min(rows, LOOKED_AT)))
     )
-    if lying is None:
+    if plausible is None:
         raise reader.wrong(f"the scales of tensor {old!r} are not valid")
-    decoded = LegacyRows(source, lying)
+    decoded = LegacyRows(source, plausible)
     return Tensor.over(name, decoded.type, shape, decoded)
 
 

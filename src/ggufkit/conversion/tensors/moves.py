@@ -71,8 +71,8 @@ def _joined(name: str, tensors: Sequence[Tensor], shape: tuple[int, ...]) -> Ten
     first = tensors[0]
     tails = {(t.shape[1:] if len(shape) == len(t.shape) else t.shape, t.type) for t in tensors}
     if len(tails) > 1:
-        told = ", ".join(f"{t.type} {t.shape}" for t in tensors[:4])
-        raise ShapeError(f"{name!r} cannot join tensors of different shape or type: {told}")
+        parts = ", ".join(f"{t.type} {t.shape}" for t in tensors[:4])
+        raise ShapeError(f"{name!r} cannot join tensors of different shape or type: {parts}")
     if len(shape) == 1:
         tensors = [reshape(tensor, (tensor.shape[0], 1)) for tensor in tensors]
         shape = (*shape, 1)

@@ -291,5 +291,5 @@ def _acted(act: Act, tensor: Tensor, failed: str, arguments: Sequence[Any]) -> T
     except GGUFError:
         raise
     except MISFORMED as error:
-        told = f"{tensor.name!r} of shape {tensor.shape}"
-        raise CheckpointError(f"{told}: {failed} ({error})") from error
+        subject = f"{tensor.name!r} of shape {tensor.shape}"
+        raise CheckpointError(f"{subject}: {failed} ({error})") from error

@@ -179,9 +179,9 @@ def _vocabulary(keys: VocabularyKeys) -> dict[str, int]:
     numbers = [n for n in range(len(keys.texts)) if not keys.is_padding(n)]
     ordinary = [n for n in numbers if not keys.is_added(n)]
     last = ordinary[-1] if ordinary else -1
-    behind = [n for n in numbers if n > last]
+    after = [n for n in numbers if n > last]
     before = [n for n in numbers if n <= last]
-    if behind != [*range(len(before), len(numbers))]:
+    if after != [*range(len(before), len(numbers))]:
         before = numbers
     return {keys.texts[number]: number for number in before}
 

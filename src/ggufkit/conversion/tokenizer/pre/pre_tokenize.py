@@ -90,7 +90,7 @@ def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
         candidates = by_first.get(text[at], ())
         content = next((c for c in candidates if text.startswith(c, at)), None)
         end = at + len(content or "")
-        if content is None or not _stands(text, at, end, tokens[content]):
+        if content is None or not _may_match(text, at, end, tokens[content]):
             at += 1
             continue
         token = tokens[content]
@@ -104,7 +104,7 @@ def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
         yield text[start:], False
 
 
-def _stands(text: str, start: int, end: int, token: Added) -> bool:
+def _may_match(text: str, start: int, end: int, token: Added) -> bool:
     if not token["single_word"]:
         return True
     around = text[start - 1 : start] + text[end : end + 1]
