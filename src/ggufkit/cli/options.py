@@ -12,7 +12,7 @@ from ggufkit.cli.output import answer_in_binary
 from ggufkit.errors import brief
 
 MAX_SIZE: Final = 2**63 - 1  # bytes: the largest file offset
-LEAST_MEMORY: Final = 1 << 20  # bytes; a smaller number probably lacks its unit
+LEAST_MEMORY: Final = 1 << 20  # bytes; a smaller number is probably a number without its unit
 _TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
 _SIZE: Final = re.compile(
     r"(?P<number>\d+(\.\d+)?)\s*((?P<unit>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE

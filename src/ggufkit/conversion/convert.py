@@ -1,4 +1,4 @@
-"""Convert a Hugging Face checkpoint to a model, as llama.cpp's converter does, but lazily."""
+"""Converts a Hugging Face checkpoint to a model, as llama.cpp's converter does, but lazily."""
 
 from __future__ import annotations
 

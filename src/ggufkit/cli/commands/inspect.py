@@ -85,7 +85,7 @@ def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None
             emit(plain(value))
         elif sys.stdout.isatty():
             click.echo("\n".join(map(printable, value.split("\n"))))
-        else:  # without a newline, which would look like a part of an only value
+        else:  # a single value gets no newline, which would look like a part of it
             click.echo(value.encode("utf-8", "surrogateescape"), nl=len(keys) > 1)
 
 

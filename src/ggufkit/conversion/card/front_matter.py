@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from ggufkit.errors import CheckpointError
 
-MAX_DEPTH: Final = 64  # cards nest five deep
-MAX_CHARACTERS: Final = 2 << 20  # the results of the largest benchmarks take some 300 KiB
+MAX_DEPTH: Final = 64  # real cards nest five deep
+MAX_CHARACTERS: Final = 2 << 20  # the largest real cards, with benchmark results, have some 300 KiB
 
 Node = str | None | list["Node"] | dict[str, "Node"]
 

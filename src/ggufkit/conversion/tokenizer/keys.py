@@ -155,7 +155,7 @@ class VocabularyKeys:
 
     def is_padding(self, number: int) -> bool:
         """Whether a token only fills a row of the embeddings."""
-        text = self.texts[number].removeprefix(SPACE)  # which WordPiece marks beginnings with
+        text = self.texts[number].removeprefix(SPACE)  # WordPiece's mark of a word's beginning
         is_unused = self.types[number] == PieceType.UNUSED
         return is_unused and text in {f"[PAD{number}]", f"[PAD{number - _SHIFT}]"}
 

@@ -88,7 +88,7 @@ def _cased(numbers: str, english: str) -> str:
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """A name, the expressions that split a text in turn, and other properties of the name."""
+    """A name, the expressions that split a text one after the other, and other properties."""
 
     name: str
     patterns: tuple[str, ...]
