@@ -61,8 +61,8 @@ class Assignments:
         for key, text in self.appended:
             name = metadata.type_name(key) if key in metadata else ""
             if not name.startswith("array["):
-                said = f"is of type {name}" if name else "does not exist"
-                raise click.BadParameter(f"--append {key}: the key {said}; --set makes an array")
+                state = f"is of type {name}" if name else "does not exist"
+                raise click.BadParameter(f"--append {key}: the key {state}; --set makes an array")
             item = name.removeprefix("array[").removesuffix("]")
             is_list = item != "string" and text.startswith("[")
             items = _json(key, text) if is_list else [read(key, text, item)]

@@ -40,15 +40,15 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _size(_bits(command))
 
 
-def target_of(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the requested target, None without one; refuse options that it excludes."""
-    found = {"nbytes": asked["target_size"], "bpw": asked["target_bpw"]}
+    found = {"nbytes": requested["target_size"], "bpw": requested["target_bpw"]}
     given = [name for name, value in found.items() if value is not None]
     if not given:
         return None
     if len(given) > 1:
         raise click.UsageError("Use either --target-size or --target-bpw, not both")
-    others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if asked[key]]
+    others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if requested[key]]
     if others:
         raise click.UsageError(f"A target size chooses the types itself; remove {others[0]}")
     return found

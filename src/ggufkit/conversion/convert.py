@@ -76,8 +76,8 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             say_note = _short(say) if say else _silent
             model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
             given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
-            said = [key for key, value in given.items() if value is not None]
-            return _loadable(restored(checkpoint, model, said, say_note), checkpoint.folder)
+            user_keys = [key for key, value in given.items() if value is not None]
+            return _loadable(restored(checkpoint, model, user_keys, say_note), checkpoint.folder)
     except BaseException:
         checkpoint.close()
         raise

@@ -69,10 +69,10 @@ def _entry(key: str, wanted: Metadata, made: Metadata) -> Iterator[dict[str, Any
         yield {**head, "type": None}
         return
     kind, value = wanted.type_name(key), plain(wanted[key])
-    said = {**head, "type": kind, **_value(value, kind, made, key)}
+    entry = {**head, "type": kind, **_value(value, kind, made, key)}
     try:
-        if encode(_typed(said, made), CANONICAL) == was:
-            yield said
+        if encode(_typed(entry, made), CANONICAL) == was:
+            yield entry
     except GGUFError:
         return
 
@@ -91,15 +91,15 @@ def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  
 # Conversion.
 
 
-def restored(checkpoint: Checkpoint, model: Model, said: Iterable[str], say: Say) -> Model:
+def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say: Say) -> Model:
     """Return the model with what ggufkit.json keeps of the file that the checkpoint came from.
 
-    Keys in `said` are set by the user and stay. Raises CheckpointError for a malformed file.
+    Keys in `user_keys` are set by the user and stay. Raises CheckpointError for a malformed file.
     """
     content = checkpoint.json(KEPT)
     if content is None:
         return model
-    given = set(said)
+    given = set(user_keys)
     entries = [entry for entry in _entries(content) if entry["key"] not in given]
     valid = [
         e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))

@@ -114,13 +114,13 @@ def command(  # noqa: PLR0913 (click passes each option)
     if undo or redo:
         _apply(plan_undo(file, force=force, again=redo), dry_run=dry_run, is_json=is_json)
         return
-    asked = assignments(**given)
+    parsed = assignments(**given)
     if output is None:
-        planned = plan_by(file, partial(_edits, asked), reserve=reserve, force=force)
+        planned = plan_by(file, partial(_edits, parsed), reserve=reserve, force=force)
         _apply(planned, dry_run=dry_run, is_json=is_json)
         return
     with ggufkit.open(file) as model:
-        edits = _edits(asked, model.metadata)
+        edits = _edits(parsed, model.metadata)
         edited = ggufkit.edit(model, reserve=reserve or 0, force=force, **edits)
         found = changes(model.metadata, edited.metadata)
         if not is_json:

@@ -132,8 +132,8 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
 def _plain(name: str, lines: list[Line], results: Results) -> dict[str, Any]:
     found = [{"result": result.value} for _, result in results] or [{}] * len(lines)
     digests = [
-        {"tensor": line.tensor, "algorithm": line.algorithm, "digest": line.digest, **said}
-        for line, said in zip(lines, found, strict=True)
+        {"tensor": line.tensor, "algorithm": line.algorithm, "digest": line.digest, **outcome}
+        for line, outcome in zip(lines, found, strict=True)
     ]
     checked = {"verdict": verdict(results).words} if results else {}
     return {"name": name, "digests": digests} | checked

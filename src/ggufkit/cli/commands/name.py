@@ -72,26 +72,26 @@ def command(
     if Path(file).exists() or is_name(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [shard.path for shard in model.files]
-            said = parse_name(before[0].name)
+            parsed = parse_name(before[0].name)
             wanted = as_written(replace(ggufkit.name(model), **chosen))
             after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
     else:
         if not as_json:
             note(f"there is no file {file}; only its name is read")
         before = after = []
-        said = parse_name(Path(file).name)
+        parsed = parse_name(Path(file).name)
         defaults = {
-            "version": said.version or FIRST_VERSION,
-            "encoding": plain_encoding(said.encoding),
+            "version": parsed.version or FIRST_VERSION,
+            "encoding": plain_encoding(parsed.encoding),
         }
-        wanted = as_written(replace(said, **{**defaults, **chosen}, conventional=False))
+        wanted = as_written(replace(parsed, **{**defaults, **chosen}, conventional=False))
     files = list(zip(before, after, strict=True))
     if as_json:
-        emit(_plain(said, wanted, files))
+        emit(_plain(parsed, wanted, files))
     elif is_rename:
         _print_renames(files)
     else:
-        _print(said, wanted)
+        _print(parsed, wanted)
 
 
 def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by its name)
@@ -105,13 +105,13 @@ def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by it
     return text
 
 
-def _print(said: FileName, wanted: FileName) -> None:
-    parts = [(part, getattr(said, part), getattr(wanted, part)) for part in PARTS]
+def _print(parsed: FileName, wanted: FileName) -> None:
+    parts = [(part, getattr(parsed, part), getattr(wanted, part)) for part in PARTS]
     rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
-    if said.shard:
-        rows.append(("shard", "{} of {}".format(*said.shard), "one each"))
+    if parsed.shard:
+        rows.append(("shard", "{} of {}".format(*parsed.shard), "one each"))
     table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
-    follows = "follows" if said.conventional else "does not follow"
+    follows = "follows" if parsed.conventional else "does not follow"
     click.echo(f"\nthe file name {follows} the convention exactly")
     click.echo(f"conventional name: {printable(build_name(wanted))}")
 
@@ -122,9 +122,9 @@ def _print_renames(files: list[tuple[Path, Path]]) -> None:
         click.echo(f"{shown} -> {printable(new.name)}" if old != new else f"{shown} stays")
 
 
-def _plain(said: FileName, wanted: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:
+def _plain(parsed: FileName, wanted: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:
     return {
-        "file_name": asdict(said),
+        "file_name": asdict(parsed),
         "conventional": asdict(wanted),
         "conventional_name": build_name(wanted),
         "files": [{"before": str(old), "after": str(new)} for old, new in files],

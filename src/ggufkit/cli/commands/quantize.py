@@ -171,17 +171,17 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "--dry-run", is_flag=True, help="Show the type and size of each tensor; write nothing."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result for each tensor as JSON.")
-def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> None:
+def command(source: str, out: str | None, recipe: str | None, **given: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
     RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
     own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
     For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT.
     """
-    dry_run, as_json = asked["dry_run"], asked["as_json"]
-    work = {key: asked[key] for key in _WORK}
-    target = target_of(asked)
-    needs_recipe = not (asked["like"] or target)
+    dry_run, as_json = given["dry_run"], given["as_json"]
+    work = {key: given[key] for key in _WORK}
+    target = target_of(given)
+    needs_recipe = not (given["like"] or target)
     if recipe is None and out is not None and needs_recipe:
         out, recipe = None, out
     if recipe is None and needs_recipe:
@@ -197,34 +197,34 @@ def command(source: str, out: str | None, recipe: str | None, **asked: Any) -> N
     recipes = usage(parse_recipes)(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
-        options = _options(asked, opened)
+        options = _options(given, opened)
         if target:
             options = aimed(model, target, options, work["threads"])
         made = [decide(model, one, **options) for one in recipes]
         for done in made:
             if not dry_run:
-                refuse(done, allow_requantize=asked["allow_requantize"])
+                refuse(done, allow_requantize=given["allow_requantize"])
             _warn(done, of_several=len(made) > 1)
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
         _report(made, paths, dry_run=dry_run, as_json=as_json)
 
 
-def _options(asked: Mapping[str, Any], opened: contextlib.ExitStack) -> QuantizeOptions:
+def _options(given: Mapping[str, Any], opened: contextlib.ExitStack) -> QuantizeOptions:
     """Return the options of the command as those of `ggufkit.quantize`."""
-    if asked["include_weights"] and asked["exclude_weights"]:
+    if given["include_weights"] and given["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
-    listed = asked["tensor_type_file"]
+    listed = given["tensor_type_file"]
     changed = {
         "tensor_types": (
-            *asked["tensor_types"],
+            *given["tensor_types"],
             *(usage(read_tensor_types)(listed) if listed else ()),
         ),
-        "layers": asked["layers"] or (),
-        "override_kv": dict(asked["override_kv"]),
-        "like": asked["like"] and opened.enter_context(ggufkit.open(asked["like"])),
+        "layers": given["layers"] or (),
+        "override_kv": dict(given["override_kv"]),
+        "like": given["like"] and opened.enter_context(ggufkit.open(given["like"])),
     }
-    same = {key: asked[key] for key in QuantizeOptions.__annotations__ if key in asked}
+    same = {key: given[key] for key in QuantizeOptions.__annotations__ if key in given}
     return cast("QuantizeOptions", same | changed)
 
 

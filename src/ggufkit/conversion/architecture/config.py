@@ -73,10 +73,10 @@ class ConfigFacts:
 
     def _take_other_names(self, defaults: Iterable[str]) -> None:
         """Read fields by their other names too, before a default hides these."""
-        said = {name for name, value in self.fields.items() if value is not None}
+        present = {name for name, value in self.fields.items() if value is not None}
         names = alternatives(self.architecture)
-        for name in set(defaults) - said:
-            other = next((each for each in names.get(name, ()) if each in said), None)
+        for name in set(defaults) - present:
+            other = next((each for each in names.get(name, ()) if each in present), None)
             if other is not None:
                 self.fields[name] = self.lookup(other)
 

@@ -44,8 +44,8 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
             f"{_MODULES} names a pooling module in {brief(home)}, and {place} is missing",
             remedy=f"Fetch {place} too, or remove {_MODULES} to convert without pooling",
         )
-    said = [mode.name for mode in MODES if config.get(mode.field)]
-    number = numbered(said[0] if said else config.get("pooling_mode"))
+    enabled = [mode.name for mode in MODES if config.get(mode.field)]
+    number = numbered(enabled[0] if enabled else config.get("pooling_mode"))
     if number is None:
         raise CheckpointError(f"the pooling in {place} is not mean, cls or last token")
     return number

@@ -181,8 +181,8 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
         "mscale_all_dim": rope.get("mscale_all_dim"),
         "mscale": rope.get("mscale_all_dim"),  # llama.cpp treats both as the same
     }
-    said = {name: value for name, value in names.items() if value is not None}
-    return {"rope_type": kind, **said, **rope.get("yarn", {})}
+    given = {name: value for name, value in names.items() if value is not None}
+    return {"rope_type": kind, **given, **rope.get("yarn", {})}
 
 
 def _long_scaling(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
@@ -209,16 +209,16 @@ def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, An
     factors = _factors(tensors[_LLAMA3])
     theta = base if isinstance(base, int | float) else 10000.0
     for (low, high), original in itertools.product(_BANDS, _ORIGINALS):
-        said = {
+        candidate = {
             "rope_type": "llama3",
             "factor": shortest(float(factors.max())),
             "low_freq_factor": low,
             "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
-        made = llama3_factors({**said, "rope_theta": theta}, 2 * len(factors))
+        made = llama3_factors({**candidate, "rope_theta": theta}, 2 * len(factors))
         if made is not None and np.array_equal(made, factors):
-            return said
+            return candidate
     raise CheckpointError(
         f"{_LLAMA3} contains factors of an unknown scaling method",
         remedy="config.json stores only the parameters of a method, and no known method gives "

@@ -108,18 +108,18 @@ def describe(
     say_note = say or (lambda _: None)
     counted = list(tensors)
     parameters = sum(math.prod(tensor.shape) for tensor in counted)
-    said = _card_fields(_card(checkpoint, say_note), parameters, say_note)
+    fields = _card_fields(_card(checkpoint, say_note), parameters, say_note)
     for model_id in _names(checkpoint):
         for field, text in _id_fields(parse_model_id(model_id, parameters)).items():
-            if said.get(field) is None:
-                said[field] = text
-    said.update(_sampling(checkpoint, say_note))
-    said.update(_overridden(overrides or {}))
+            if fields.get(field) is None:
+                fields[field] = text
+    fields.update(_sampling(checkpoint, say_note))
+    fields.update(_overridden(overrides or {}))
     if name is not None:
-        said["name"] = name
-    if said.get("size_label") is None and parameters:
-        said["size_label"] = _counted_size(counted, parameters)
-    return _typed(said)
+        fields["name"] = name
+    if fields.get("size_label") is None and parameters:
+        fields["size_label"] = _counted_size(counted, parameters)
+    return _typed(fields)
 
 
 # The model card.
@@ -134,18 +134,18 @@ def _card(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
 
 
 def _card_fields(card: Mapping[str, Any], parameters: int, say: Say) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for field, key in _CARD:
-        if said.get(field) is None and key in card:
-            said[field] = _card_text(card, key, say)
+        if fields.get(field) is None and key in card:
+            fields[field] = _card_text(card, key, say)
     for field, (_, keys) in _WORKS.items():
         if any(key in card for key in keys):
             held = next(card[key] for key in keys if key in card)
-            said[field] = [_work(work, parameters) for work in _listed(held)]
+            fields[field] = [_work(work, parameters) for work in _listed(held)]
     for field, names in _LISTS.items():
         items = [item for key in names for item in _listed(card.get(key))]
-        said[field] = [item for item in items if isinstance(item, str)]
-    return said
+        fields[field] = [item for item in items if isinstance(item, str)]
+    return fields
 
 
 def _card_text(card: Mapping[str, Any], key: str, say: Say) -> str | None:
@@ -171,20 +171,20 @@ def _work(work: object, parameters: int) -> dict[str, Any]:
     if not isinstance(work, str):
         return {}
     if not work.startswith(_IS_URL):
-        said = parse_model_id(work, parameters)
-        has_page = said.organization is not None
-        page = f"{_HUB}{said.organization}/{said.name}" if has_page else None
-        return {**_work_fields(said), "repo_url": page}
+        model_id = parse_model_id(work, parameters)
+        has_page = model_id.organization is not None
+        page = f"{_HUB}{model_id.organization}/{model_id.name}" if has_page else None
+        return {**_work_fields(model_id), "repo_url": page}
     on_hub = _HUB_MODEL.match(work)
-    said = parse_model_id(on_hub[1], parameters) if on_hub else ModelId()
-    return {"repo_url": work, **_work_fields(said)}
+    model_id = parse_model_id(on_hub[1], parameters) if on_hub else ModelId()
+    return {"repo_url": work, **_work_fields(model_id)}
 
 
-def _work_fields(said: ModelId) -> dict[str, Any]:
+def _work_fields(model_id: ModelId) -> dict[str, Any]:
     return {
-        "name": None if said.name is None else title(said.name),
-        "organization": None if said.organization is None else title(said.organization),
-        "version": said.version,
+        "name": None if model_id.name is None else title(model_id.name),
+        "organization": None if model_id.organization is None else title(model_id.organization),
+        "version": model_id.version,
     }
 
 
@@ -208,14 +208,14 @@ def _folder_name(folder: Path) -> str:
     return f"{found[1]}/{found[2]}" if found and is_snapshot else place.name
 
 
-def _id_fields(said: ModelId) -> dict[str, str | None]:
+def _id_fields(model_id: ModelId) -> dict[str, str | None]:
     return {
-        "name": None if said.name is None else title(said.name),
-        "organization": None if said.organization is None else title(said.organization),
-        "basename": said.basename,
-        "finetune": said.finetune,
-        "version": said.version,
-        "size_label": said.size_label,
+        "name": None if model_id.name is None else title(model_id.name),
+        "organization": None if model_id.organization is None else title(model_id.organization),
+        "basename": model_id.basename,
+        "finetune": model_id.finetune,
+        "version": model_id.version,
+        "size_label": model_id.size_label,
     }
 
 
@@ -277,9 +277,9 @@ def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
 # Types.
 
 
-def _typed(said: Mapping[str, Any]) -> dict[str, Value]:
+def _typed(fields: Mapping[str, Any]) -> dict[str, Value]:
     """Return the fields as key-values in order, without those that are empty or None."""
-    found, problems = _each_typed(_ordered(said))
+    found, problems = _each_typed(_ordered(fields))
     if problems:
         raise CheckpointError("the description of the model cannot be stored", problems)
     return {"general.type": "model", **found}
@@ -297,20 +297,20 @@ def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, Valu
     return found, problems
 
 
-def _ordered(said: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _ordered(fields: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for key, kind, _ in _SAMPLING:
-        value = said.get(f"sampling.{key}")
+        value = fields.get(f"sampling.{key}")
         if value is not None and value != "":
             yield f"general.sampling.{key}", kind, value
     for field in _TEXTS:
-        value = said.get(field)
+        value = fields.get(field)
         if value is not None and value != "":
             yield f"general.{field}", "string", value
     for field in _WORKS:
-        yield from _about_works(field, said.get(field))
+        yield from _about_works(field, fields.get(field))
     for field in _LISTS:
-        if said.get(field):
-            yield f"general.{field}", "array[string]", said[field]
+        if fields.get(field):
+            yield f"general.{field}", "array[string]", fields[field]
 
 
 def _about_works(field: str, works: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401 (as JSON is)

@@ -24,23 +24,23 @@ _WORKS: Final = {"base_model": "base_model", "dataset": "datasets"}
 
 def model_card(metadata: Mapping[str, Value]) -> bytes:
     """Return the text of README.md, with every key that a card has a field for."""
-    said = {key.removeprefix("general."): plain(v) for key, v in metadata.items()
+    values = {key.removeprefix("general."): plain(v) for key, v in metadata.items()
             if key.startswith("general.")}  # fmt: skip
-    fields: dict[str, Any] = {card: said[key] for key, card in _TEXTS.items() if said.get(key)}
-    fields |= {card: said[key] for key, card in _LISTS.items() if said.get(key)}
-    fields |= {card: works for key, card in _WORKS.items() if (works := list(_works(said, key)))}
+    fields: dict[str, Any] = {card: values[key] for key, card in _TEXTS.items() if values.get(key)}
+    fields |= {card: values[key] for key, card in _LISTS.items() if values.get(key)}
+    fields |= {card: works for key, card in _WORKS.items() if (works := list(_works(values, key)))}
     lines = ["---", *(f"{name}: {_yaml(value)}" for name, value in fields.items()), "---", ""]
-    title = str(said.get("name") or "Model")
+    title = str(values.get("name") or "Model")
     text = f"# {' '.join(title.split())}\n\nExported from a GGUF file by ggufkit.\n"
     return "\n".join((*lines, text)).encode()
 
 
-def _works(said: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
+def _works(values: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
     """Yield the fields of each base model or data set."""
-    count = said.get(f"{key}.count")
+    count = values.get(f"{key}.count")
     for number in range(count if isinstance(count, int) else 0):
         prefix = f"{key}.{number}."
-        found = {k.removeprefix(prefix): v for k, v in said.items() if k.startswith(prefix)}
+        found = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
         if not found:
             return
         yield found

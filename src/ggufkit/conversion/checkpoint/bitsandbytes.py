@@ -99,7 +99,7 @@ class Stepped(Made):
         return numbers.view(np.uint8)
 
 
-def bitsandbytes(held: StoredParts, _config: Mapping[str, Any]) -> list[Tensor]:
+def bitsandbytes(held: StoredParts, _settings: Mapping[str, Any]) -> list[Tensor]:
     """Return tensors with each weight decoded in its place, to the type before quantization.
 
     Raises CheckpointError, which lists every problem.

@@ -44,18 +44,18 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
 
     Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
     """
-    said = config.get("quantization_config")
+    settings = config.get("quantization_config")
     held = {tensor.name: tensor for tensor in tensors}
-    if not isinstance(said, Mapping) or not said.get("quant_method"):
+    if not isinstance(settings, Mapping) or not settings.get("quant_method"):
         return Dequantized(list(held.values()), [])
-    method = str(said["quant_method"])
+    method = str(settings["quant_method"])
     if method not in _METHODS:
         known = ", ".join(_METHODS)
         raise CheckpointError(
             f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
             remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {known}",
         )
-    return _METHODS[method](held, said)
+    return _METHODS[method](held, settings)
 
 
 # FP8 with scales for blocks, rows or the whole tensor.
@@ -140,15 +140,15 @@ def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: obje
     return Dequantized(list(kept.values()), skipped)
 
 
-def _fp8(held: dict[str, Tensor], said: Mapping[str, Any]) -> Dequantized:
+def _fp8(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
     suffixes = {"_scale_inv": "", ".qscale_weight": ".weight"}
-    return _scale_all(held, suffixes, said.get("weight_block_size"))
+    return _scale_all(held, suffixes, settings.get("weight_block_size"))
 
 
-def _compressed(held: dict[str, Tensor], said: Mapping[str, Any]) -> Dequantized:
-    groups = said.get("config_groups")
+def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
+    groups = settings.get("config_groups")
     weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
-    form = said.get("format")
+    form = settings.get("format")
     is_known = form in ("float-quantized", "pack-quantized")
     if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
         raise CheckpointError(
@@ -182,7 +182,7 @@ class Repacked(Made):
         return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
 
 
-def _mxfp4(held: dict[str, Tensor], _config: Mapping[str, Any]) -> Dequantized:
+def _mxfp4(held: dict[str, Tensor], _settings: Mapping[str, Any]) -> Dequantized:
     """Join blocks and scales; put these tensors first, as llama.cpp's converter does."""
     made: list[Tensor] = []
     rest = dict(held)
@@ -203,10 +203,10 @@ def _mxfp4(held: dict[str, Tensor], _config: Mapping[str, Any]) -> Dequantized:
 
 
 _METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Dequantized]]] = {
-    "awq": lambda held, said: Dequantized(awq(held, said), []),
-    "bitsandbytes": lambda held, said: Dequantized(bitsandbytes(held, said), []),
+    "awq": lambda held, settings: Dequantized(awq(held, settings), []),
+    "bitsandbytes": lambda held, settings: Dequantized(bitsandbytes(held, settings), []),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
-    "gptq": lambda held, said: Dequantized(gptq(held, said), []),
+    "gptq": lambda held, settings: Dequantized(gptq(held, settings), []),
     "mxfp4": _mxfp4,
 }

@@ -177,17 +177,19 @@ def _matrix(found: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> T
     return tensor
 
 
-def whole_number(said: Mapping[str, Any], key: str, allowed: Sequence[int]) -> int:
+def whole_number(settings: Mapping[str, Any], key: str, allowed: Sequence[int]) -> int:
     """Return a number of the configuration; CheckpointError if it is not one of `allowed`."""
-    value = said.get(key)
+    value = settings.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
         shown = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else brief(allowed)
         raise CheckpointError(f"quantization_config.{key} is {brief(value)}, not one of {shown}")
     return value
 
 
-def _require_word(said: Mapping[str, Any], key: str, default: str, allowed: Sequence[str]) -> str:
-    value = said.get(key, default)
+def _require_word(
+    settings: Mapping[str, Any], key: str, default: str, allowed: Sequence[str]
+) -> str:
+    value = settings.get(key, default)
     if not isinstance(value, str) or value.lower() not in allowed:
         raise CheckpointError(
             f"quantization_config.{key} {brief(value)} cannot be decoded",
@@ -220,10 +222,10 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
 # The formats.
 
 
-def gptq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
+def gptq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     """Decode GPTQ: transposed, packed along columns; the first version stores zeros minus one."""
-    packing = across_words(whole_number(said, "bits", (2, 3, 4, 8)))
-    version = _require_word(said, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
+    packing = across_words(whole_number(settings, "bits", (2, 3, 4, 8)))
+    version = _require_word(settings, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
 
     def make(stem: str, found: StoredParts) -> Tensor:
         words = _matrix(found, stem, ".qweight", _WORDS)
@@ -232,7 +234,7 @@ def gptq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
         width = words.shape[0] // packing.words * packing.values
         required(found, stem, ".qweight", _WORDS, (packing.length(width), rows))
         zeros = required(found, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
-        index = _index(found.get(".g_idx"), stem, width, groups, said.get("group_size"))
+        index = _index(found.get(".g_idx"), stem, width, groups, settings.get("group_size"))
         codes = Unpacked(transpose(words), packing)
         source = Grouped(
             codes,
@@ -246,10 +248,10 @@ def gptq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
     return assemble(held, (".qweight", ".qzeros", ".scales", ".g_idx"), make)
 
 
-def awq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
+def awq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     """Decode AWQ for its `gemm` kernels: eight columns in a word, in an order of their own."""
-    whole_number(said, "bits", (4,))
-    _require_word(said, "version", "gemm", ("gemm",))
+    whole_number(settings, "bits", (4,))
+    _require_word(settings, "version", "gemm", ("gemm",))
 
     def make(stem: str, found: StoredParts) -> Tensor:
         words = _matrix(found, stem, ".qweight", _WORDS)
@@ -257,7 +259,7 @@ def awq(held: StoredParts, said: Mapping[str, Any]) -> list[Tensor]:
         width, (groups, rows) = words.shape[0], scales.shape
         required(found, stem, ".qweight", _WORDS, (width, AWQ.length(rows)))
         zeros = required(found, stem, ".qzeros", _WORDS, (groups, AWQ.length(rows)))
-        index = _index(None, stem, width, groups, said.get("group_size"))
+        index = _index(None, stem, width, groups, settings.get("group_size"))
         codes = Unpacked(transpose(words), AWQ, down=True)
         zero_codes = Unpacked(transpose(zeros), AWQ, down=True)
         source = Grouped(codes, zero_codes, 0, transpose(scales), index)

@@ -205,10 +205,10 @@ class _Storages(NamedTuple):
 
 
 def _kind(name: str, held: Rebuilt) -> TensorType:
-    said = held.dtype or held.storage.kind
-    if said not in _TYPES:
-        raise CheckpointError(f"{name!r} is of the type {said}, which is not a tensor type")
-    return DTYPES[_TYPES[said]]
+    kind_name = held.dtype or held.storage.kind
+    if kind_name not in _TYPES:
+        raise CheckpointError(f"{name!r} is of the type {kind_name}, which is not a tensor type")
+    return DTYPES[_TYPES[kind_name]]
 
 
 def _require_within(name: str, held: Rebuilt, kind: TensorType, member: Member) -> None:

@@ -86,9 +86,9 @@ class Specials:
         for token in tokenizer.get("added_tokens") or []:
             numbers.setdefault(token.get("content"), token.get("id"))
         for name in self.names:
-            asked = self._settings.get(f"add_{name}_token")
-            if isinstance(asked, bool):
-                self.adds.setdefault(name, asked)
+            setting = self._settings.get(f"add_{name}_token")
+            if isinstance(setting, bool):
+                self.adds.setdefault(name, setting)
             token = self._settings.get(f"{name}_token")
             text = token.get("content") if isinstance(token, dict) else token
             if isinstance(text, str):
