@@ -64,7 +64,7 @@ class Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Report errors while click knows about colours; it takes an EOFError for Ctrl-D."""
+        """Report errors here: click knows about colours, but takes an EOFError for Ctrl-D."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

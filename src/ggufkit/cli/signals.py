@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
 SIGNALLED: Final = 128  # plus the signal's number, as in shells
-LATER: Final = 0.002  # seconds: until then the destructor that dropped the exception has returned
+LATER: Final = 0.002  # seconds, enough for a destructor that dropped the exception to return
 PATIENCE: Final = 1.0  # seconds; a second signal within this time counts as the same one
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _ALARM: Final = getattr(signal, "SIGALRM", None)  # not on Windows
@@ -34,7 +34,7 @@ def clear_away_first() -> None:
 
 
 def stop(number: int, _frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt or SystemExit; on another signal much later, end the process."""
+    """Raise KeyboardInterrupt or SystemExit; end the process if another signal comes later."""
     now = time.monotonic()
     if not _first:
         _first.append(now)
