@@ -71,7 +71,7 @@ def opened(name):
         return model.metadata["general.name"]
 
 
-def test_nothing_is_listed_where_nothing_is(home):
+def test_lists_nothing_in_empty_caches(home):
     assert names() == []
     assert done("list").out == ""
 
@@ -79,7 +79,7 @@ def test_nothing_is_listed_where_nothing_is(home):
 # Each program's place.
 
 
-def test_hugging_face_files_are_called_by_encoding(home):
+def test_hugging_face_files_are_named_by_encoding(home):
     hub(home, "Llama-3.2-1B-Q4_K_M.gguf", "sub/Llama-3.2-1B-Q8_0.gguf", "README.md.gguf.txt")
     repo = "hf:bartowski/Llama-3.2-1B-GGUF"
     assert names() == [f"{repo}:Q4_K_M", f"{repo}:Q8_0"]
@@ -87,7 +87,7 @@ def test_hugging_face_files_are_called_by_encoding(home):
     assert opened(repo) == "Llama-3.2-1B-Q4_K_M.gguf"
 
 
-def test_files_that_the_encoding_does_not_tell_apart_are_called_by_path(home):
+def test_hugging_face_files_of_one_encoding_are_named_by_path(home):
     hub(home, "a-Q4_0.gguf", "b-Q4_0.gguf", "plain.gguf")
     repo = "hf:bartowski/Llama-3.2-1B-GGUF"
     assert names() == [f"{repo}/{name}.gguf" for name in ("a-Q4_0", "b-Q4_0", "plain")]
@@ -95,7 +95,7 @@ def test_files_that_the_encoding_does_not_tell_apart_are_called_by_path(home):
     assert opened(f"{repo}/plain") == "plain.gguf"
 
 
-def test_shard_set_is_one_model_of_all_its_bytes(home):
+def test_shard_set_is_listed_as_one_model_with_its_total_size(home):
     snapshot = hub(home, "big-Q4_0.gguf", shard_tensors=1)
     (model,) = ggufkit.list()
     assert model.name == "hf:bartowski/Llama-3.2-1B-GGUF:Q4_0"
@@ -104,7 +104,7 @@ def test_shard_set_is_one_model_of_all_its_bytes(home):
         assert len(set_.tensors) == 2
 
 
-def test_only_the_main_branch_is_shown_and_links_to_nowhere_are_not(home):
+def test_lists_only_the_main_branch_and_no_broken_links(home):
     hub(home, "old-Q4_0.gguf", commit="f" * 40)
     snapshot = hub(home, "new-Q4_0.gguf")
     (snapshot / "gone-Q8_0.gguf").symlink_to("nowhere")
@@ -112,14 +112,14 @@ def test_only_the_main_branch_is_shown_and_links_to_nowhere_are_not(home):
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"])
-def test_other_places_of_the_cache_are_found(home, monkeypatch, variable):
+def test_finds_other_places_of_the_cache(home, monkeypatch, variable):
     hub(home, "x-Q4_0.gguf")
     monkeypatch.setenv(variable, str(home / "hf" / "hub"))
     monkeypatch.setenv("HF_HOME", str(home / "none"))
     assert names() == ["hf:bartowski/Llama-3.2-1B-GGUF:Q4_0"]
 
 
-def test_llama_cpps_own_cache(home):
+def test_lists_the_cache_of_llama_cpp(home):
     saved(home / ".cache" / "llama.cpp" / "user_repo_model-Q4_0.gguf")
     assert names() == ["llama.cpp:user_repo_model-Q4_0.gguf"]
     assert opened("llama.cpp:user_repo_model-Q4_0") == "user_repo_model-Q4_0.gguf"
@@ -134,7 +134,7 @@ def test_llama_cpps_own_cache(home):
         (("hf.co", "user", "repo", "Q4_K_M"), "ollama:hf.co/user/repo:Q4_K_M"),
     ],
 )
-def test_ollamas_blobs_are_called_by_their_manifests(home, parts, name):
+def test_ollama_blobs_are_named_by_their_manifests(home, parts, name):
     ollama(home, *parts)
     assert names() == [name]
     assert opened(name) == opened(name.upper().replace("OLLAMA", "ollama")) == f"sha256-{'a' * 64}"
@@ -158,18 +158,18 @@ def test_ollamas_blobs_are_called_by_their_manifests(home, parts, name):
         " " * (1 << 21),
     ],
 )
-def test_damaged_manifests_are_left_out(home, manifest):
+def test_leaves_out_damaged_manifests(home, manifest):
     ollama(home, "registry.ollama.ai", "library", "bad", "latest", manifest=manifest)
     ollama(home, "registry.ollama.ai", "library", "good", "latest")
     assert names() == ["ollama:good"]
 
 
-def test_manifest_of_a_missing_blob_is_left_out(home):
+def test_leaves_out_a_manifest_of_a_missing_blob(home):
     ollama(home, "registry.ollama.ai", "library", "gone", "latest", digest="b" * 64)
     assert names() == []
 
 
-def test_lm_studio_wherever_its_home_is(home):
+def test_finds_lm_studio_in_any_home(home):
     saved(home / ".lmstudio" / "models" / "user" / "repo" / "a-Q4_0.gguf")
     saved(home / ".cache" / "lm-studio" / "models" / "user" / "old" / "b.gguf")
     assert names() == ["lmstudio:user/old/b.gguf", "lmstudio:user/repo:Q4_0"]
@@ -184,7 +184,7 @@ def test_lm_studio_wherever_its_home_is(home):
 # Names.
 
 
-def test_projector_is_listed_but_not_meant_by_the_repository(home):
+def test_projector_is_listed_but_the_repository_name_does_not_open_it(home):
     hub(home, "model-Q4_0.gguf", "mmproj-model-f16.gguf")
     repo = "hf:bartowski/Llama-3.2-1B-GGUF"
     assert names() == [f"{repo}:F16", f"{repo}:Q4_0"]
@@ -192,7 +192,7 @@ def test_projector_is_listed_but_not_meant_by_the_repository(home):
     assert opened(f"{repo}:F16") == "mmproj-model-f16.gguf"
 
 
-def test_name_that_leaves_a_choice_is_refused_with_the_names_there_are(home):
+def test_refuses_an_ambiguous_name_and_lists_the_choices(home):
     hub(home, "model-Q4_0.gguf", "model-Q5_0.gguf")
     with pytest.raises(MissingModelError, match=r"There is .*Q4_0, .*Q5_0"):
         ggufkit.open("hf:bartowski/Llama-3.2-1B-GGUF")
@@ -201,14 +201,14 @@ def test_name_that_leaves_a_choice_is_refused_with_the_names_there_are(home):
 @pytest.mark.parametrize(
     "name", ["hf:none", "ollama:../../etc/passwd", "hf:../../x:Q4_0", "lmstudio:a", "llama.cpp:x"]
 )
-def test_unknown_name_is_an_error_of_its_own(home, name):
+def test_unknown_name_has_its_own_error(home, name):
     with pytest.raises(FileNotFoundError, match="no cached model is called") as caught:
         ggufkit.open(name)
     assert isinstance(caught.value, ggufkit.GGUFError)
     assert caught.value.remedy
 
 
-def test_paths_are_no_names(home, monkeypatch):
+def test_paths_are_not_names(home, monkeypatch):
     monkeypatch.chdir(home)
     saved(home / "hf:mine")
     assert not is_name("hf:mine")
@@ -247,7 +247,7 @@ def test_list_shows_names_sizes_and_paths(home):
         ("diff", "ollama:llama3.2"),
     ],
 )
-def test_every_command_takes_such_a_name(home, arguments):
+def test_every_command_accepts_a_cached_name(home, arguments):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
     command, *options = arguments
     assert done(command, *options, "ollama:llama3.2").out
@@ -256,21 +256,21 @@ def test_every_command_takes_such_a_name(home, arguments):
     assert "no cached model is called ollama:none" in result.out + result.err
 
 
-def test_commands_that_write_take_such_a_name(home):
+def test_commands_that_write_accept_a_cached_name(home):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
     done("copy", "ollama:llama3.2", home / "out.gguf")
     assert opened(home / "out.gguf") == f"sha256-{'a' * 64}"
 
 
 @pytest.mark.parametrize("pattern", ["x", "re:^x:?$"])
-def test_tensors_are_grafted_from_such_a_name(home, pattern):
+def test_tensors_can_be_grafted_from_a_cached_name(home, pattern):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "1b")
     graft = f"ollama:llama3.2:1b:{pattern}"
     told = done("select", "ollama:llama3.2:1b", home / "out.gguf", "--graft", graft, "--json")
     assert told.json()["tensors"]["grafted"] == ["x"]
 
 
-def test_model_of_another_program_is_edited_elsewhere_only(home):
+def test_model_of_another_program_can_only_be_edited_into_a_new_file(home):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
     edit = ("edit", "ollama:llama3.2", "--set", "general.name=mine")
     assert "Write a copy with `ggufkit edit IN --output OUT`" in run(*edit).err
@@ -278,7 +278,7 @@ def test_model_of_another_program_is_edited_elsewhere_only(home):
     assert opened(home / "out.gguf") == "mine"
 
 
-def test_models_of_others_are_not_renamed(home):
+def test_models_of_other_programs_are_not_renamed(home):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "latest")
     hub(home, "model-Q4_0.gguf")
     for name in names():

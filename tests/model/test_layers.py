@@ -31,7 +31,7 @@ def numbers(pruned, pattern="blk.{}.attn_q.weight"):
 
 
 @given(st.sets(st.integers(0, LAYERS - 1), max_size=LAYERS - 1))
-def test_layers_that_stay_are_renumbered_in_order(gone):
+def test_remaining_layers_are_renumbered_in_order(gone):
     pruned = prune_layers(model(), gone)
     assert numbers(pruned) == [i for i in range(LAYERS) if i not in gone]
     assert len(pruned.tensors) == LAYERS - len(gone) + 1
@@ -48,7 +48,7 @@ def test_layers_that_stay_are_renumbered_in_order(gone):
     ],
     ids=["numbers", "bools", "strings", "arrays"],
 )
-def test_arrays_by_layer_lose_the_items_of_layers_gone(array):
+def test_arrays_by_layer_lose_the_items_of_removed_layers(array):
     pruned = prune_layers(model({"llama.attention.head_count": array}), [0, 3])
     left = pruned.metadata["llama.attention.head_count"]
     assert left.tolist() == [array.tolist()[i] for i in (1, 2, 4, 5)]
@@ -64,7 +64,7 @@ def test_arrays_by_layer_lose_the_items_of_layers_gone(array):
         ("llama.context_length", np.uint32(LAYERS)),
     ],
 )
-def test_other_keys_stay(key, value):
+def test_other_keys_are_unchanged(key, value):
     before = model({key: value})
     assert prune_layers(before, [2]).metadata.type_name(key) == before.metadata.type_name(key)
     np.testing.assert_array_equal(prune_layers(before, [2]).metadata[key], value)
@@ -80,19 +80,19 @@ def test_other_keys_stay(key, value):
         ("llama.attention.shared_kv_layers", 3, [0, 3, 5], 1),
     ],
 )
-def test_keys_that_count_some_layers_follow(key, value, gone, left):
+def test_keys_that_count_some_layers_are_updated(key, value, gone, left):
     pruned = prune_layers(model({key: np.uint16(value)}), gone)
     assert pruned.metadata[key] == left
     assert pruned.metadata.type_name(key) == "uint16"
 
 
-def test_arrays_of_the_trunk_alone_follow_too():
+def test_arrays_of_only_the_trunk_are_updated_too():
     keys = {"llama.nextn_predict_layers": np.uint32(1), "llama.clamp": np.arange(5.0, dtype="f4")}
     pruned = prune_layers(model(keys), [1, 5])
     assert pruned.metadata["llama.clamp"].tolist() == [0, 2, 3, 4]
 
 
-def test_encoder_and_decoder_are_pruned_alike_and_a_projector_stays():
+def test_prunes_encoder_and_decoder_alike_and_keeps_a_projector():
     names = ("enc.blk.{}.w", "dec.blk.{}.w", "blk.{}.attn_q.weight", "v.blk.{}.w")
     before = model({"llama.decoder_block_count": np.uint32(LAYERS)}, names=names)
     pruned = prune_layers(before, [0])
@@ -108,13 +108,13 @@ def test_pruning_nothing_changes_nothing():
 
 
 @pytest.mark.parametrize("gone", [[LAYERS], [-1], range(LAYERS)])
-def test_strange_layers_are_refused(gone):
+def test_refuses_layers_that_do_not_exist(gone):
     with pytest.raises(ShapeError):
         prune_layers(model(), gone)
 
 
 @pytest.mark.parametrize("count", ["six", np.float32(6), np.uint32(0), np.int64(1 << 40)])
-def test_model_that_does_not_tell_its_layers_is_refused(count):
+def test_refuses_a_model_without_a_layer_count(count):
     with pytest.raises(MissingKeyError, match=r"llama\.block_count"):
         prune_layers(model({"llama.block_count": count}), [0])
 
@@ -122,12 +122,12 @@ def test_model_that_does_not_tell_its_layers_is_refused(count):
 @pytest.mark.parametrize(
     ("text", "layers"), [("3", (3,)), ("3,5-7", (3, 5, 6, 7)), (" 7 , 1-2,2", (1, 2, 7))]
 )
-def test_lists_of_layers_are_read(text, layers):
+def test_reads_lists_of_layers(text, layers):
     assert parse_layers(text) == layers
 
 
 @pytest.mark.parametrize("text", ["", "3,", "a", "7-5", "-1", "1-", "0-99999999999", "1-70000"])
-def test_what_is_no_list_of_layers_is_refused(text):
+def test_refuses_text_that_is_not_a_list_of_layers(text):
     with pytest.raises(ValueTypeError, match="list of layers"):
         parse_layers(text)
 
@@ -136,7 +136,7 @@ def test_what_is_no_list_of_layers_is_refused(text):
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
-def test_real_models_are_pruned_as_llama_quantize_does(name, request, tmp_path):
+def test_prunes_real_models_as_llama_quantize_does(name, request, tmp_path):
     path = request.getfixturevalue(name)
     assert llama_prune.prune(path, tmp_path / "theirs.gguf", [3, 5, 6])
     with ggufkit.open(path) as opened, ggufkit.open(tmp_path / "theirs.gguf") as theirs:
@@ -148,7 +148,7 @@ def test_real_models_are_pruned_as_llama_quantize_does(name, request, tmp_path):
 @pytest.mark.parametrize(
     ("label", "left"), [("28K", "20K"), ("8x7M", "8x5.0M"), ("Large", "Large"), (None, None)]
 )
-def test_size_label_follows_the_layers(label, left):
+def test_size_label_is_updated_with_the_layers(label, left):
     tensors = [
         as_tensor(f"blk.{i}.attn_q.weight", np.zeros((40, 100), np.float32)) for i in range(7)
     ]

@@ -71,7 +71,7 @@ def one_tensor(opened, dims, kind="F32", data=None, spelling=SPELLINGS[-2]):
 
 
 @each_spelling
-def test_tensor_tells_name_type_shape_and_place(opened, spelling, tmp_path):
+def test_tensor_has_name_type_shape_and_place(opened, spelling, tmp_path):
     first = SpelledTensor("first", (4, 3), 0, random_bytes(48))
     second = SpelledTensor("second", (32, 2, 5), 8, random_bytes(340))
     content = spelling.file([("a", ("uint8", 1))], [first, second])
@@ -88,7 +88,7 @@ def test_tensor_tells_name_type_shape_and_place(opened, spelling, tmp_path):
 
 
 @each_spelling
-def test_model_tells_how_it_lies(opened, spelling):
+def test_model_describes_its_layout(opened, spelling):
     content = spelling.file(
         [("general.alignment", ("uint32", 64))],
         [SpelledTensor("t", (4,), 0, bytes(16))],
@@ -122,7 +122,7 @@ def test_raw_is_the_memory_map_itself(opened, kind):
 
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
 @each_spelling
-def test_plain_tensors_come_in_their_own_dtype(opened, kind, spelling):
+def test_plain_tensors_have_their_own_dtype(opened, kind, spelling):
     tensor, data = one_tensor(opened, (5, 3), kind, spelling=spelling)
     array = tensor.numpy()
     assert array.dtype == np.dtype(kind.dtype)
@@ -134,7 +134,7 @@ def test_plain_tensors_come_in_their_own_dtype(opened, kind, spelling):
 
 @pytest.mark.parametrize("kind", [kind for kind in KNOWN if not kind.dtype], ids=str)
 @each_spelling
-def test_other_tensors_come_as_float32(opened, kind, spelling):
+def test_other_tensors_are_decoded_to_float32(opened, kind, spelling):
     tensor, data = one_tensor(opened, (2 * kind.block_size, 3), kind, spelling=spelling)
     try:
         expected = quants.dequantize(np.frombuffer(data, np.uint8).reshape(3, -1), kind)
@@ -213,7 +213,7 @@ CUTS = [
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("name", ["F32", "BF16", "Q8_0", "Q4_K"])
 @pytest.mark.parametrize("order", ["little", "big"])
-def test_slices_are_those_of_the_whole(opened, name, cut, order):
+def test_slices_match_those_of_the_whole_array(opened, name, cut, order):
     kind = tensor_type(name)
     dims = (2 * kind.block_size, 3, 4)
     tensor, _ = one_tensor(opened, dims, kind, spelling=Spelling(3, order))
@@ -229,14 +229,14 @@ def test_slices_are_those_of_the_whole(opened, name, cut, order):
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_a_single_row_is_cut_between_its_elements(opened, cut):
+def test_a_single_row_can_be_sliced_between_its_elements(opened, cut):
     tensor, _ = one_tensor(opened, (4,))
     part = tensor[cut]
     np.testing.assert_array_equal(part.numpy(), tensor.numpy()[cut])
     np.testing.assert_array_equal(part[1:].numpy(), tensor.numpy()[cut][1:])
 
 
-def test_a_single_row_of_blocks_is_cut_between_them(opened):
+def test_a_single_row_of_blocks_can_be_sliced_between_blocks(opened):
     tensor, _ = one_tensor(opened, (96,), "Q8_0")
     np.testing.assert_array_equal(tensor[32:96].numpy(), tensor.numpy()[32:96])
     with pytest.raises(ShapeError, match="between blocks of 32 only"):
@@ -244,19 +244,19 @@ def test_a_single_row_of_blocks_is_cut_between_them(opened):
 
 
 @pytest.mark.parametrize("index", [0, -1, None, ..., (0, 1), slice(None, None, 2), "x"], ids=str)
-def test_only_slices_of_step_one_are_taken(opened, index):
+def test_accepts_only_slices_of_step_one(opened, index):
     tensor, _ = one_tensor(opened, (4, 4))
     with pytest.raises(ShapeError, match="slices of step 1"):
         tensor[index]
 
 
-def test_no_axes_no_slices(opened):
+def test_scalar_tensor_cannot_be_sliced(opened):
     tensor, _ = one_tensor(opened, ())
     with pytest.raises(ShapeError, match="no rows to slice"):
         tensor[0:1]
 
 
-def test_derived_tensors_are_sliced_too(opened):
+def test_derived_tensors_can_be_sliced(opened):
     tensor, _ = one_tensor(opened, (64, 6), "Q8_0")
     made = retyped(tensor, "F32")
     np.testing.assert_array_equal(made[2:4].numpy(), tensor.numpy()[2:4])
@@ -279,7 +279,7 @@ def sparse(path, kind, dims):
 
 
 @pytest.mark.parametrize("name", ["F32", "BF16", "Q8_0"])
-def test_a_slice_of_a_vast_tensor_reads_its_rows_only(tmp_path, name):
+def test_a_slice_of_a_huge_tensor_reads_only_its_rows(tmp_path, name):
     kind = tensor_type(name)
     dims = (1024, 512 * GIB // kind.row_bytes(1024))  # any whole pass over it would take minutes
     start, nbytes = sparse(tmp_path / "vast.gguf", kind, dims)
@@ -299,7 +299,7 @@ def test_a_slice_of_a_vast_tensor_reads_its_rows_only(tmp_path, name):
 # Closing.
 
 
-def test_model_is_a_context_manager_and_works_without_being_one(opened, tmp_path):
+def test_model_works_with_and_without_a_with_statement(opened, tmp_path):
     opened(Spelling().file([], [SpelledTensor("t", (2,), 0, bytes(8))]))
     with ggufkit.open(tmp_path / "0.gguf") as model:
         tensor = model.tensors["t"]
@@ -313,7 +313,7 @@ def test_model_is_a_context_manager_and_works_without_being_one(opened, tmp_path
     assert model.tensors["t"].numpy().tolist() == [0, 0]
 
 
-def test_values_not_read_before_closing_are_read_no_more(opened):
+def test_values_cannot_be_read_after_closing(opened):
     pairs = [("text", ("string", "a")), ("words", ("array", ("string", ["a", "b"])))]
     model = opened(Spelling().file([*pairs, ("numbers", ("array", ("int8", [1, 2])))]))
     words, numbers, text = (model.metadata[key] for key in ("words", "numbers", "text"))
@@ -346,7 +346,7 @@ def test_tensors_are_an_ordered_mapping():
     assert tensors.get("c") is None
 
 
-def test_missing_tensor_names_the_nearest():
+def test_error_for_a_missing_tensor_names_the_nearest():
     tensors = Tensors([from_array("blk.0.attn_q.weight", np.zeros(2, "f4"))])
     with pytest.raises(
         MissingTensorError, match=r"Did you mean 'blk\.0\.attn_q\.weight'"
@@ -357,12 +357,12 @@ def test_missing_tensor_names_the_nearest():
         tensors[5]
 
 
-def test_two_tensors_of_one_name_are_refused():
+def test_refuses_two_tensors_of_one_name():
     with pytest.raises(ShapeError, match="two tensors have the name 'a'"):
         Tensors([from_array("a", np.zeros(2, "f4"))] * 2)
 
 
-def test_replace_makes_a_new_model_in_no_file(opened):
+def test_replace_makes_a_new_model_without_a_file(opened):
     model = opened(
         Spelling(2, "big").file([("a", ("uint8", 1))], [SpelledTensor("t", (2,), 0, bytes(8))])
     )
@@ -380,7 +380,7 @@ def test_replace_makes_a_new_model_in_no_file(opened):
 
 
 @pytest.mark.parametrize("value", [0, 1, 4, 7, 12, 48, np.uint64(64), np.int32(64), 64.0, "64"])
-def test_impossible_alignment_is_refused(value):
+def test_refuses_an_impossible_alignment(value):
     with pytest.raises(FormatError, match=r"general\.alignment"):
         alignment_of(Metadata({"general.alignment": value}))
 

@@ -79,12 +79,12 @@ def single(tmp_path):
 @pytest.mark.parametrize(
     "kind", [Path, str, os.fsencode, PathEntry], ids=lambda kind: kind.__name__
 )
-def test_a_path_may_be_of_any_kind(single, kind):
+def test_path_may_be_a_string_bytes_or_path_object(single, kind):
     with ggufkit.open(kind(single)) as model:
         assert_is_the_set(model)
 
 
-def test_relative_paths_are_opened(single, monkeypatch):
+def test_opens_relative_paths(single, monkeypatch):
     monkeypatch.chdir(single.parent)
     for path in ("single.gguf", "./single.gguf", "."):
         with ggufkit.open(path) as model:
@@ -94,7 +94,7 @@ def test_relative_paths_are_opened(single, monkeypatch):
 
 
 @posix
-def test_file_names_need_be_no_unicode(single):
+def test_file_names_need_not_be_unicode(single):
     path = os.fsencode(single.parent) + b"/na\xffme.gguf"
     try:
         single.rename(os.fsdecode(path))
@@ -106,19 +106,19 @@ def test_file_names_need_be_no_unicode(single):
 
 
 @pytest.mark.parametrize("path", ["", b"", "missing.gguf", "no/such/folder.gguf"])
-def test_missing_file_is_missing(single, monkeypatch, path):
+def test_missing_file_raises_file_not_found(single, monkeypatch, path):
     monkeypatch.chdir(single.parent)
     with pytest.raises(FileNotFoundError):
         ggufkit.open(path)
 
 
 @pytest.mark.parametrize("path", [None, 5, 1.5, ["a"]])
-def test_what_is_no_path_is_a_type_error(path):
+def test_refuses_a_path_of_the_wrong_type(path):
     with pytest.raises(TypeError):
         ggufkit.open(path)
 
 
-def test_what_is_wrong_in_a_file_names_the_file(single):
+def test_errors_in_a_file_name_the_file(single):
     content = single.read_bytes()
     cases = {
         TruncatedError: content[:-40],
@@ -143,7 +143,7 @@ print(unwanted & set(sys.modules))
 """
 
 
-def test_opening_imports_neither_faces_nor_other_tools(single):
+def test_opening_imports_only_what_it_needs(single):
     command = [sys.executable, "-c", OPEN_ONLY, str(single)]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "set()\n"
 
@@ -151,32 +151,32 @@ def test_opening_imports_neither_faces_nor_other_tools(single):
 # Folders.
 
 
-def test_folder_with_one_file_is_that_file(single):
+def test_folder_with_one_file_opens_that_file(single):
     (single.parent / "README.md").write_text("x")
     with ggufkit.open(single.parent) as model:
         assert_is_the_set(model)
         assert model.files[0].path == single
 
 
-def test_folder_with_one_set_is_that_set(tmp_path):
+def test_folder_with_one_set_opens_that_set(tmp_path):
     paths = write_set(tmp_path)
     with ggufkit.open(tmp_path) as model:
         assert_is_the_set(model)
         assert [file.path for file in model.files] == paths
 
 
-def test_folder_without_a_model_is_refused(tmp_path):
+def test_refuses_a_folder_without_a_model(tmp_path):
     with pytest.raises(ShardError, match="holds 0 GGUF models"):
         ggufkit.open(tmp_path)
 
 
-def test_folder_with_several_models_names_them(single):
+def test_error_for_a_folder_with_several_models_names_them(single):
     write_set(single.parent)
     with pytest.raises(ShardError, match=r"holds 2 GGUF models \(set in 3 shards, single\.gguf\)"):
         ggufkit.open(single.parent)
 
 
-def test_folder_with_two_sets_of_one_name_is_refused(tmp_path):
+def test_refuses_a_folder_with_two_sets_of_one_name(tmp_path):
     write_set(tmp_path)
     (tmp_path / "set-00001-of-00002.gguf").write_bytes(shard(0, count=2))
     with pytest.raises(ShardError, match=r"set in 2 shards, set in 3 shards"):
@@ -233,7 +233,7 @@ def test_first_shard_may_hold_no_tensors(tmp_path):
         assert_is_the_set(model)
 
 
-def test_metadata_of_later_shards_is_not_the_models(tmp_path):
+def test_model_ignores_metadata_of_later_shards(tmp_path):
     stray = [("general.name", ("string", "other")), ("stray", ("bool", True))]
     paths = write_set(tmp_path, s1=shard(1, pairs=stray))
     with ggufkit.open(paths[0]) as model:
@@ -241,7 +241,7 @@ def test_metadata_of_later_shards_is_not_the_models(tmp_path):
         assert model.metadata["general.name"] == "set"
 
 
-def test_one_shard_can_be_opened_alone(tmp_path):
+def test_one_shard_can_be_opened_without_the_others(tmp_path):
     paths = write_set(tmp_path, s0=None)
     with ggufkit.open(paths[1], shards=False) as model:
         assert list(model.tensors) == ["t1"]
@@ -251,7 +251,7 @@ def test_one_shard_can_be_opened_alone(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_set_of_one_is_a_file_under_any_name(tmp_path, count):
+def test_set_of_one_shard_may_have_any_name(tmp_path, count):
     path = tmp_path / "any.gguf"
     path.write_bytes(shard(0, count=count, total=1))
     with ggufkit.open(path) as model:
@@ -260,7 +260,7 @@ def test_set_of_one_is_a_file_under_any_name(tmp_path, count):
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_missing_shard_is_named(tmp_path, number):
+def test_names_a_missing_shard(tmp_path, number):
     paths = write_set(tmp_path, **{f"s{number}": None})
     for path in (tmp_path, *paths[:number], *paths[number + 1 :]):
         with pytest.raises(ShardError, match=f"set-{number + 1:05d}-of-00003.gguf") as caught:
@@ -268,7 +268,7 @@ def test_missing_shard_is_named(tmp_path, number):
         assert isinstance(caught.value, ValueError)
 
 
-def test_many_missing_shards_are_counted(tmp_path):
+def test_counts_many_missing_shards(tmp_path):
     path = tmp_path / "big-00001-of-00900.gguf"
     path.write_bytes(shard(0, count=900))
     with pytest.raises(ShardError, match=r"899.*big-00002-of-00900.gguf.*\.\.\.") as caught:
@@ -279,7 +279,7 @@ def test_many_missing_shards_are_counted(tmp_path):
 @pytest.mark.parametrize(
     "name", ["renamed.gguf", "set-00001-of-00002.gguf", "set-1-of-3.gguf", "set-00001-of-00003"]
 )
-def test_shard_under_another_name_cannot_find_the_others(tmp_path, name):
+def test_renamed_shard_cannot_find_the_others(tmp_path, name):
     paths = write_set(tmp_path)
     paths[0].rename(tmp_path / name)
     with pytest.raises(ShardError, match="the others cannot be found"):
@@ -301,7 +301,7 @@ MISMATCHES = {
 
 
 @pytest.mark.parametrize("case", MISMATCHES)
-def test_shard_that_does_not_belong_is_named(tmp_path, case):
+def test_names_a_shard_of_another_set(tmp_path, case):
     content, named = MISMATCHES[case]
     paths = write_set(tmp_path, s1=content)
     for path in (paths[0], paths[2]):
@@ -309,7 +309,7 @@ def test_shard_that_does_not_belong_is_named(tmp_path, case):
             ggufkit.open(path)
 
 
-def test_broken_shard_is_named(tmp_path):
+def test_names_a_broken_shard(tmp_path):
     paths = write_set(tmp_path, s2=shard(2)[:-32])
     with pytest.raises(TruncatedError) as caught:
         ggufkit.open(paths[0])
@@ -317,7 +317,7 @@ def test_broken_shard_is_named(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-def test_failing_to_open_a_set_leaves_no_descriptor(tmp_path):
+def test_failing_to_open_a_set_leaves_no_descriptor_open(tmp_path):
     paths = write_set(tmp_path, s2=shard(2)[:-32])
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(TruncatedError) as caught:
@@ -325,7 +325,7 @@ def test_failing_to_open_a_set_leaves_no_descriptor(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) == before, caught
 
 
-def test_large_set_opens(tmp_path):
+def test_opens_a_large_set(tmp_path):
     for number in range(300):
         path = tmp_path / f"m-{number + 1:05d}-of-00300.gguf"
         info = TENSORS[0]._replace(name=f"t{number}")
@@ -370,7 +370,7 @@ guarded = pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are 
 @guarded
 @pytest.mark.parametrize("size", [0, 10, 5000, 100_000])
 @pytest.mark.parametrize("when", ["scanned", "opened"])
-def test_file_cut_while_it_is_mapped_is_an_error_and_no_signal(tmp_path, when, size):
+def test_file_truncated_while_mapped_gives_an_error_and_not_a_signal(tmp_path, when, size):
     path = tmp_path / "model.gguf"
     tensors = {"t": np.ones((64, 4096), np.float32)}
     ggufkit.save(path, tensors, {"words": [f"word {n}" for n in range(10_000)]})
@@ -380,7 +380,7 @@ def test_file_cut_while_it_is_mapped_is_an_error_and_no_signal(tmp_path, when, s
 
 
 @guarded
-def test_bus_error_of_others_still_ends_the_process(tmp_path):
+def test_unrelated_bus_error_still_ends_the_process(tmp_path):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, {"t": np.ones(8, np.float32)})
     code = "import os, sys, ggufkit; ggufkit.open(sys.argv[1]); os.kill(os.getpid(), 7)"
@@ -390,7 +390,7 @@ def test_bus_error_of_others_still_ends_the_process(tmp_path):
 
 
 @posix
-def test_set_of_more_shards_than_files_may_be_open_at_first_opens(tmp_path):
+def test_opens_a_set_of_more_shards_than_the_soft_limit_of_open_files(tmp_path):
     code = """
 import resource, sys
 import numpy as np
@@ -408,7 +408,7 @@ print(len(paths), ggufkit.open(sys.argv[1] + "/one.gguf").tensors["t99"].numpy()
     assert (done.stdout, done.stderr) == ("100 99.0\n", "")
 
 
-def test_tensors_are_made_once_and_when_asked_for(tmp_path, monkeypatch):
+def test_tensors_are_created_once_and_on_demand(tmp_path, monkeypatch):
     write_set(tmp_path)
     made = []
     make = open_module._tensor

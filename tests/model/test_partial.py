@@ -37,7 +37,7 @@ def folder(tmp_path):
     (tmp_path / "s").mkdir()
 
 
-def test_cut_file_shows_all_its_tensors_and_says_what_is_missing(cut, whole):
+def test_truncated_file_lists_all_tensors_and_reports_what_is_missing(cut, whole):
     with pytest.raises(TruncatedError):
         ggufkit.open(cut)
     with ggufkit.open(cut, partial=True) as model, ggufkit.open(whole) as full:
@@ -51,7 +51,7 @@ def test_cut_file_shows_all_its_tensors_and_says_what_is_missing(cut, whole):
     assert not whole.with_name("never.gguf").exists()
 
 
-def test_lone_shard_shows_what_it_holds(shards):
+def test_single_shard_shows_what_it_holds(shards):
     first, *others = shards
     for path in others:
         path.unlink()
@@ -69,7 +69,9 @@ def test_lone_shard_shows_what_it_holds(shards):
     "words",
     [("inspect",), ("inspect", "--json"), ("inspect", "--bytes"), ("plan",), ("name",)],
 )
-def test_commands_that_need_headers_alone_work_and_say_so(shards, words, place):
+def test_commands_that_need_only_headers_work_on_an_incomplete_set_with_a_note(
+    shards, words, place
+):
     left = shards[place]
     for path in shards:
         if path != left:
@@ -90,7 +92,7 @@ def test_commands_that_need_headers_alone_work_and_say_so(shards, words, place):
         ("name",),
     ],
 )
-def test_cut_file_is_looked_at_by_commands_that_need_its_header_alone(cut, whole, words):
+def test_commands_that_need_only_the_header_read_a_truncated_file(cut, whole, words):
     result = done(words[0], cut, *words[1:])
     assert "note:" in result.err
     assert "the file is cut short" in result.err
@@ -108,7 +110,7 @@ def test_check_names_the_files_to_download_and_the_folder(shards):
     assert "incomplete: shards are missing" in result.lines[-1]
 
 
-def test_renaming_wants_the_whole_set(shards):
+def test_renaming_needs_the_whole_set(shards):
     shards[-1].unlink()
     assert run("name", shards[0], "--rename").code == 1
     assert np.all([path.exists() for path in shards[:-1]])

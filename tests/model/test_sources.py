@@ -80,7 +80,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("name", OWN)
-def test_array_is_taken_in_any_strides(name, view):
+def test_accepts_arrays_of_any_strides(name, view):
     array = VIEWS[view](bits_of(OWN[name], (6, 9)))
     tensor = from_array("t", array)
     assert tensor.shape == array.shape
@@ -90,7 +90,7 @@ def test_array_is_taken_in_any_strides(name, view):
 @pytest.mark.parametrize(
     "dtype", ["u1", "u2", "u4", "u8", "?", "c8", "O", "S3", "U3", "M8[s]", "V4", "longdouble"]
 )
-def test_dtype_without_a_tensor_type_is_refused(dtype):
+def test_refuses_a_dtype_without_a_tensor_type(dtype):
     with pytest.raises(TensorTypeError, match="tensor 't': no tensor type holds"):
         from_array("t", np.zeros(4, dtype))
 
@@ -100,7 +100,7 @@ def test_dtype_without_a_tensor_type_is_refused(dtype):
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ml_dtypes.bfloat16, ">f4", ">f8", ">f2"])
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "F16", "BF16", "F32"])
-def test_floats_are_packed_as_quantize_packs_them(dtype, name):
+def test_floats_are_packed_as_by_quantize(dtype, name):
     array = np.random.default_rng(1).standard_normal((3, 5, 64)).astype(dtype)
     native = array.astype(array.dtype.newbyteorder("="))
     tensor = from_array("t", array, name)
@@ -109,7 +109,7 @@ def test_floats_are_packed_as_quantize_packs_them(dtype, name):
     assert tensor.raw().tobytes() == quants.quantize(native, name).tobytes()
 
 
-def test_nothing_is_packed_before_it_is_read(monkeypatch):
+def test_packs_nothing_before_it_is_read(monkeypatch):
     array = np.zeros((4, 64), np.float32)
     tensor = from_array("t", array, "Q8_0")
     array[2] = 127
@@ -120,36 +120,36 @@ def test_nothing_is_packed_before_it_is_read(monkeypatch):
 @pytest.mark.parametrize(
     ("wide", "name"), [("i8", "I32"), ("i8", "I8"), ("f8", "I64"), ("i2", "I8")]
 )
-def test_integer_types_take_numbers_that_they_hold_exactly(wide, name):
+def test_integer_types_accept_numbers_that_they_hold_exactly(wide, name):
     array = np.array([[0, 1, -128, 127], [5, 6, 7, 8]]).astype(wide)
     made = from_array("t", array, name)
     assert made.numpy().tolist() == array.tolist()
 
 
-def test_a_wide_integer_is_not_rounded_on_its_way():
+def test_a_wide_integer_is_not_rounded():
     array = np.array([2**24 + 1, 2**31 - 1], np.int64)
     assert from_array("t", array, "I32").numpy().tolist() == array.tolist()
 
 
 @pytest.mark.parametrize("number", [128, -129, 0.5, np.nan, np.inf])
-def test_number_that_an_integer_type_does_not_hold_is_named(number):
+def test_names_a_number_that_an_integer_type_cannot_hold(number):
     tensor = from_array("t", np.array([[0, 0], [0, number]], np.float64), "I8")
     with pytest.raises(ValueTypeError, match=r"tensor 't'.*does not hold .* \(row 1, column 1\)"):
         tensor.raw()
 
 
-def test_integers_are_not_made_floats_silently():
+def test_integers_are_not_converted_to_floats_silently():
     with pytest.raises(ValueTypeError, match="cannot be packed as Q8_0"):
         from_array("t", np.zeros((2, 32), np.int64), "Q8_0")
 
 
 @pytest.mark.parametrize("name", ["Q4_2", 99, "nonsense"])
-def test_type_that_cannot_be_written_is_refused(name):
+def test_refuses_a_type_that_cannot_be_written(name):
     with pytest.raises(TensorTypeError):
         from_array("t", np.zeros((2, 32), np.float32), name)
 
 
-def test_rows_that_do_not_divide_are_refused():
+def test_refuses_rows_that_do_not_divide_into_blocks():
     with pytest.raises(ShapeError, match="33 elements do not divide into the blocks of 32"):
         from_array("t", np.zeros((2, 33), np.float32), "Q8_0")
     with pytest.raises(ShapeError):
@@ -160,7 +160,7 @@ def test_rows_that_do_not_divide_are_refused():
 
 
 @pytest.mark.parametrize("shape", [(3, 68), (34,), (2, 3, 34), (0, 34), (3, 0)], ids=str)
-def test_packed_bytes_are_taken_as_they_are(shape):
+def test_packed_bytes_are_stored_unchanged(shape):
     data = bits_of(np.uint8, shape)
     tensor = from_array("t", data, "Q8_0")
     assert tensor.shape == (*shape[:-1], shape[-1] // 34 * 32)
@@ -175,7 +175,7 @@ def test_packed_bytes_need_no_encoder(name):
     assert tensor.shape == (2, 2 * kind.block_size)
 
 
-def test_packed_bytes_that_are_no_whole_blocks_are_refused():
+def test_refuses_packed_bytes_that_are_not_whole_blocks():
     for data in (np.zeros((2, 33), np.uint8), np.uint8(1)):
         with pytest.raises(ShapeError, match="do not divide into the blocks of 34 bytes"):
             from_array("t", np.asarray(data), "Q8_0")
@@ -209,12 +209,12 @@ def test_retyped_rows_are_decoded_and_packed_again(before, after):
         assert np.concatenate(in_pieces).tobytes() == expected.tobytes()
 
 
-def test_retyping_to_the_same_type_is_nothing():
+def test_retyping_to_the_same_type_does_nothing():
     tensor = from_array("t", np.zeros((2, 32), np.float32))
     assert retyped(tensor, "F32") is tensor
 
 
-def test_retyping_says_at_once_what_cannot_be():
+def test_retyping_refuses_the_impossible_at_once():
     tensor = from_array("t", np.zeros((2, 48), np.float32))
     with pytest.raises(ShapeError):
         retyped(tensor, "Q8_0")
@@ -223,7 +223,7 @@ def test_retyping_says_at_once_what_cannot_be():
 
 
 @pytest.mark.parametrize("name", ["F32", "I64", "Q8_0", "Q8_K"])
-def test_swapped_rows_are_those_of_the_other_order(name):
+def test_swapped_rows_match_the_other_byte_order(name):
     kind = tensor_type(name)
     data = bits_of(np.uint8, (5, 2 * kind.block_bytes))
     tensor = from_array("t", data, kind)
@@ -240,7 +240,7 @@ def test_bytewise_types_need_no_swapping():
     assert in_order(tensor, "big") is tensor.source
 
 
-def test_tensors_compare_without_looking_at_their_data():
+def test_tensors_compare_without_reading_their_data():
     array = np.zeros((2, 32), np.float32)
     one, other = from_array("t", array), from_array("t", array)
     assert one == one  # noqa: PLR0124 (that it can be asked is the point)

@@ -61,7 +61,7 @@ def test_there_are_cases():
 
 
 @pytest.mark.parametrize("case", COMPUTED)
-def test_llama_cpp_computes_what_transformers_does(case, converted, tmp_path):
+def test_llama_cpp_computes_the_same_as_transformers(case, converted, tmp_path):
     with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
         prompt, wanted = kept["prompt"].tolist(), kept["values"]
     if wanted.shape[-1] == WIDTH:
@@ -77,7 +77,7 @@ def test_llama_cpp_computes_what_transformers_does(case, converted, tmp_path):
 
 
 @pytest.mark.parametrize("case", ["mistral", "phi3-long"])
-def test_only_beyond_the_window_is_what_slides_computed_otherwise(case, converted, tmp_path):
+def test_sliding_layers_differ_only_beyond_the_window(case, converted, tmp_path):
     with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
         prompt, wanted = kept["prompt"].tolist(), kept["values"]
     window = json.loads((FOLDER / "checkpoints" / case / "config.json").read_text())[
@@ -89,7 +89,7 @@ def test_only_beyond_the_window_is_what_slides_computed_otherwise(case, converte
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_llama_cpp_splits_texts_as_transformers_does(case, converted, tmp_path):
+def test_llama_cpp_tokenizes_like_transformers(case, converted, tmp_path):
     with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
         texts, wanted = json.loads(str(kept["texts"])), json.loads(str(kept["ids"]))
     found = running.run(converted, tmp_path / "found.npy", do="tokens", texts=texts)

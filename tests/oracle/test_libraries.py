@@ -28,7 +28,7 @@ def test_there_are_cases():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weight_is_the_librarys_own(case):
+def test_weight_matches_the_library(case):
     (ours,) = decoded(open_safetensors(FOLDER / f"{case}.safetensors")[1], METHOD).tensors
     (theirs,) = open_safetensors(FOLDER / f"{case}{WANTED}")[1]
     assert (ours.name, ours.type, ours.shape) == (theirs.name, theirs.type, theirs.shape)

@@ -39,7 +39,7 @@ def with_transformers(work, folder, out, *texts):
         return dict(kept)
 
 
-def test_minilms_embeddings_are_those_of_transformers(tmp_path):
+def test_embeddings_of_minilm_match_transformers(tmp_path):
     checkpoint, out = real.minilm(), tmp_path / "minilm.gguf"
     with ggufkit.convert(checkpoint, outtype="f32") as model:
         ggufkit.write(model, out)
@@ -52,7 +52,9 @@ def test_minilms_embeddings_are_those_of_transformers(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "word"), [("smollm2", "Paris"), ("gemma3", "city in France")])
-def test_exported_model_answers_in_transformers_as_in_llama_cpp(name, word, tmp_path, request):
+def test_exported_model_gives_the_same_answers_in_transformers_and_llama_cpp(
+    name, word, tmp_path, request
+):
     original, folder = request.getfixturevalue(name), tmp_path / "checkpoint"
     with ggufkit.open(original) as model:
         ggufkit.export(model, folder)

@@ -58,7 +58,7 @@ def test_there_are_cases():
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("case", sorted({*CASES} - REFUSED - UNLOADABLE))
-def test_file_is_the_references_byte_for_byte(case, kind, tmp_path):
+def test_file_matches_the_reference_byte_for_byte(case, kind, tmp_path):
     checkpoint = FOLDER / "checkpoints" / case
     reference = FOLDER / "references" / f"{case}-{kind}.gguf"
     error = reference.with_suffix(".error")

@@ -67,7 +67,7 @@ def raw(tensors, name):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_converting_what_was_exported_gives_the_same_file(case, exported, tmp_path):
+def test_converting_an_exported_model_gives_the_same_file(case, exported, tmp_path):
     reference, folder = exported
     out = tmp_path / "again.gguf"
     with ggufkit.convert(folder, outtype=kind_of(case)) as model:
@@ -77,7 +77,7 @@ def test_converting_what_was_exported_gives_the_same_file(case, exported, tmp_pa
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tensors_of_the_checkpoint_come_back_bit_for_bit(case, exported):
+def test_round_trip_restores_checkpoint_tensors_bit_for_bit(case, exported):
     tensors = open_checkpoint(FOLDER / "checkpoints" / case).tensors
     # Of a model that looks at pictures too, the model of texts comes back.
     before = {name.removeprefix(TEXT_MODEL): tensor for name, tensor in tensors.items()}
@@ -88,7 +88,7 @@ def test_tensors_of_the_checkpoint_come_back_bit_for_bit(case, exported):
     assert set(different) <= PARTIAL
 
 
-def test_exported_checkpoints_compute_and_split_texts_as_the_first_ones(tmp_path):
+def test_exported_checkpoints_compute_and_tokenize_like_the_originals(tmp_path):
     for case in LOADED:
         with ggufkit.open(FOLDER / "references" / f"{case}-f32.gguf") as model:
             ggufkit.export(model, tmp_path / case)

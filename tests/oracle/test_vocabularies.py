@@ -75,7 +75,7 @@ def spelled(key, kind, value):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_keys_are_those_of_the_reference(name):
+def test_keys_match_the_reference(name):
     checkpoint, expected = case(name)
     theirs = [spelled(*entry) for entry in expected["keys"]]
     # Rules that the reference does not know are named by us alone.
@@ -90,7 +90,7 @@ def test_keys_are_those_of_the_reference(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_texts_have_the_ids_of_transformers(name):
+def test_texts_get_the_same_ids_as_in_transformers(name):
     checkpoint, expected = case(name)
     if expected["ids"] is None:
         pytest.skip("a SentencePiece model has no rules to encode by")
@@ -99,7 +99,7 @@ def test_texts_have_the_ids_of_transformers(name):
 
 
 @pytest.mark.parametrize("name", EXPORTED)
-def test_exported_tokenizer_gives_the_ids_of_llama_cpp(name, vocabularies, tmp_path):
+def test_exported_tokenizer_gives_the_same_ids_as_llama_cpp(name, vocabularies, tmp_path):
     path = next(path for path in vocabularies if path.stem == f"ggml-vocab-{name}")
     with ggufkit.open(path) as model:
         for file, content in tokenizer_files(model.metadata).items():

@@ -88,7 +88,7 @@ def processes():
 # Several outputs.
 
 
-def test_outputs_written_together_are_those_written_alone(model, expected, out):
+def test_outputs_written_together_match_those_written_alone(model, expected, out):
     paths = ggufkit.write_many([(as_type(model, kind), out / kind) for kind in KINDS])
     assert paths == [[out / kind] for kind in KINDS]
     assert {kind: (out / kind).read_bytes() for kind in KINDS} == expected
@@ -111,7 +111,7 @@ def test_source_is_read_once_for_all_outputs(model, out, monkeypatch):
 
 
 @pytest.mark.parametrize("piece", [1, 1 << 11, 1 << 15])
-def test_rows_that_are_cut_give_the_same_bytes(model, expected, out, monkeypatch, piece):
+def test_rows_written_in_pieces_give_the_same_bytes(model, expected, out, monkeypatch, piece):
     with ggufkit.open(ggufkit.write(model, out / "big", byte_order="big")[0]) as big:
         whole = ggufkit.write(as_type(big, "F32"), out / "whole")[0].read_bytes()
         monkeypatch.setattr(chunks, "PIECE", piece)
@@ -130,7 +130,7 @@ def test_progress_counts_all_outputs(model, out):
     assert seen[-1] == (total, total)
 
 
-def test_shards_of_several_outputs_are_written_together(model, expected, out):
+def test_writes_shards_of_several_outputs_together(model, expected, out):
     pairs = [(as_type(model, kind), out / f"{kind}.gguf") for kind in KINDS[:2]]
     for kind, paths in zip(KINDS, ggufkit.write_many(pairs, shard_tensors=2), strict=False):
         assert len(paths) == 3
@@ -139,7 +139,7 @@ def test_shards_of_several_outputs_are_written_together(model, expected, out):
         assert (out / "merged.gguf").read_bytes() == expected[kind]
 
 
-def test_failing_output_leaves_none_of_the_others(model, out, monkeypatch):
+def test_failure_of_one_output_removes_the_others(model, out, monkeypatch):
     replace = os.replace
 
     def failing(name, target, **folders):
@@ -153,20 +153,20 @@ def test_failing_output_leaves_none_of_the_others(model, out, monkeypatch):
     assert names(out) == []
 
 
-def test_two_outputs_of_one_name_are_refused(model, out):
+def test_refuses_two_outputs_of_one_name(model, out):
     with pytest.raises(OutputError, match="two outputs are called"):
         ggufkit.write_many([(model, out / "same"), (as_type(model, "Q8_0"), out / "same")])
     assert names(out) == []
 
 
-def test_output_that_is_the_input_of_another_is_refused(model, source, out):
+def test_refuses_an_output_that_is_the_input_of_another(model, source, out):
     made = ggufkit.save(out / "other.gguf", {"t": np.zeros(4, "f4")})
     with ggufkit.open(made[0]) as other, pytest.raises(OutputError, match="is also an input"):
         ggufkit.write_many([(other, out / "new.gguf"), (other, source), (model, made[0])])
     assert names(out) == ["other.gguf"]
 
 
-def test_nothing_to_write_writes_nothing():
+def test_empty_list_of_outputs_writes_nothing():
     assert ggufkit.write_many([]) == []
 
 
@@ -180,7 +180,7 @@ def small_chunks(monkeypatch):
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("options", [{}, {"byte_order": "big"}, {"shard_tensors": 2}], ids=str)
-def test_processes_write_the_same_file(model, expected, out, processes, options):
+def test_worker_processes_write_the_same_file(model, expected, out, processes, options):
     paths = ggufkit.write(as_type(model, "Q6_K"), out / "a.gguf", executor=processes, **options)
     with ggufkit.open(paths[0]) as written:
         plain = {"byte_order": "little"}
@@ -189,12 +189,12 @@ def test_processes_write_the_same_file(model, expected, out, processes, options)
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_processes_copy_what_does_not_change(model, source, out, processes):
+def test_worker_processes_copy_unchanged_tensors(model, source, out, processes):
     ggufkit.write(model, out / "copy.gguf", executor=processes)
     assert (out / "copy.gguf").read_bytes() == source.read_bytes()
 
 
-def test_a_pool_of_threads_is_an_executor_too(model, expected, out):
+def test_a_pool_of_threads_can_be_the_executor(model, expected, out):
     with ThreadPoolExecutor(3) as pool:
         ggufkit.write(as_type(model, "Q4_0"), out / "a.gguf", executor=pool)
     assert (out / "a.gguf").read_bytes() == expected["Q4_0"]
@@ -213,7 +213,7 @@ class Unpicklable:
         return np.full((stop - start, 4), 7, np.uint8)
 
 
-def test_what_cannot_travel_is_made_here(out, processes, monkeypatch):
+def test_work_that_cannot_be_pickled_is_done_locally(out, processes, monkeypatch):
     monkeypatch.setattr(execute, "TRAVEL_BYTES", 1 << 16)
     stays = Tensor.over("stays", ggufkit.quants.encodable("I8"), (9, 4), Unpicklable())
     arrays = {"large": np.arange(1 << 17, dtype="f4"), "small": np.arange(8, dtype="f4")}
@@ -222,7 +222,7 @@ def test_what_cannot_travel_is_made_here(out, processes, monkeypatch):
     assert (out / "here").read_bytes() == (out / "away").read_bytes()
 
 
-def test_input_that_is_another_where_the_work_is_done_is_refused(model, source, out, processes):
+def test_refuses_an_input_that_differs_on_the_worker(model, source, out, processes):
     content = bytearray(source.read_bytes())
     content[-100] ^= 1
     quantized = as_type(model, "Q8_0")
@@ -236,7 +236,7 @@ def test_input_that_is_another_where_the_work_is_done_is_refused(model, source, 
     assert names(out) == []
 
 
-def test_late_worker_writes_into_no_later_attempt(model, out):
+def test_late_worker_does_not_write_into_a_later_attempt(model, out):
     """A chunk that outlives its job finds another output under the name, and leaves it alone."""
     target = out / "a"
     target.write_bytes(b"first")

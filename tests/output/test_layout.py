@@ -50,7 +50,7 @@ def sizes_of(plan):
 
 @pytest.mark.parametrize("spelling", SPELLINGS[2:], ids=spelling_id)
 @pytest.mark.parametrize("alignment", [8, 32, 64, 4096])
-def test_head_and_places_are_those_of_the_format(spelling, alignment):
+def test_header_and_places_match_the_format(spelling, alignment):
     infos = [SpelledTensor(f"t{n}", (n,), 0, bytes(4 * n)) for n in (1, 8, 0, 9, 100)]
     pairs = [("a", ("string", "text")), ("general.alignment", ("uint32", alignment))]
     content = spelling.file(pairs, infos, alignment)
@@ -84,7 +84,7 @@ def test_same_model_has_the_same_plan():
         assert layout(model, "x.gguf", **options) == layout(model, "x.gguf", **options)
 
 
-def test_nothing_of_the_data_is_needed(tmp_path):
+def test_planning_reads_no_tensor_data(tmp_path):
     path = tmp_path / "in.gguf"
     path.write_bytes(Spelling().file([], [SpelledTensor("t", (4,), 0, bytes(16))]))
     model = ggufkit.open(path)
@@ -93,14 +93,14 @@ def test_nothing_of_the_data_is_needed(tmp_path):
     assert layout(model, "x.gguf") == before
 
 
-def test_vast_models_are_laid_out_at_once():
+def test_plans_huge_models_at_once():
     tensors = [Tensor.over(f"t{n}", F32, (1 << 20, 1 << 20), Nowhere()) for n in range(100)]
     plan = layout(Model(Metadata(), Tensors(tensors)), "x.gguf", shard_size=1 << 45)
     assert plan.nbytes > 100 << 42
     assert len(plan.files) == 13
 
 
-def test_an_alignment_may_be_as_large_as_it_can_be():
+def test_accepts_the_largest_alignment():
     plan = layout(model_of(1, 1, metadata={"general.alignment": 2**31}), "x.gguf")
     assert [extent.offset for extent in plan.files[0].extents] == [2**31, 2**32]
     assert len(plan.files[0].head) < 200
@@ -108,7 +108,7 @@ def test_an_alignment_may_be_as_large_as_it_can_be():
 
 @pytest.mark.parametrize(("version", "kept"), [(1, 3), (2, 2), (3, 3)])
 @pytest.mark.parametrize("order", ["little", "big"])
-def test_what_is_not_asked_for_stays(tmp_path, version, kept, order):
+def test_plan_keeps_what_no_option_changes(tmp_path, version, kept, order):
     path = tmp_path / "in.gguf"
     path.write_bytes(Spelling(version, order).file([("general.alignment", ("uint32", 64))]))
     with ggufkit.open(path) as model:
@@ -120,7 +120,7 @@ def test_what_is_not_asked_for_stays(tmp_path, version, kept, order):
     assert struct.unpack_from(mark + "I", plan.files[0].head, 4) == (kept,)
 
 
-def test_alignment_is_written_where_it_is_not_the_default():
+def test_writes_the_alignment_key_where_it_is_not_the_default():
     assert b"general.alignment" not in layout(model_of(1), "x", alignment=32).files[0].head
     assert b"general.alignment" in layout(model_of(1), "x", alignment=64).files[0].head
     aligned = model_of(1, metadata={"general.alignment": 64, "b": 1})
@@ -154,7 +154,7 @@ def test_alignment_is_written_where_it_is_not_the_default():
     ],
     ids=str,
 )
-def test_impossible_options_are_refused(options):
+def test_refuses_impossible_options(options):
     with pytest.raises(GGUFError) as caught:
         layout(model_of(1), "x.gguf", **options)
     assert isinstance(caught.value, ValueError)
@@ -164,20 +164,20 @@ def test_impossible_options_are_refused(options):
 @pytest.mark.parametrize(
     "name", ["", "a\0b", "x" * 65, "ä" * 33, chr(0xD800), chr(0xDCFF), 5, None]
 )
-def test_impossible_tensor_names_are_refused(name):
+def test_refuses_impossible_tensor_names(name):
     with pytest.raises(ShapeError, match="not a valid tensor name"):
         layout(model_of(1, names=[name]), "x.gguf")
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "ä" * 32, "with space", "."])
-def test_names_that_the_format_allows_are_taken(name):
+def test_accepts_names_that_the_format_allows(name):
     assert name.encode() in layout(model_of(1, names=[name]), "x.gguf").files[0].head
 
 
 @pytest.mark.parametrize(
     ("shape", "nbytes"), [((-1,), 4), ((0, 2**63), 0), ((1,), 2**63), ((2**40, 2**40), 2**82)]
 )
-def test_impossible_sizes_are_refused(shape, nbytes):
+def test_refuses_impossible_sizes(shape, nbytes):
     tensor = Tensor("t", F32, shape, nbytes, Nowhere())
     with pytest.raises(ShapeError):
         layout(Model(Metadata(), Tensors([tensor])), "x.gguf")
@@ -192,7 +192,7 @@ def test_opaque_tensor_keeps_its_byte_order(tmp_path):
             layout(model, "x.gguf", byte_order="big")
 
 
-def test_metadata_that_cannot_be_written_is_refused():
+def test_refuses_metadata_that_cannot_be_written():
     with pytest.raises(ValueTypeError):
         layout(model_of(1, metadata={"k": "\ud800"}), "x.gguf")
 
@@ -213,7 +213,7 @@ def test_metadata_that_cannot_be_written_is_refused():
         ("model.gguf", None),
     ],
 )
-def test_shard_names_are_those_of_llama_cpp(name, parts):
+def test_shard_names_match_llama_cpp(name, parts):
     assert parse_shard_name(name) == parts
     if parts:
         assert shard_name(*parts) == name
@@ -236,29 +236,29 @@ def gguf_split(sizes, limit):
     st.lists(st.integers(1, 1000).map(lambda n: 4 * n), min_size=1, max_size=30),
     st.integers(4032, 20000),
 )
-def test_shards_by_size_are_those_of_gguf_split(sizes, limit):
+def test_shards_by_size_match_gguf_split(sizes, limit):
     plan = layout(model_of(*(size // 4 for size in sizes)), "x.gguf", shard_size=limit)
     assert sizes_of(plan) == gguf_split(sizes, limit)
 
 
 @given(st.integers(1, 30), st.integers(1, 40))
-def test_shards_by_number_are_those_of_gguf_split(count, limit):
+def test_shards_by_number_match_gguf_split(count, limit):
     plan = layout(model_of(*range(1, count + 1)), "x.gguf", shard_tensors=limit)
     sizes = [4 * n for n in range(1, count + 1)]
     assert sizes_of(plan) == [sizes[at : at + limit] for at in range(0, count, limit)]
 
 
-def test_both_limits_hold_at_once():
+def test_both_limits_apply_at_once():
     plan = layout(model_of(8, 8, 8, 100, 8), "x.gguf", shard_size=128, shard_tensors=2)
     assert sizes_of(plan) == [[32, 32], [32], [400], [32]]
 
 
-def test_a_tensor_above_the_limit_has_a_shard_of_its_own():
+def test_a_tensor_above_the_limit_gets_its_own_shard():
     plan = layout(model_of(100, 1, 100), "x.gguf", shard_size=64)
     assert sizes_of(plan) == [[400], [4], [400]]
 
 
-def test_limits_that_all_tensors_keep_make_no_shards():
+def test_model_within_the_limits_is_not_split():
     plan = layout(model_of(8, 8), "x.gguf", shard_size=64, shard_tensors=2)
     assert [file.name for file in plan.files] == ["x.gguf"]
     assert b"split." not in plan.files[0].head
@@ -272,7 +272,7 @@ def test_shards_are_named_after_the_output(name):
 
 @pytest.mark.parametrize("spelling", SPELLINGS[2:], ids=spelling_id)
 @pytest.mark.parametrize("alignment", [None, 64])
-def test_each_shard_is_a_whole_file_and_the_first_has_the_metadata(spelling, alignment):
+def test_each_shard_is_a_complete_file_and_the_first_has_the_metadata(spelling, alignment):
     stray = {"split.count": 7, "a": 1, "split.no": "stray"}
     model = model_of(1, 2, 3, metadata=stray)
     form = {"version": spelling.version, "byte_order": spelling.byte_order}
@@ -293,13 +293,13 @@ def test_each_shard_is_a_whole_file_and_the_first_has_the_metadata(spelling, ali
         assert len(expected) == file.nbytes
 
 
-def test_more_shards_than_can_be_numbered_are_refused():
+def test_refuses_more_shards_than_can_be_numbered():
     model = model_of(*[1] * 65536)
     with pytest.raises(ShapeError, match="at most 65535"):
         layout(model, "x.gguf", shard_tensors=1)
 
 
-def test_untouched_tensors_stay_visible_as_ranges_of_a_file(tmp_path):
+def test_unchanged_tensors_stay_ranges_of_their_file(tmp_path):
     path = tmp_path / "in.gguf"
     path.write_bytes(
         Spelling().file(
@@ -315,7 +315,7 @@ def test_untouched_tensors_stay_visible_as_ranges_of_a_file(tmp_path):
         assert [extent.source.span for extent in swapped] == [None, spans[1]]
 
 
-def test_order_of_tensors_is_kept():
+def test_keeps_the_order_of_tensors():
     names = [f"t{n}" for n in range(50)]
     random.Random(1).shuffle(names)
     plan = layout(model_of(*[2] * 50, names=names), "x", shard_tensors=7)

@@ -46,7 +46,7 @@ def copied(source, out, **options):
     ("before", "after"),
     [(0o600, 0o600), (0o640, 0o640), (0o400, 0o600), (0o644, 0o644), (0o444, 0o644)],
 )
-def test_copy_is_no_more_open_than_its_input(source, tmp_path, before, after):
+def test_copy_has_no_wider_permissions_than_its_input(source, tmp_path, before, after):
     source.chmod(before)
     assert mode(copied(source, tmp_path / "out.gguf")) == after
     assert mode(copied(source, tmp_path / "out2.gguf", resume=True)) == after
@@ -93,9 +93,7 @@ def test_first_shard_keeps_its_mode_too(tmp_path):
 
 
 @as_root
-def test_output_keeps_the_owner_of_the_file_it_replaces_if_that_may_read_the_input(
-    source, tmp_path
-):
+def test_output_keeps_an_owner_who_may_read_the_input(source, tmp_path):
     out = tmp_path / "out.gguf"
     for input_mode, owner in ((0o644, NOBODY), (0o600, 0)):
         source.chmod(input_mode)
@@ -105,7 +103,7 @@ def test_output_keeps_the_owner_of_the_file_it_replaces_if_that_may_read_the_inp
         assert out.stat().st_uid == owner
 
 
-def test_importance_matrix_made_of_private_ones_is_private(tmp_path):
+def test_importance_matrix_merged_from_private_ones_is_private(tmp_path):
     entry = ggufkit.imatrix.Entry(np.ones((1, 64), "f4"), np.array([3]))
     path = ggufkit.Imatrix({"a": entry}, ("text",), 3, 512).save(tmp_path / "m.gguf")
     assert mode(path) == 0o644

@@ -117,7 +117,7 @@ def resume(model, out):
 
 @posix
 @pytest.mark.parametrize("after", [0, 1, 7, 20])
-def test_killed_job_goes_on_and_gives_the_same_bytes(source, model, out, expected, after):
+def test_resumed_job_gives_the_same_bytes(source, model, out, expected, after):
     out.write_bytes(b"old")
     killed(source, out, after)
     assert out.read_bytes() == b"old"
@@ -128,7 +128,7 @@ def test_killed_job_goes_on_and_gives_the_same_bytes(source, model, out, expecte
 
 
 @posix
-def test_job_that_is_killed_again_and_again_ends(source, model, out, expected):
+def test_job_that_is_killed_repeatedly_finishes(source, model, out, expected):
     for after in range(4, 7):
         killed(source, out, after)
     resume(model, out)
@@ -136,7 +136,7 @@ def test_job_that_is_killed_again_and_again_ends(source, model, out, expected):
 
 
 @posix
-def test_what_is_done_is_not_done_again(source, model, out, made):
+def test_resume_does_not_repeat_finished_work(source, model, out, made):
     resume(model, out.with_name("fresh.gguf"))
     in_all = len(made)
     killed(source, out, 20)
@@ -149,7 +149,7 @@ def test_what_is_done_is_not_done_again(source, model, out, made):
 
 @posix
 @pytest.mark.parametrize("seed", range(2))
-def test_bytes_that_were_tampered_with_are_made_again(source, model, out, expected, seed):
+def test_resume_rewrites_changed_bytes(source, model, out, expected, seed):
     killed(source, out, 25)
     staged = out.with_name(KEPT)
     random = np.random.default_rng(seed)
@@ -178,7 +178,7 @@ DAMAGES = {
 
 @posix
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_state_costs_work_and_no_bytes(source, model, out, expected, damage):
+def test_damaged_journal_costs_work_but_no_bytes(source, model, out, expected, damage):
     killed(source, out, 20)
     DAMAGES[damage](out.with_name(JOURNAL), out.with_name(KEPT))
     resume(model, out)
@@ -187,7 +187,7 @@ def test_damaged_state_costs_work_and_no_bytes(source, model, out, expected, dam
 
 
 @posix
-def test_other_plan_is_refused_and_what_is_done_stays(source, model, out, expected):
+def test_refuses_another_plan_and_keeps_finished_work(source, model, out, expected):
     killed(source, out, 20)
     with ggufkit.open(source) as plain:
         for other in (quantized(plain, "Q4_0"), plain):
@@ -202,7 +202,7 @@ def test_other_plan_is_refused_and_what_is_done_stays(source, model, out, expect
 
 
 @posix
-def test_changed_input_is_refused(source, model, out):
+def test_refuses_a_changed_input(source, model, out):
     killed(source, out, 20)
     content = bytearray(source.read_bytes())
     content[-1] ^= 1
@@ -212,7 +212,7 @@ def test_changed_input_is_refused(source, model, out):
 
 
 @posix
-def test_writing_anew_forgets_what_was_kept(source, model, out, expected):
+def test_writing_from_the_start_discards_kept_work(source, model, out, expected):
     killed(source, out, 20)
     ggufkit.write(model, out, alignment=4096)
     assert out.read_bytes() == expected
@@ -220,7 +220,7 @@ def test_writing_anew_forgets_what_was_kept(source, model, out, expected):
 
 
 @posix
-def test_others_sweep_no_kept_job(source, model, out, expected):
+def test_other_writers_do_not_remove_kept_work(source, model, out, expected):
     killed(source, out, 20)
     ggufkit.write(model, out.with_name("other.gguf"))
     assert names(out.parent) == sorted([KEPT, JOURNAL, "other.gguf"])
@@ -228,7 +228,7 @@ def test_others_sweep_no_kept_job(source, model, out, expected):
     assert out.read_bytes() == expected
 
 
-def test_full_disk_keeps_what_is_done_if_asked(model, out, monkeypatch, expected):
+def test_full_disk_keeps_finished_work_on_request(model, out, monkeypatch, expected):
     real, calls = os.pwrite, []
 
     def failing(*arguments):
@@ -258,7 +258,7 @@ def test_terminated_job_can_be_resumed(source, model, out, expected):
     assert out.read_bytes() == expected
 
 
-def test_running_job_is_not_resumed_by_another(model, out):
+def test_running_job_cannot_be_resumed_by_another(model, out):
     reached, opened = threading.Event(), threading.Event()
 
     def waiting(_done, _total):
@@ -278,7 +278,7 @@ def test_running_job_is_not_resumed_by_another(model, out):
 
 
 @posix
-def test_shards_and_several_outputs_are_resumed(model, source, out, tmp_path):
+def test_resumes_shards_and_several_outputs(model, source, out, tmp_path):
     def write(folder, **options):
         with ggufkit.open(source) as plain:
             pairs = [(quantized(plain, kind), folder / kind) for kind in ("Q8_0", "Q4_0")]
@@ -297,7 +297,7 @@ def test_shards_and_several_outputs_are_resumed(model, source, out, tmp_path):
     assert len(names(out.parent)) == 6
 
 
-def test_processes_resume_too(model, out, expected):
+def test_worker_processes_can_resume(model, out, expected):
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(2) as pool:
@@ -323,7 +323,7 @@ class Nameless:
         return np.zeros((stop - start, 4), np.uint8)
 
 
-def test_source_that_cannot_be_known_again_is_refused(out):
+def test_refuses_to_resume_a_source_that_cannot_be_identified(out):
     tensor = ggufkit.Tensor.over("t", ggufkit.quants.encodable("I8"), (9, 4), Nameless())
     with pytest.raises(OutputError, match="does not identify its data"):
         ggufkit.save(out, {"t": tensor}, resume=True)
@@ -340,7 +340,7 @@ def test_stream_cannot_be_resumed(model):
 
 
 @posix
-def test_interrupted_command_says_how_to_go_on(source, out, monkeypatch):
+def test_interrupted_command_says_how_to_resume(source, out, monkeypatch):
     def interrupting(*_arguments, **_options):
         signal.raise_signal(signal.SIGINT)
 

@@ -52,7 +52,7 @@ def finish(model, out):
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
-def test_journal_that_is_cut_at_any_byte_is_resumed(model, out, interrupted):
+def test_resumes_from_a_journal_cut_at_any_byte(model, out, interrupted):
     journal, staged = interrupted
     assert journal.count(b"\n") > 5
     for at in range(len(journal)):
@@ -62,7 +62,7 @@ def test_journal_that_is_cut_at_any_byte_is_resumed(model, out, interrupted):
         out.unlink()
 
 
-def test_whole_records_before_a_torn_one_are_used(model, out, interrupted, monkeypatch):
+def test_uses_complete_records_before_a_torn_one(model, out, interrupted, monkeypatch):
     journal, _ = interrupted
     hidden(out, RESUME_JOURNAL).write_bytes(journal[:-3])
     made = []
@@ -75,9 +75,7 @@ def test_whole_records_before_a_torn_one_are_used(model, out, interrupted, monke
 
 
 @pytest.mark.parametrize("head", [b"", b"\0" * 512, b"ggufkit resume", b"\0" * 512 + b"1 2 3\n"])
-def test_head_that_a_loss_of_power_tore_is_not_taken_for_another_input(
-    model, out, interrupted, head
-):
+def test_torn_journal_header_is_not_taken_as_a_different_input(model, out, interrupted, head):
     assert interrupted
     hidden(out, RESUME_JOURNAL).write_bytes(head)
     finish(model, out)
@@ -90,7 +88,7 @@ def test_head_that_a_loss_of_power_tore_is_not_taken_for_another_input(
         ("ggufkit resume journal 2, version 0.0.1, plan " + "0" * 64, "version 0.0.1"),
     ],
 )
-def test_journal_of_another_version_is_refused_by_name(model, out, interrupted, head, version):
+def test_refuses_a_journal_of_another_version_and_names_it(model, out, interrupted, head, version):
     _, staged = interrupted
     hidden(out, RESUME_JOURNAL).write_bytes(head.encode() + b"\n0 0 64 00000000\n")
     with pytest.raises(OutputError, match=f"{version} of ggufkit") as caught:
@@ -99,7 +97,7 @@ def test_journal_of_another_version_is_refused_by_name(model, out, interrupted, 
     assert hidden(out, RESUME).read_bytes() == staged
 
 
-def test_journal_of_absurd_size_is_not_read(model, out, interrupted):
+def test_does_not_read_an_oversized_journal(model, out, interrupted):
     assert interrupted
     os.truncate(hidden(out, RESUME_JOURNAL), 1 << 40)
     with pytest.raises(OutputError, match="more than any journal"):
@@ -109,7 +107,7 @@ def test_journal_of_absurd_size_is_not_read(model, out, interrupted):
 @posix
 @pytest.mark.parametrize("kind", POSSIBLE)
 @pytest.mark.parametrize("name", [RESUME, RESUME_JOURNAL], ids=["output", "journal"])
-def test_neighbour_in_the_place_of_what_is_resumed_is_refused(model, out, name, kind):
+def test_refuses_a_foreign_file_in_the_place_of_kept_work(model, out, name, kind):
     neighbour = place(hidden(out, name), kind)
     with pytest.raises(OutputError, match=neighbour.reason):
         ggufkit.write(model, out, resume=True)
@@ -119,7 +117,7 @@ def test_neighbour_in_the_place_of_what_is_resumed_is_refused(model, out, name, 
 
 @posix
 @pytest.mark.parametrize("kind", POSSIBLE)
-def test_writing_without_resuming_does_not_follow_a_foreign_journal(model, out, kind):
+def test_writing_without_resume_ignores_a_foreign_journal(model, out, kind):
     neighbour = place(hidden(out, RESUME_JOURNAL), kind)
     ggufkit.write(model, out)
     if "folder" not in kind and "hard" not in kind:
@@ -128,7 +126,7 @@ def test_writing_without_resuming_does_not_follow_a_foreign_journal(model, out, 
 
 
 @pytest.mark.parametrize("call", ["close", "unlink"])
-def test_error_after_publishing_is_no_failure(model, out, monkeypatch, call):
+def test_error_after_publishing_is_not_a_failure(model, out, monkeypatch, call):
     real = getattr(os, call)
 
     def failing(name, **folders):

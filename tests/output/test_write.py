@@ -65,7 +65,9 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("chunk", [1000, None])
-def test_every_way_gives_the_same_bytes(model, tmp_path, monkeypatch, way, threads, chunk):
+def test_every_way_of_writing_gives_the_same_bytes(
+    model, tmp_path, monkeypatch, way, threads, chunk
+):
     for name, value in WAYS[way].items():
         monkeypatch.setattr(descriptors, name, value)
     if chunk:
@@ -82,7 +84,7 @@ def test_every_way_gives_the_same_bytes(model, tmp_path, monkeypatch, way, threa
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("seed", range(4))
-def test_there_and_back_gives_the_same_bytes(tmp_path, form, seed):
+def test_round_trip_gives_the_same_bytes(tmp_path, form, seed):
     (tmp_path / "in.gguf").write_bytes(example(seed))
     with ggufkit.open(tmp_path / "in.gguf") as model:
         paths = ggufkit.write(model, tmp_path / "there.gguf", **form)
@@ -95,7 +97,7 @@ def test_there_and_back_gives_the_same_bytes(tmp_path, form, seed):
 
 
 @pytest.mark.parametrize("end", [b"", b"\0" * 4])
-def test_file_without_padding_at_its_end_is_rewritten_the_same(tmp_path, end):
+def test_rewrites_a_file_without_end_padding_unchanged(tmp_path, end):
     whole = Spelling().file([("a", ("uint8", 1))], [SpelledTensor("t", (3,), 0, b"\x07" * 12)])
     cut = whole[: len(whole) - 20]
     (tmp_path / "in.gguf").write_bytes(cut + end)
@@ -117,7 +119,7 @@ def test_version_1_becomes_version_3(tmp_path):
     assert (tmp_path / "out.gguf").read_bytes() == Spelling(3, "little").file(pairs, infos)
 
 
-def test_gaps_and_order_of_the_input_are_not_copied(tmp_path):
+def test_does_not_copy_gaps_and_order_of_the_input(tmp_path):
     """Tensors may lie in any order with gaps between them; what is written has neither."""
     infos = [SpelledTensor("a", (3,), 0, b"\x01" * 12), SpelledTensor("b", (3,), 0, b"\x02" * 12)]
     content = bytearray(Spelling().file([], infos) + b"\x03" * 64)
@@ -144,7 +146,7 @@ def test_write_returns_the_paths_in_order(model, tmp_path):
     ]
 
 
-def test_relative_path_is_written_in_the_current_folder(model, tmp_path, monkeypatch):
+def test_writes_a_relative_path_in_the_current_folder(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ggufkit.write(model, "out.gguf")
     assert names(tmp_path) == ["out.gguf"]
@@ -153,7 +155,7 @@ def test_relative_path_is_written_in_the_current_folder(model, tmp_path, monkeyp
 # Save.
 
 
-def test_saved_arrays_come_back(tmp_path):
+def test_saved_arrays_are_read_back(tmp_path):
     big = np.random.default_rng(0).standard_normal((300, 64)).astype("f4")
     tensors = {
         "plain": big,
@@ -183,7 +185,7 @@ def test_saved_arrays_come_back(tmp_path):
         np.testing.assert_array_equal(model.tensors["renamed"].numpy(), found["pair"])
 
 
-def test_an_empty_model_is_a_file(tmp_path):
+def test_writes_an_empty_model(tmp_path):
     ggufkit.save(tmp_path / "out.gguf", {})
     assert (tmp_path / "out.gguf").read_bytes() == Spelling().file()
     ggufkit.save(tmp_path / "out.gguf", {}, {"a": 1}, byte_order="big")
@@ -209,13 +211,13 @@ def test_an_empty_model_is_a_file(tmp_path):
     ],
     ids=str,
 )
-def test_what_is_no_tensor_is_refused(tmp_path, value, error):
+def test_refuses_a_value_that_is_not_a_tensor(tmp_path, value, error):
     with pytest.raises(error, match=r"tensor|type"):
         ggufkit.save(tmp_path / "out.gguf", {"t": value})
     assert names(tmp_path) == []
 
 
-def test_number_that_does_not_fit_leaves_nothing(tmp_path):
+def test_number_that_does_not_fit_leaves_no_file(tmp_path):
     with pytest.raises(ValueTypeError, match="does not hold 300"):
         ggufkit.save(tmp_path / "out.gguf", {"t": (np.array([300]), "I8")})
     assert names(tmp_path) == []
@@ -224,7 +226,7 @@ def test_number_that_does_not_fit_leaves_nothing(tmp_path):
 # Replacing.
 
 
-def test_existing_file_is_replaced_at_once(model, tmp_path):
+def test_existing_file_is_replaced_atomically(model, tmp_path):
     path = tmp_path / "out.gguf"
     ggufkit.save(path, {"old": np.zeros(4, "f4")})
     with ggufkit.open(path) as old:
@@ -235,7 +237,7 @@ def test_existing_file_is_replaced_at_once(model, tmp_path):
     assert path.read_bytes() == example()
 
 
-def test_reader_never_sees_a_part(tmp_path):
+def test_reader_never_sees_a_partial_file(tmp_path):
     path = tmp_path / "out.gguf"
     path.write_bytes(example())
     running = Writing(path)
@@ -266,7 +268,7 @@ def test_failing_source_leaves_the_old_file(tmp_path, error):
 
 @posix
 @pytest.mark.parametrize("there", [True, False])
-def test_link_is_replaced_and_its_target_kept(model, tmp_path, there):
+def test_replaces_a_link_and_keeps_its_target(model, tmp_path, there):
     precious = tmp_path / "precious"
     if there:
         precious.write_bytes(b"keep me")
@@ -291,7 +293,7 @@ def own_names(path):
 
 @posix
 @pytest.mark.parametrize("name", ["its own", "a link", "a hard link"])
-def test_output_that_is_an_input_is_refused(model, name):
+def test_refuses_an_output_that_is_an_input(model, name):
     source = model.files[0].path
     target = own_names(source)[name]
     made = Model(Metadata(), Tensors([model.tensors["t0"]]))
@@ -303,7 +305,7 @@ def test_output_that_is_an_input_is_refused(model, name):
     assert source.read_bytes() == example()
 
 
-def test_shard_that_is_an_input_is_refused(tmp_path):
+def test_refuses_a_shard_that_is_an_input(tmp_path):
     tensors = {f"t{n}": np.zeros(4, "f4") for n in range(3)}
     paths = ggufkit.save(tmp_path / "m.gguf", tensors, shard_tensors=1)
     before = [path.read_bytes() for path in paths]
@@ -329,7 +331,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("options", [{}, {"byte_order": "big"}], ids=["copied", "made"])
 @pytest.mark.parametrize("way", ["plainly", "no kernel copy"])
-def test_input_that_changes_is_noticed(model, tmp_path, monkeypatch, change, options, way):
+def test_notices_an_input_that_changes(model, tmp_path, monkeypatch, change, options, way):
     for name, value in WAYS[way].items():
         monkeypatch.setattr(descriptors, name, value)
     plan = writing.layout(model, "out.gguf", **options)
@@ -344,7 +346,7 @@ def test_input_that_changes_is_noticed(model, tmp_path, monkeypatch, change, opt
 
 
 @posix
-def test_input_that_is_replaced_is_written_as_it_was_opened(model, tmp_path):
+def test_writes_a_replaced_input_as_it_was_opened(model, tmp_path):
     source = model.files[0].path
     source.with_name("other").write_bytes(b"other")
     source.with_name("other").replace(source)

@@ -42,7 +42,7 @@ def model(tmp_path_factory):
 # Several writers.
 
 
-def test_second_writer_of_an_output_is_refused(model, tmp_path):
+def test_refuses_a_second_writer_of_an_output(model, tmp_path):
     running = Writing(tmp_path / "out.gguf")
     with pytest.raises(OutputError, match="being written"):
         ggufkit.write(model, tmp_path / "out.gguf")
@@ -52,7 +52,7 @@ def test_second_writer_of_an_output_is_refused(model, tmp_path):
     assert (tmp_path / "out.gguf").read_bytes() == example()
 
 
-def test_writers_in_one_folder_leave_each_other_alone(model, tmp_path):
+def test_writers_in_one_folder_do_not_disturb_each_other(model, tmp_path):
     running = Writing(tmp_path / "out.gguf")
     ggufkit.write(model, tmp_path / "other.gguf")
     assert names(tmp_path) == [LEFTOVER, "other.gguf"]
@@ -60,7 +60,7 @@ def test_writers_in_one_folder_leave_each_other_alone(model, tmp_path):
     assert names(tmp_path) == ["other.gguf", "out.gguf"]
 
 
-def test_failing_second_shard_leaves_no_first(model, tmp_path):
+def test_failure_of_the_second_shard_removes_the_first(model, tmp_path):
     gate = Gate()
     second = f"out-00002-of-{len(model.tensors):05d}.gguf"
     running = Writing(tmp_path / second, gate)
@@ -105,7 +105,7 @@ def killed_while_writing(path, number, seconds=60):
 
 
 @posix
-def test_killed_writer_leaves_no_output_and_its_leftover_is_swept(model, tmp_path):
+def test_killed_writer_leaves_no_output_and_its_leftover_is_removed(model, tmp_path):
     path = tmp_path / "out.gguf"
     path.write_bytes(b"old")
     assert killed_while_writing(path, signal.SIGKILL) == -signal.SIGKILL
@@ -117,7 +117,7 @@ def test_killed_writer_leaves_no_output_and_its_leftover_is_swept(model, tmp_pat
 
 
 @posix
-def test_leftover_of_a_killed_writer_is_no_obstacle(model, tmp_path):
+def test_leftover_of_a_killed_writer_does_not_block_the_next(model, tmp_path):
     killed_while_writing(tmp_path / "out.gguf", signal.SIGKILL)
     ggufkit.write(model, tmp_path / "out.gguf")
     assert names(tmp_path) == ["out.gguf"]
@@ -150,7 +150,7 @@ def test_interrupted_writer_leaves_nothing(tmp_path):
 # Full disks and other faults.
 
 
-def test_lack_of_space_is_found_before_writing(model, tmp_path, monkeypatch):
+def test_checks_the_free_space_before_writing(model, tmp_path, monkeypatch):
     size = len(example())
     usage = shutil._ntuple_diskusage(1 << 30, 0, size - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -175,7 +175,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("call", ["pwrite", "ftruncate", "fsync", "open", "replace"])
 @pytest.mark.parametrize("shards", [{}, {"shard_tensors": 2}], ids=["file", "shards"])
-def test_fault_of_any_call_is_told_and_leaves_nothing(
+def test_fault_in_any_call_is_reported_and_leaves_nothing(
     model, tmp_path, monkeypatch, fault, call, shards
 ):
     code, error = FAULTS[fault]
@@ -215,7 +215,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_disk_that_fills_up_meanwhile_is_told_and_left_empty(small_disk, monkeypatch):
+def test_disk_that_fills_up_meanwhile_is_reported_and_left_empty(small_disk, monkeypatch):
     free = shutil.disk_usage(small_disk).free
     tensors = {"a": np.ones(free // 8, "f4"), "b": np.ones(free // 8, "f4")}
     ggufkit.save(small_disk / "fits.gguf", {"a": tensors["a"]})
@@ -230,7 +230,7 @@ def test_disk_that_fills_up_meanwhile_is_told_and_left_empty(small_disk, monkeyp
     assert os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize == free
 
 
-def test_output_needs_its_folder(model, tmp_path):
+def test_output_needs_an_existing_folder(model, tmp_path):
     for folder in (tmp_path / "missing", tmp_path / "missing" / "more"):
         with pytest.raises(OutputError, match="does not exist"):
             ggufkit.write(model, folder / "out.gguf")
@@ -240,7 +240,7 @@ def test_output_needs_its_folder(model, tmp_path):
 
 
 @posix
-def test_output_that_is_no_file_is_refused_before_writing(model, tmp_path):
+def test_refuses_an_output_that_is_not_a_file_before_writing(model, tmp_path):
     (tmp_path / "folder.gguf").mkdir()
     os.mkfifo(tmp_path / "pipe.gguf")
     for path in (tmp_path / "folder.gguf", tmp_path / "pipe.gguf", tmp_path, "/", ".."):
@@ -254,7 +254,7 @@ def test_output_that_is_no_file_is_refused_before_writing(model, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x" * 250 + ".gguf", "ä" * 125 + ".gguf"])
-def test_longest_names_are_written(model, tmp_path, name):
+def test_writes_the_longest_names(model, tmp_path, name):
     ggufkit.write(model, tmp_path / name)
     assert names(tmp_path) == [name]
     with pytest.raises(OutputError):
@@ -262,7 +262,7 @@ def test_longest_names_are_written(model, tmp_path, name):
 
 
 @pytest.mark.parametrize("threads", [0, -1])
-def test_no_threads_do_no_work(model, tmp_path, threads):
+def test_refuses_an_impossible_number_of_threads(model, tmp_path, threads):
     for path in (tmp_path / "out.gguf", io.BytesIO()):
         with pytest.raises(ValueTypeError, match="is not a possible number of threads"):
             ggufkit.write(model, path, threads=threads)

@@ -53,7 +53,7 @@ def test_progress_grows_to_the_total(model, tmp_path, monkeypatch, form):
     assert len(done) > 5
 
 
-def test_progress_of_nothing_ends_too(tmp_path):
+def test_progress_of_an_empty_model_ends_too(tmp_path):
     for target in (tmp_path / "out.gguf", io.BytesIO()):
         seen = []
         model = Model(Metadata(), Tensors())
@@ -85,7 +85,7 @@ def test_stream_gets_the_bytes_of_the_file(model, tmp_path, form):
     assert seen[-1] == (len(content), len(content))
 
 
-def test_pipe_takes_the_file_however_slowly_it_is_read(model):
+def test_writes_the_whole_file_to_a_slowly_read_pipe(model):
     reading, writing_end = os.pipe()
     parts = []
 
@@ -102,7 +102,7 @@ def test_pipe_takes_the_file_however_slowly_it_is_read(model):
     assert b"".join(parts) == example()
 
 
-def test_unbuffered_stream_is_written_to_its_end(model):
+def test_writes_all_bytes_to_an_unbuffered_stream(model):
     class Reluctant(io.RawIOBase):
         content = b""
 
@@ -117,7 +117,7 @@ def test_unbuffered_stream_is_written_to_its_end(model):
 
 
 @posix
-def test_stream_that_does_not_wait_is_refused():
+def test_refuses_a_nonblocking_stream():
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     large = Model(Metadata(), Tensors([from_array("t", np.zeros(1 << 22, "f4"))]))
@@ -126,7 +126,7 @@ def test_stream_that_does_not_wait_is_refused():
 
 
 @posix
-def test_reader_that_goes_away_is_a_broken_pipe(model):
+def test_closed_reader_gives_a_broken_pipe_error(model):
     reading, writing_end = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError), os.fdopen(writing_end, "wb", buffering=0) as pipe:
