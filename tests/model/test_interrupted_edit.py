@@ -126,7 +126,7 @@ def test_views_of_a_shown_header_cannot_be_written(path):
 
 
 @posix
-def test_journal_is_found_through_links(path, tmp_path):
+def test_finds_a_journal_through_links(path, tmp_path):
     interrupt(path, 50)
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link.gguf"
@@ -178,7 +178,7 @@ def test_leftover_of_a_killed_copy_is_swept_by_the_next_edit(path):
 # Recovery.
 
 
-def test_recover_tells_what_it_found(path):
+def test_recover_reports_what_it_found(path):
     assert ggufkit.recover(path) == "nothing"
     before, _ = interrupt(path, -1000)
     assert ggufkit.recover(path) == "before"
@@ -190,7 +190,7 @@ def test_recover_tells_what_it_found(path):
 
 
 @pytest.mark.parametrize("width", [9, 60000])
-def test_file_that_took_the_place_of_another_is_left_alone(path, width):
+def test_leaves_a_file_that_replaced_another(path, width):
     interrupt(path, 50)
     ggufkit.save(path, {"a": np.ones(width, np.float32)}, {"text": "z" * 100})
     fresh = path.read_bytes()
@@ -221,7 +221,7 @@ def test_copy_of_an_interrupted_file_is_recovered_by_force_alone(path, tmp_path)
     assert copied.read_bytes() == after
 
 
-def test_data_that_moved_in_part_is_an_error(path):
+def test_partly_moved_data_is_an_error(path):
     """No killed process leaves this; a file system that loses power while it moves blocks may."""
     before = path.read_bytes()
     planned = in_place.plan(path, set={"text": "y" * 5000})
@@ -240,7 +240,7 @@ def test_data_that_moved_in_part_is_an_error(path):
 
 
 @pytest.mark.parametrize("content", [b"", b"junk" * 100, b"ggufkit journal 2\n" + b"\xff" * 200])
-def test_journal_that_is_none_is_an_error_and_changes_nothing(path, content):
+def test_invalid_journal_is_an_error_and_changes_nothing(path, content):
     fresh = path.read_bytes()
     hidden(path, EDIT).write_bytes(content)
     for way in (ggufkit.open, ggufkit.recover):
@@ -249,7 +249,7 @@ def test_journal_that_is_none_is_an_error_and_changes_nothing(path, content):
     assert path.read_bytes() == fresh
 
 
-def test_missing_file_is_told_as_ever(tmp_path):
+def test_missing_file_gives_the_usual_error(tmp_path):
     for way in (ggufkit.open, ggufkit.recover):
         with pytest.raises(FileNotFoundError):
             way(tmp_path / "none.gguf")

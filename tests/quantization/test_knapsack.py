@@ -37,7 +37,7 @@ def best(given, budget):
     return min(sum(option.loss for option in combination) for combination in fitting)
 
 
-def test_bytes_go_where_they_save_most():
+def test_bytes_go_to_the_tensors_that_gain_most():
     given = {
         "sturdy": options((10, 1.0), (20, 0.9)),
         "fragile": options((10, 5.0), (20, 1.0)),
@@ -47,22 +47,22 @@ def test_bytes_go_where_they_save_most():
     assert sizes(allocate(given, 20)) == {"sturdy": 10, "fragile": 10}
 
 
-def test_room_that_is_left_is_used():
+def test_uses_remaining_space():
     given = {"a": options((10, 8.0), (90, 0.0)), "b": options((10, 2.0), (15, 1.9))}
     assert sizes(allocate(given, 50)) == {"a": 10, "b": 15}
 
 
-def test_an_option_off_the_hull_is_taken_where_it_fits_best():
+def test_takes_an_option_off_the_hull_where_it_fits_best():
     given = {"a": options((10, 8.0), (20, 5.0), (30, 0.0))}
     assert sizes(allocate(given, 25)) == {"a": 20}
 
 
-def test_a_larger_option_that_is_worse_is_never_taken():
+def test_never_takes_a_larger_option_that_is_worse():
     given = {"a": options((10, 1.0), (20, 2.0))}
     assert sizes(allocate(given, 100)) == {"a": 10}
 
 
-def test_too_small_a_budget_says_by_how_much():
+def test_error_says_by_how_much_the_budget_is_too_small():
     with pytest.raises(ShapeError, match="20 bytes too large"):
         allocate({"a": options((40, 1.0)), "b": options((1000, 0.0))}, 1020)
 
@@ -80,7 +80,7 @@ cases = st.dictionaries(
 
 
 @given(cases, st.integers(0, 100))
-def test_what_is_chosen_fits_and_loses_at_most_one_step_more_than_the_best(given, spare):
+def test_choice_fits_and_is_at_most_one_step_worse_than_the_optimum(given, spare):
     smallest = sum(min(option.nbytes for option in each) for each in given.values())
     budget = smallest + spare
     chosen = allocate(given, budget)
@@ -95,7 +95,7 @@ def test_what_is_chosen_fits_and_loses_at_most_one_step_more_than_the_best(given
 
 
 @given(cases)
-def test_with_room_for_everything_each_gets_its_best(given):
+def test_enough_space_gives_each_tensor_its_best_type(given):
     chosen = allocate(given, 10_000)
     assert all(
         chosen[name].loss == min(option.loss for option in each) for name, each in given.items()

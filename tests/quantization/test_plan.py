@@ -19,7 +19,7 @@ def llama(tmp_path_factory):
     return shapes.write_sparse(shapes.model_of(*LLAMA_2_7B), folder / "llama-2-7b.gguf")
 
 
-def test_sizes_of_llama_2_7b_are_those_published(llama):
+def test_sizes_of_llama_2_7b_match_the_published_ones(llama):
     with ggufkit.open(llama) as model:
         planned = {one.recipe: round(one.nbytes / 1e9, 1) for one in ggufkit.plan(model)}
     published = {"F16": 13.5, "Q8_0": 7.2, "Q5_K_M": 4.8, "Q4_K_M": 4.1}
@@ -27,7 +27,7 @@ def test_sizes_of_llama_2_7b_are_those_published(llama):
     assert planned["Q2_K"] == 2.5  # 2.8 in 2023, when the recipe made more tensors larger
 
 
-def test_sizes_are_those_of_llama_quantize(llama):
+def test_sizes_match_llama_quantize(llama):
     recipes = ["Q2_K", "Q4_K_M", "Q8_0"]
     _, tensors = LLAMA_2_7B
     with ggufkit.open(llama) as model:
@@ -41,20 +41,20 @@ def test_sizes_are_those_of_llama_quantize(llama):
         assert 0 <= one.nbytes - sum(sizes) - head < 4096  # keys that quantizing adds
 
 
-def test_planned_size_is_that_of_the_file_that_is_written(smollm2, tmp_path):
+def test_planned_size_matches_the_written_file(smollm2, tmp_path):
     with ggufkit.open(smollm2) as model:
         planned = ggufkit.plan(model, ["Q8_0"])[0]
         ggufkit.write(ggufkit.quantize(model, "Q8_0", allow_requantize=True), tmp_path / "q")
     assert planned.nbytes == (tmp_path / "q").stat().st_size
 
 
-def test_every_recipe_is_planned(llama):
+def test_plans_every_recipe(llama):
     with ggufkit.open(llama) as model:
         planned = ggufkit.plan(model)
     assert [one.recipe for one in planned] == [name for name in RECIPES if name != "COPY"]
 
 
-def test_importance_matrix_covers_what_it_holds(llama, tmp_path):
+def test_importance_matrix_covers_the_tensors_it_holds(llama, tmp_path):
     _, tensors = LLAMA_2_7B
     with ggufkit.open(llama) as model:
         bare = ggufkit.plan(model, ["IQ2_XXS"])[0]

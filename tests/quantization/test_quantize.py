@@ -198,15 +198,13 @@ with_and_without = pytest.mark.parametrize("with_imatrix", [False, True], ids=["
 
 @with_and_without
 @pytest.mark.parametrize("recipe", FEW)
-def test_layers_of_a_real_model_become_the_file_of_llama_quantize(
-    few_layers, recipe, with_imatrix, tmp_path
-):
+def test_layers_of_a_real_model_match_llama_quantize(few_layers, recipe, with_imatrix, tmp_path):
     assert_same_in_recipe(few_layers, recipe, tmp_path, with_imatrix=with_imatrix)
 
 
 @with_and_without
 @pytest.mark.parametrize("recipe", FEW)
-def test_experts_become_the_file_of_llama_quantize(experts, recipe, with_imatrix, tmp_path):
+def test_experts_match_llama_quantize(experts, recipe, with_imatrix, tmp_path):
     assert_same_in_recipe(experts, recipe, tmp_path, with_imatrix=with_imatrix)
 
 
@@ -223,7 +221,7 @@ def test_every_recipe_gives_the_file_of_llama_quantize(
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("case", [case for case in recorded.cases() if case.name in RECORDED])
-def test_whole_real_model_becomes_the_file_of_llama_quantize(case, tmp_path, monkeypatch):
+def test_whole_real_model_matches_llama_quantize(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = recorded.SOURCES[case.source]()
     recorded.importance(source).save(recorded.IMATRIX)
@@ -241,7 +239,7 @@ def test_whole_real_model_becomes_the_file_of_llama_quantize(case, tmp_path, mon
 # Flags.
 
 
-def test_real_model_in_a_common_recipe_is_the_file_of_llama_quantize(smollm2, tmp_path):
+def test_real_model_in_a_common_recipe_matches_llama_quantize(smollm2, tmp_path):
     assert_same_file(smollm2, "Q4_K_M", tmp_path)
 
 
@@ -288,7 +286,7 @@ def test_real_model_in_a_common_recipe_is_the_file_of_llama_quantize(smollm2, tm
     ids=lambda value: "+".join(value) if "overrides" not in value else "theirs",
 )
 @pytest.mark.parametrize("recipe", ["Q4_K_M", "F16"])
-def test_flag_does_what_it_does_in_llama_quantize(experts, recipe, ours, theirs, tmp_path):
+def test_flag_does_the_same_as_in_llama_quantize(experts, recipe, ours, theirs, tmp_path):
     assert_same_file(experts, recipe, tmp_path, theirs, **ours)
 
 
@@ -302,12 +300,12 @@ def test_pruned_layers_keep_their_own_importance_data(experts, tmp_path):
 
 @pytest.mark.parametrize("architecture", HYPERPARAMETERS)
 @pytest.mark.parametrize("recipe", ["Q8_0", "Q4_1", "BF16"])
-def test_llama_quantize_keeps_the_same_tensors(architecture, recipe, tmp_path):
+def test_keeps_the_same_tensors_as_llama_quantize(architecture, recipe, tmp_path):
     ggufkit.save(tmp_path / "in.gguf", arrays(), metadata(architecture))
     assert_same_file(tmp_path / "in.gguf", recipe, tmp_path, {"pure": True}, pure=True)
 
 
-def test_shards_of_the_input_are_kept_as_llama_quantize_keeps_them(experts, tmp_path):
+def test_keeps_the_shards_of_the_input_like_llama_quantize(experts, tmp_path):
     with ggufkit.open(experts) as model:
         ggufkit.write(model, tmp_path / "in.gguf", shard_tensors=30)
     first = tmp_path / "in-00001-of-00003.gguf"
@@ -320,7 +318,7 @@ def test_shards_of_the_input_are_kept_as_llama_quantize_keeps_them(experts, tmp_
         assert digest(path) == digest(path.with_name(path.name.replace("ours", "theirs")))
 
 
-def test_shards_are_merged_where_they_are_not_kept(experts, tmp_path):
+def test_merges_shards_by_default(experts, tmp_path):
     with ggufkit.open(experts) as model:
         ggufkit.write(model, tmp_path / "in.gguf", shard_tensors=30)
     assert_same_file(tmp_path / "in-00001-of-00003.gguf", "Q5_K_M", tmp_path)
@@ -334,7 +332,7 @@ def test_recipe_may_be_a_number_of_general_file_type():
 # What llama-quantize gets wrong.
 
 
-def test_alignment_of_the_input_is_kept(tmp_path):
+def test_keeps_the_alignment_of_the_input(tmp_path):
     tensors = {"blk.0.ffn_up.weight": np.ones((3, 32), np.float32), "b.weight": np.ones((2, 32))}
     ggufkit.save(tmp_path / "in.gguf", tensors, metadata("llama"), alignment=128)
     with ggufkit.open(tmp_path / "in.gguf") as model:
@@ -349,7 +347,7 @@ def test_negative_override_stays_negative():
     assert quantized.metadata["x.y"] == -5
 
 
-def test_arrays_by_layer_follow_when_layers_are_pruned():
+def test_pruning_layers_updates_arrays_by_layer():
     tensors = {f"blk.{i}.ffn_up.weight": np.ones((2, 32), np.float32) for i in range(4)}
     more = {"llama.block_count": 4, "llama.attention.head_count_kv": [1, 2, 3, 4]}
     quantized = ggufkit.quantize(model_of(tensors, **more), "Q8_0", layers=[1])
@@ -367,7 +365,7 @@ def test_recipes_without_a_fallback_in_llama_cpp_have_one():
 # Importance data.
 
 
-def test_recipe_is_refused_at_once_with_all_tensors_that_lack_data(experts):
+def test_refuses_a_recipe_at_once_and_lists_all_tensors_that_lack_data(experts):
     imatrix = importance(experts)
     bare = imatrix.selected(exclude=["blk.3.attn_q", "blk.4.attn_q", "blk.7.ffn_up"])
     with ggufkit.open(experts) as model:
@@ -377,7 +375,7 @@ def test_recipe_is_refused_at_once_with_all_tensors_that_lack_data(experts):
         assert "promote_uncovered=True" in caught.value.remedy
 
 
-def test_uncovered_tensors_are_promoted_to_a_type_that_needs_no_data(experts, tmp_path):
+def test_tensors_without_data_are_promoted_to_a_type_that_needs_none(experts, tmp_path):
     bare = importance(experts).selected(exclude=["blk.3.attn_q", "blk.7.ffn_up"])
     with ggufkit.open(experts) as model:
         done = decide(model, "IQ2_XXS", imatrix=bare, promote_uncovered=True)
@@ -387,18 +385,18 @@ def test_uncovered_tensors_are_promoted_to_a_type_that_needs_no_data(experts, tm
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_promotion_leaves_nothing_uncovered(experts, recipe):
+def test_promotion_leaves_no_tensor_that_lacks_data(experts, recipe):
     with ggufkit.open(experts) as model:
         assert not decide(model, recipe, promote_uncovered=True).uncovered
 
 
-def test_embedding_that_llama_cpp_lets_go_without_data_is_refused_where_ggml_would_abort(experts):
+def test_refuses_an_embedding_without_data_where_ggml_would_abort(experts):
     wish = {"token_embedding_type": "IQ2_XS"}
     with ggufkit.open(experts) as model, pytest.raises(MissingImportanceError):
         ggufkit.quantize(model, "Q4_K_M", **wish)
 
 
-def test_included_and_excluded_weights_are_chosen_by_parts_of_names(experts):
+def test_includes_and_excludes_weights_by_parts_of_names(experts):
     imatrix = importance(experts)
     with ggufkit.open(experts) as model:
         included = decide(model, "Q4_K_M", imatrix=imatrix, include_weights=["attn_q", "ffn_up"])
@@ -410,19 +408,19 @@ def test_included_and_excluded_weights_are_chosen_by_parts_of_names(experts):
     assert included.model.metadata["quantize.imatrix.entries_count"] == 18
 
 
-def test_including_and_excluding_at_once_is_refused(experts):
+def test_refuses_to_include_and_exclude_at_once(experts):
     options = {"include_weights": ["a"], "exclude_weights": ["b"]}
     with ggufkit.open(experts) as model, pytest.raises(ValueTypeError):
         ggufkit.quantize(model, "Q4_K_M", imatrix=importance(experts), **options)
 
 
-def test_importance_data_of_another_model_is_refused(experts):
+def test_refuses_importance_data_of_another_model(experts):
     entries = {"blk.0.attn_q.weight": Entry(np.ones((1, 8), np.float32), np.ones(1, np.int64))}
     with ggufkit.open(experts) as model, pytest.raises(ShapeError, match="importance data"):
         ggufkit.quantize(model, "Q4_K_M", imatrix=Imatrix(entries))
 
 
-def test_path_of_the_importance_matrix_is_cut_between_characters(experts):
+def test_shortened_imatrix_path_ends_between_characters(experts):
     imatrix = importance(experts)
     long = "é" * 100
     model = ggufkit.open(experts)
@@ -434,21 +432,21 @@ def test_path_of_the_importance_matrix_is_cut_between_characters(experts):
 # Types of the user's own.
 
 
-def test_types_by_name_come_before_the_recipe():
+def test_types_by_name_win_over_the_recipe():
     tensors = {n: np.ones((2, 256), np.float32) for n in ("a.weight", "b.weight", "c_norm.weight")}
     types = {"a.weight": "Q6_K", "c_norm.weight": "F16"}
     quantized = ggufkit.quantize(model_of(tensors), "Q4_0", types=types)
     assert [str(t.type) for t in quantized.tensors.values()] == ["Q6_K", "Q4_0", "F16"]
 
 
-def test_types_alone_leave_everything_else_as_it_is():
+def test_types_without_a_recipe_leave_everything_else_unchanged():
     tensors = {n: np.ones((2, 256), np.float32) for n in ("a.weight", "b.weight")}
     quantized = ggufkit.quantize(model_of(tensors), types={"a.weight": "Q6_K"})
     assert [str(t.type) for t in quantized.tensors.values()] == ["Q6_K", "F32"]
     assert quantized.metadata["general.file_type"] == 18 | 1024
 
 
-def test_model_quantized_like_another_has_its_types(experts, tmp_path):
+def test_model_quantized_like_another_has_the_same_types(experts, tmp_path):
     with ggufkit.open(experts) as model:
         mixed = ggufkit.quantize(model, "Q3_K_M", tensor_types=[("ffn_up", "Q5_1")])
         ggufkit.write(mixed, tmp_path / "mixed.gguf")
@@ -460,7 +458,7 @@ def test_model_quantized_like_another_has_its_types(experts, tmp_path):
 # What quantizing promises everyone.
 
 
-def test_no_tensor_is_read_before_the_model_is_written():
+def test_reads_no_tensor_before_writing():
     tensor = Tensor.over("x.weight", tensor_type("F32"), (2, 64), shapes.Hole())
     quantized = ggufkit.quantize(model_of({"x.weight": tensor}), "Q8_0")
     assert quantized.tensors["x.weight"].nbytes == 2 * 68
@@ -468,7 +466,7 @@ def test_no_tensor_is_read_before_the_model_is_written():
         quantized.tensors["x.weight"].raw()
 
 
-def test_order_of_tensors_is_llama_cpp_s_unless_it_is_to_be_kept():
+def test_tensors_have_the_order_of_llama_cpp_unless_it_is_kept():
     names = ["blk.10.a.weight", "blk.9.a.weight", "output.weight", "blk.x.weight", "a.bias"]
     model = model_of(dict.fromkeys(names, np.ones((2, 32), np.float32)))
     assert list(ggufkit.quantize(model, "Q4_0", keep_order=True).tensors) == names
@@ -491,7 +489,7 @@ def test_types_do_not_depend_on_the_order_of_the_input(experts):
     assert types == {tensor.name: tensor.type for tensor in sorted_.tensors.values()}
 
 
-def test_recipe_and_version_are_written_over_old_ones():
+def test_recipe_and_version_replace_old_ones():
     old = {"general.file_type": 15, "general.quantization_version": 1, "split.count": 0}
     quantized = ggufkit.quantize(model_of({}, **old), "Q5_1")
     assert list(quantized.metadata)[-2:] == ["general.quantization_version", "general.file_type"]
@@ -501,14 +499,14 @@ def test_recipe_and_version_are_written_over_old_ones():
     assert "split.count" not in quantized.metadata
 
 
-def test_quantizing_again_is_refused_unless_it_is_allowed(smollm2):
+def test_refuses_to_requantize_unless_allowed(smollm2):
     with ggufkit.open(smollm2) as model:
         with pytest.raises(TensorTypeError, match="quantized already \\(Q4_1\\)"):
             ggufkit.quantize(model, "Q4_K_M")
         ggufkit.quantize(model, "Q4_K_M", allow_requantize=True)
 
 
-def test_what_is_of_its_type_already_is_not_quantized_again(smollm2):
+def test_does_not_requantize_a_tensor_of_the_right_type(smollm2):
     wish = {"token_embedding_type": "Q8_0"}
     with ggufkit.open(smollm2) as model:
         copied = ggufkit.quantize(model, "Q4_1", pure=True, **wish)
@@ -517,9 +515,7 @@ def test_what_is_of_its_type_already_is_not_quantized_again(smollm2):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("recipe", ["Q8_0", "Q4_K_M"])
-def test_what_is_no_number_is_refused_with_its_place_as_llama_quantize_does(
-    recipe, value, tmp_path
-):
+def test_refuses_nan_like_llama_quantize_and_names_its_place(recipe, value, tmp_path):
     rows = np.ones((40, 256), np.float32)
     rows[33, 7] = value
     ggufkit.save(tmp_path / "in.gguf", {"blk.0.ffn_up.weight": rows}, metadata("llama"))
@@ -532,7 +528,7 @@ def test_what_is_no_number_is_refused_with_its_place_as_llama_quantize_does(
 
 
 @pytest.mark.parametrize("shape", [(0, 256), (3, 0, 256)])
-def test_empty_tensors_quantize_to_empty_ones(shape, tmp_path):
+def test_empty_tensors_stay_empty(shape, tmp_path):
     name = "blk.0.ffn_up.weight"
     width = np.ones((max(shape[0], 1), shape[-1]), np.float32)
     data = Imatrix({name: Entry(width if len(shape) > 2 else width[:1], np.ones(1, np.int64))})
@@ -548,25 +544,25 @@ def test_integers_stay_integers():
 
 
 @pytest.mark.parametrize("recipe", ["I32", "Q8_1", "TYPE_4711", "Q4_2", 4711, -1])
-def test_unknown_recipe_is_answered_with_the_list(recipe):
+def test_unknown_recipe_error_lists_all_recipes(recipe):
     with pytest.raises(TensorTypeError) as caught:
         ggufkit.quantize(model_of({}), recipe)
     assert "Q4_K_M" in caught.value.remedy
 
 
-def test_tensor_of_unknown_type_is_refused():
+def test_refuses_a_tensor_of_unknown_type():
     tensor = Tensor("x.weight", tensor_type(4711), (2, 64), 136, shapes.Hole())
     with pytest.raises(TensorTypeError):
         ggufkit.quantize(model_of({"x.weight": tensor}), "Q8_0")
 
 
-def test_unknown_option_is_refused_by_its_name():
+def test_refuses_an_unknown_option_and_names_it():
     with pytest.raises(TypeError, match="no option 'pur'"):
         ggufkit.quantize(model_of({}), "Q8_0", pur=True)
 
 
 @pytest.mark.parametrize("pattern", ["a(", "[", "(?P<", "a{99999999999}"])
-def test_pattern_that_is_no_regular_expression_is_refused(pattern):
+def test_refuses_a_pattern_that_is_not_a_regular_expression(pattern):
     with pytest.raises(ValueTypeError, match="regular expression"):
         ggufkit.quantize(model_of({}), "Q8_0", tensor_types=[(pattern, "Q8_0")])
 

@@ -56,14 +56,14 @@ imatrix_or_not = pytest.mark.parametrize("imatrix", [False, True], ids=["plain",
 
 @imatrix_or_not
 @pytest.mark.parametrize("title", FEW)
-def test_llama_quantize_chooses_the_same_types(title, imatrix, tmp_path):
+def test_chooses_the_same_types_as_llama_quantize(title, imatrix, tmp_path):
     assert_same_choice(*LARGE[title], tmp_path, imatrix=imatrix)
 
 
 @pytest.mark.matrix
 @imatrix_or_not
 @pytest.mark.parametrize("title", [title for title in LARGE if title not in FEW])
-def test_llama_quantize_chooses_the_same_types_for_every_kind_of_model(title, imatrix, tmp_path):
+def test_chooses_the_same_types_as_llama_quantize_for_every_kind_of_model(title, imatrix, tmp_path):
     assert_same_choice(*LARGE[title], tmp_path, imatrix=imatrix)
 
 
@@ -81,7 +81,7 @@ def test_llama_quantize_chooses_the_same_types_for_every_kind_of_model(title, im
     ids="+".join,
 )
 @pytest.mark.parametrize("title", ["tied", "per layer embedding", "odd width"])
-def test_llama_quantize_heeds_flags_the_same(title, flags, tmp_path):
+def test_flags_change_types_as_in_llama_quantize(title, flags, tmp_path):
     metadata, tensors = LARGE[title]
     model = shapes.model_of(metadata, tensors)
     path = shapes.write_sparse(model, tmp_path / "model.gguf")
@@ -97,14 +97,14 @@ def test_llama_quantize_heeds_flags_the_same(title, flags, tmp_path):
 # The tables themselves.
 
 
-def test_recipes_are_those_of_general_file_type():
+def test_recipes_match_the_numbers_of_general_file_type():
     assert {recipe.file_type: name for name, recipe in RECIPES.items() if name != "COPY"} == (
         FILE_TYPES
     )
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-def test_every_type_of_a_recipe_exists_and_falls_back_to_one_that_fits_more(recipe):
+def test_every_recipe_type_exists_and_has_a_less_strict_fallback(recipe):
     types = {rule.type for rules in recipe.rules.values() for rule in rules}
     for name in types | ({recipe.base} if recipe.base else set()):
         kind = tensor_type(name)
@@ -112,7 +112,7 @@ def test_every_type_of_a_recipe_exists_and_falls_back_to_one_that_fits_more(reci
         assert fallback.block_size < kind.block_size or kind.block_size == 1
 
 
-def test_promoted_types_need_no_importance_data_in_the_end():
+def test_promotion_ends_at_types_that_need_no_importance_data():
     for name in NEEDS_IMATRIX:
         assert PROMOTED[name] not in NEEDS_IMATRIX
 
@@ -121,30 +121,30 @@ def test_promoted_types_need_no_importance_data_in_the_end():
     ("given", "found"),
     [("q4_k", "Q4_K_M"), ("Q5_K_S", "Q5_K_S"), (15, "Q4_K_M"), ("15", "Q4_K_M"), ("copy", "COPY")],
 )
-def test_recipe_is_found_by_name_alias_and_number(given, found):
+def test_finds_a_recipe_by_name_alias_and_number(given, found):
     assert find_recipe(given) is RECIPES[found]
 
 
 @pytest.mark.parametrize("name", ["Q9_K", "", "Q4_2", 4, 1 << 70, "-1", "²"])
-def test_unknown_recipe_is_answered_with_all(name):
+def test_unknown_recipe_error_lists_all_recipes(name):
     with pytest.raises(TensorTypeError) as caught:
         find_recipe(name)
     assert "Q4_K_M" in caught.value.remedy
 
 
-def test_negative_and_strange_facts_are_taken_for_absent():
+def test_ignores_negative_and_impossible_values():
     strange = {"general.architecture": "llama", "llama.block_count": -3, "llama.expert_count": "x"}
     facts = facts_of(ggufkit.Metadata(strange))
     assert (facts.layers, facts.experts, facts.grouped) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("name", "near"), [("Q4_KM", "Q4_K_M"), ("iq3xs", "IQ3_XS")])
-def test_mistyped_recipe_is_answered_with_the_nearest(name, near):
+def test_mistyped_recipe_suggests_the_nearest(name, near):
     with pytest.raises(TensorTypeError, match=f"Did you mean {near}"):
         find_recipe(name)
 
 
-def test_nothing_that_is_looked_for_in_names_reaches_into_what_names_a_layer():
+def test_name_searches_do_not_match_the_layer_prefix():
     kept = [*KEPT_PARTS, *(part for parts in KEPT_PARTS_OF.values() for part in parts)]
     for part in (*kept, *ROLES):
         assert not re.match(r"\d|blk\b|lk\b|k\b|\.\d", part), part

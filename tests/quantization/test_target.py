@@ -53,7 +53,7 @@ def written(model, path, types, imatrix=None):
 
 
 @pytest.mark.parametrize("nbytes", [90_000, 100_001, 123_456, 220_000])
-def test_file_is_as_large_as_wanted_and_not_a_byte_larger(model, tmp_path, nbytes):
+def test_file_is_not_a_byte_larger_than_the_target(model, tmp_path, nbytes):
     size = written(model, tmp_path / "out.gguf", target(model, nbytes=nbytes))
     assert nbytes * 0.97 < size <= nbytes
 
@@ -65,30 +65,30 @@ def test_size_counts_the_keys_of_the_imatrix(model, imatrix, tmp_path):
 
 
 @pytest.mark.parametrize("bpw", [4.25, 6, 8.5])
-def test_bits_per_weight_are_those_of_all_tensors(model, bpw):
+def test_bits_per_weight_count_all_tensors(model, bpw):
     made = ggufkit.quantize(model, types=target(model, bpw=bpw))
     assert bpw * 0.97 < bits_per_weight(made.tensors.values()) <= bpw
 
 
-def test_smaller_is_possible_with_importance_data(model, imatrix):
+def test_importance_data_allows_smaller_targets(model, imatrix):
     with pytest.raises(ShapeError, match=r"smallest model has \d\.\d\d bits per weight"):
         target(model, bpw=2.5)
     types = target(model, bpw=2.5, imatrix=imatrix)
     assert any(kind.name.startswith("IQ2") for kind in types.values())
 
 
-def test_only_eligible_tensors_and_types_that_fit_are_chosen(model):
+def test_chooses_only_eligible_tensors_and_types_that_fit(model):
     types = target(model, bpw=5)
     assert not any("norm" in name for name in types)
     assert types["blk.0.ffn_down.weight"].block_size == 32
 
 
-def test_choice_is_the_same_with_any_number_of_threads(model, imatrix):
+def test_choice_does_not_depend_on_threads(model, imatrix):
     one, four = (target(model, bpw=3.5, imatrix=imatrix, threads=n) for n in (1, 4))
     assert one == four
 
 
-def test_candidates_may_be_few(model):
+def test_candidates_can_be_restricted(model):
     types = target(model, bpw=6, candidates=["Q8_0", "q4_0"])
     assert {kind.name for kind in types.values()} == {"Q8_0", "Q4_0"}
 
@@ -105,7 +105,7 @@ def test_no_candidate_for_a_tensor_is_an_error(model):
 
 
 @pytest.mark.parametrize("both", [{}, {"nbytes": 1, "bpw": 1.0}])
-def test_exactly_one_target_is_given(model, both):
+def test_needs_exactly_one_target(model, both):
     with pytest.raises(ValueTypeError, match="a size or bits per weight"):
         target(model, **both)
 
@@ -124,7 +124,7 @@ def test_more_bits_lose_less_and_types_that_need_weights_ask_for_them():
     assert set(losses(tensor, np.ones(WIDTH, np.float32))) == set(plain) | {"IQ2_XXS"}
 
 
-def test_loss_is_that_of_the_whole_tensor_if_it_is_small():
+def test_loss_of_a_small_tensor_is_measured_on_all_of_it():
     array = random(8, WIDTH)
     back = ggufkit.quants.dequantize(ggufkit.quants.quantize(array, "Q4_K"), "Q4_K")
     expected = np.square(array - back).sum() / np.square(array).sum()
@@ -143,7 +143,7 @@ def test_tensors_of_a_kind_share_its_sensitivity():
     )
 
 
-def test_columns_that_weigh_nothing_lose_nothing():
+def test_columns_of_weight_zero_have_no_loss():
     array = random(32, WIDTH)
     array[:, WIDTH // 2 :] *= 1000
     weights = np.repeat(np.float32([1, 0]), WIDTH // 2)
@@ -162,5 +162,5 @@ def test_each_expert_has_its_own_weights():
     assert losses(tensor, weights)["Q4_K"] == pytest.approx(first["Q4_K"], rel=0.05)
 
 
-def test_zeros_lose_nothing():
+def test_zeros_have_no_loss():
     assert set(losses(from_array("a.weight", np.zeros((4, WIDTH), np.float32))).values()) == {0}

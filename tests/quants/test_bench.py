@@ -28,13 +28,13 @@ def test_each_type_has_rates_for_one_thread_and_for_several():
         assert all(number > 0 and math.isfinite(number) for number in numbers)
 
 
-def test_all_quantized_types_are_measured_by_default():
+def test_measures_all_quantized_types_by_default():
     names = [rate.type.name for rate in ggufkit.bench(threads=1, patience=0)]
     assert {"Q4_0", "Q6_K", "IQ1_S", "MXFP4", "F16", "BF16"} <= set(names)
     assert not {"F32", "F64", "I32"} & set(names)
 
 
-def test_weights_steer_the_encoding_where_asked_for_or_required(monkeypatch):
+def test_uses_weights_where_requested_or_required(monkeypatch):
     given = []
     quantize = bench.codec.quantize
 
@@ -50,7 +50,7 @@ def test_weights_steer_the_encoding_where_asked_for_or_required(monkeypatch):
     assert set(given) == {("Q4_0", True)}
 
 
-def test_what_cannot_be_measured_is_refused_at_once():
+def test_refuses_at_once_what_cannot_be_measured():
     with pytest.raises(TensorTypeError, match="Q4_2 cannot be encoded"):
         ggufkit.bench(["Q4_2"])
     with pytest.raises(ValueTypeError, match="0 threads"):

@@ -63,7 +63,7 @@ def random_bytes(name, seed=0):
 @pytest.mark.real
 @pytest.mark.parametrize("library", oracle.LIBRARIES)
 @pytest.mark.parametrize("name", GGML_ENCODES)
-def test_encoding_gives_ggmls_bytes(isa, name, library):
+def test_encoding_gives_the_bytes_of_ggml(isa, name, library):
     kind = tensor_type(name)
     for character, seed in itertools.product(oracle.CHARACTERS, range(3)):
         x = sample(character, name, seed)
@@ -74,7 +74,7 @@ def test_encoding_gives_ggmls_bytes(isa, name, library):
 @pytest.mark.real
 @pytest.mark.parametrize("library", oracle.LIBRARIES)
 @pytest.mark.parametrize("name", GGML_DECODES)
-def test_decoding_any_bytes_gives_ggmls_floats(isa, name, library):
+def test_decoding_any_bytes_gives_the_floats_of_ggml(isa, name, library):
     for seed in range(8):
         data = random_bytes(name, seed)
         theirs = oracle.decode(library, data, tensor_type(name))
@@ -83,7 +83,7 @@ def test_decoding_any_bytes_gives_ggmls_floats(isa, name, library):
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", GGML_VALIDATES)
-def test_validation_is_ggmls(isa, name):
+def test_validation_matches_ggml(isa, name):
     kind = tensor_type(name)
     data = random_bytes(name).reshape(-1, kind.block_bytes)
     bad = [not oracle.is_valid("llama.cpp", block, kind) for block in data]
@@ -93,7 +93,7 @@ def test_validation_is_ggmls(isa, name):
 
 @pytest.mark.real
 @pytest.mark.parametrize("library", oracle.LIBRARIES)
-def test_ternary_numbers_beyond_integers_give_ggmls_bytes(isa, library):
+def test_huge_numbers_in_ternary_types_give_the_bytes_of_ggml(isa, library):
     data = (fuzz.SEEDS / "kernels" / "ternary-overflow").read_bytes()[2:]
     x = np.frombuffer(data, "<f4", len(data) // 1024 * 256).reshape(-1, 256).copy()
     x[np.isnan(x)] = np.nan
@@ -103,7 +103,7 @@ def test_ternary_numbers_beyond_integers_give_ggmls_bytes(isa, library):
 
 
 @pytest.mark.parametrize("name", ALWAYS_ENCODED)
-def test_every_instruction_set_encodes_as_the_portable_one(isa, name, monkeypatch):
+def test_every_instruction_set_encodes_like_the_portable_one(isa, name, monkeypatch):
     characters = {"zeros", "negative zeros"} if name in INTEGERS else oracle.CHARACTERS
     for character in characters:
         x = sample(character, name)
@@ -114,7 +114,7 @@ def test_every_instruction_set_encodes_as_the_portable_one(isa, name, monkeypatc
 
 
 @pytest.mark.parametrize("name", DECODED)
-def test_streaming_stores_decode_the_same(isa, name):
+def test_streaming_stores_decode_to_the_same_floats(isa, name):
     data = random_bytes(name)
     cached = quants.dequantize(data, name)
     streamed = np.zeros_like(quants.dequantize(data, name))
@@ -124,7 +124,7 @@ def test_streaming_stores_decode_the_same(isa, name):
     assert oracle.same_floats(streamed, cached)
 
 
-def test_unaligned_outputs_decode_the_same(isa):
+def test_unaligned_outputs_receive_the_same_floats(isa):
     data = random_bytes("Q8_0")
     elements = quants.dequantize(data, "Q8_0")
     memory = np.zeros(elements.size + 1, np.float32)
@@ -133,7 +133,7 @@ def test_unaligned_outputs_decode_the_same(isa):
 
 
 @pytest.mark.parametrize("rows", range(1, 40))
-def test_any_number_of_blocks_encodes_each_as_alone(isa, rows):
+def test_each_block_encodes_the_same_alone_or_among_others(isa, rows):
     x = oracle.array("normal", rows, 32, rows)
     alone = np.concatenate([quants.encode_rows(row[np.newaxis], "Q5_0") for row in x])
     np.testing.assert_array_equal(quants.encode_rows(x, "Q5_0"), alone)
@@ -141,7 +141,7 @@ def test_any_number_of_blocks_encodes_each_as_alone(isa, rows):
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "F16", "BF16", "F64"])
 @pytest.mark.parametrize("threads", [None, 1, 2, 5])
-def test_threads_and_pieces_change_nothing(name, threads, monkeypatch):
+def test_result_does_not_depend_on_threads_or_pieces(name, threads, monkeypatch):
     x = oracle.array("normal", 33, 1024)
     once = quants.encode_rows(x, name)
     monkeypatch.setattr(parallel, "TASK", 3000)
@@ -155,14 +155,14 @@ def test_threads_and_pieces_change_nothing(name, threads, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64, ">f4", ">f8"])
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "F32", "F16", "BF16"])
-def test_other_floats_convert_as_they_go(name, dtype, monkeypatch):
+def test_other_floats_are_converted_during_encoding(name, dtype, monkeypatch):
     monkeypatch.setattr(parallel, "TASK", 64)
     x = oracle.array("heavy tails", 5, 96).astype(dtype)
     expected = quants.encode_rows(x.astype(np.float32), name)
     np.testing.assert_array_equal(quants.quantize(x, name), expected)
 
 
-def test_strided_arrays_need_no_copy_of_the_whole(monkeypatch):
+def test_strided_arrays_are_not_copied_as_a_whole(monkeypatch):
     x = oracle.array("normal", 8 * 6, 64).reshape(8, 6, 64)
     monkeypatch.setattr(parallel, "TASK", 128)
     monkeypatch.setattr(np, "copy", None)
@@ -185,14 +185,14 @@ def test_a_types_own_dtype_keeps_its_exact_bytes(name):
     np.testing.assert_array_equal(quants.quantize(x[::2], name), x[::2].copy().view(np.uint8))
 
 
-def test_bfloat16_arrays_keep_their_nans_payload():
+def test_bfloat16_arrays_keep_the_payload_of_nan():
     x = np.arange(2**16, dtype=np.uint16)
     packed = quants.quantize(x.view(ml_dtypes.bfloat16), "BF16")
     np.testing.assert_array_equal(packed.view(np.uint16), x)
 
 
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integer_extremes_survive(name):
+def test_largest_and_smallest_integers_are_unchanged(name):
     limits = np.iinfo(tensor_type(name).dtype)
     x = np.array([limits.min, limits.max, 0, -1])
     np.testing.assert_array_equal(quants.quantize(x, name).view(limits.dtype), x)
@@ -200,7 +200,7 @@ def test_integer_extremes_survive(name):
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_become_integers_only_exactly(isa, name, dtype):
+def test_floats_convert_to_integers_only_if_exact(isa, name, dtype):
     limits = np.iinfo(tensor_type(name).dtype)
     with np.errstate(over="ignore"):
         good = np.array([max(limits.min, np.finfo(dtype).min), -5, -0.0, 100]).astype(dtype)
@@ -215,7 +215,7 @@ def test_floats_become_integers_only_exactly(isa, name, dtype):
             quants.quantize(x, name)
 
 
-def test_the_first_float_beyond_an_integer_type_is_refused():
+def test_refuses_the_first_float_beyond_an_integer_type():
     for name in INTEGERS:
         limits = np.iinfo(tensor_type(name).dtype)
         for dtype in (np.float32, np.float64):
@@ -226,7 +226,7 @@ def test_the_first_float_beyond_an_integer_type_is_refused():
 @pytest.mark.parametrize(
     ("dtype", "name"), [(np.int32, "I8"), (np.uint64, "I64"), (np.uint16, "I16"), (np.int64, "I8")]
 )
-def test_integers_that_do_not_fit_are_named_with_their_place(dtype, name):
+def test_names_integers_that_do_not_fit_and_their_place(dtype, name):
     limits = np.iinfo(dtype)
     x = np.zeros((4, 3), dtype)
     np.testing.assert_array_equal(
@@ -257,7 +257,7 @@ def test_uint16_holds_the_bits_of_bfloat16(name):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, bool, complex, "S4", object])
-def test_dtypes_that_are_no_floats_are_refused(dtype):
+def test_refuses_dtypes_that_are_not_floats(dtype):
     with pytest.raises(ValueTypeError, match="cannot be packed as Q8_0"):
         quants.quantize(np.zeros(32, dtype), "Q8_0")
 
@@ -293,7 +293,7 @@ def test_opaque_types_have_no_codec(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(DECODED) - set(ENCODED)))
-def test_types_that_are_only_decoded_say_so(name):
+def test_error_says_that_a_type_can_only_be_decoded(name):
     with pytest.raises(TensorTypeError, match=f"{name} cannot be encoded.*Q8_0"):
         quants.quantize(np.zeros(256, np.float32), name)
     with pytest.raises(TensorTypeError, match=name):
@@ -302,7 +302,7 @@ def test_types_that_are_only_decoded_say_so(name):
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", [name for name in DECODED if name.startswith("IQ")])
-def test_all_points_of_a_grid_are_ggmls(name):
+def test_all_points_of_a_grid_match_ggml(name):
     """Every byte takes every value, beside the same and beside random others."""
     kind = tensor_type(name)
     data = random_bytes(name).reshape(-1)[: kind.block_bytes * 64].reshape(64, -1)
@@ -314,18 +314,18 @@ def test_all_points_of_a_grid_are_ggmls(name):
 
 
 @pytest.mark.parametrize("type", [None, 12.0, np.float16, "Q4_K_M"])
-def test_what_names_no_type_is_refused_with_those_there_are(type):
+def test_refuses_an_unknown_type_and_lists_the_known_ones(type):
     with pytest.raises(TensorTypeError, match=r"unknown tensor type.*Q4_K, "):
         quants.quantize(np.zeros(256, np.float32), type)
 
 
-def test_numbers_of_numpy_name_types_too():
+def test_numpy_integers_can_name_types():
     x = oracle.array("normal", 2, 256)
     np.testing.assert_array_equal(quants.quantize(x, np.int64(12)), quants.quantize(x, "Q4_K"))
 
 
 @pytest.mark.parametrize("encode", [quants.quantize, quants.encode_rows])
-def test_complex_numbers_lose_no_half_unnoticed(encode):
+def test_refuses_complex_numbers(encode):
     with pytest.raises(ValueTypeError, match="complex64 cannot be packed"):
         encode(np.zeros((1, 256), np.complex64), "Q4_K")
 
@@ -336,12 +336,12 @@ def test_rows_may_be_lists():
 
 
 @pytest.mark.parametrize("data", [b"1234", [1, 2], np.uint8(3)])
-def test_packed_data_of_another_class_is_refused_by_its_name(data):
+def test_refuses_packed_data_of_another_class_and_names_it(data):
     with pytest.raises(ValueTypeError, match=f"not of class {type(data).__name__}"):
         quants.dequantize(data, "Q8_0")
 
 
-def test_unknown_names_are_refused():
+def test_refuses_unknown_names():
     with pytest.raises(TensorTypeError, match="Q9_Z"):
         quants.quantize(np.zeros(32, np.float32), "Q9_Z")
 
@@ -354,12 +354,12 @@ def test_empty_arrays_stay_empty(isa, shape):
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
-def test_threads_are_a_whole_number_from_one_on(threads):
+def test_threads_must_be_a_positive_integer(threads):
     with pytest.raises(ValueTypeError, match=f"^{threads!r} is not a possible number of threads"):
         quants.quantize(np.zeros(32, np.float32), "Q8_0", threads=threads)
 
 
-def test_outputs_of_the_caller_are_filled_or_refused():
+def test_fills_or_refuses_the_output_of_the_caller():
     x = oracle.array("normal", 4, 64)
     out = np.zeros((4, 68), np.uint8)
     assert quants.encode_rows(x, "Q8_0", out) is out
@@ -370,7 +370,7 @@ def test_outputs_of_the_caller_are_filled_or_refused():
 
 
 @pytest.mark.parametrize("name", ["Q8_0", "F32", "F16"])
-def test_every_function_fills_the_callers_output(name):
+def test_every_function_fills_the_output_of_the_caller(name):
     x = oracle.array("normal", 4, 64)
     packed = np.zeros((4, tensor_type(name).row_bytes(64)), np.uint8)
     assert quants.quantize(x, name, out=packed) is packed
@@ -400,7 +400,7 @@ def wrong_outputs():
 
 
 @pytest.mark.parametrize(("x", "out", "message"), list(wrong_outputs()))
-def test_outputs_that_do_not_fit_are_refused_with_what_does(x, out, message):
+def test_refuses_outputs_that_do_not_fit_and_says_what_does(x, out, message):
     with pytest.raises(ShapeError, match=message):
         quants.quantize(x, "Q8_0", out=out)
     with pytest.raises(ShapeError, match=message):
@@ -409,7 +409,7 @@ def test_outputs_that_do_not_fit_are_refused_with_what_does(x, out, message):
         quants.requantize(x.view(np.uint8), "F32", "Q8_0", out=out)
 
 
-def test_an_unknown_instruction_set_is_an_error_that_names_those_there_are(monkeypatch):
+def test_unknown_instruction_set_error_lists_the_known_ones(monkeypatch):
     monkeypatch.setenv("GGUFKIT_ISA", "v9")
     with pytest.raises(GGUFError, match=r"'v9'.*portable"):
         quants.instruction_set()

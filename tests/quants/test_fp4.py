@@ -31,14 +31,14 @@ def beside(numbers, steps):
     return found[(found > 0) & (found < 0x7F800000)].view(np.float32)
 
 
-def test_exponents_beside_powers_of_two_are_those_of_a_rounded_logarithm(isa):
+def test_exponents_near_powers_of_two_match_a_rounded_logarithm(isa):
     largest = beside(2.0 ** np.arange(-149, 128), 100)
     x = np.outer(largest, np.linspace(-1, 1, 32)).astype(np.float32)
     assert_is_ggmls(x, "MXFP4")
 
 
 @pytest.mark.parametrize("name", ["MXFP4", "NVFP4"])
-def test_an_element_in_the_middle_gets_the_first_of_two_levels(isa, name):
+def test_an_element_between_two_levels_gets_the_first(isa, name):
     middles = (LEVELS[1:] + LEVELS[:-1]) / 2
     for scale in (1.0, 1.125, 1.875, 2.0**-9, 7 * 2.0**-10, 200.0):
         near = beside(middles * scale, 4)
@@ -48,7 +48,7 @@ def test_an_element_in_the_middle_gets_the_first_of_two_levels(isa, name):
         assert_is_ggmls(x, name)
 
 
-def test_scales_of_nvfp4_round_as_ggmls(isa):
+def test_scales_of_nvfp4_round_as_in_ggml(isa):
     every = np.arange(256, dtype=np.uint32) << 20
     sizes = every.view(np.float32)[:, np.newaxis] * np.float32(2.0) ** np.arange(-140, 120, 4)
     with np.errstate(over="ignore"):

@@ -65,7 +65,7 @@ def case(character, kind, shape, seed):
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", oracle.GRID_TYPES)
-def test_grid_types_give_ggmls_bytes_and_refuse_what_aborts_it(monkeypatch, name):
+def test_grid_types_give_the_bytes_of_ggml_and_refuse_what_aborts_it(monkeypatch, name):
     kinds = kinds_for(name, ["even"])
     cases = [case(c, kind, RAGGED, 0) for c, kind in itertools.product(oracle.CHARACTERS, kinds)]
     cases += [case("normal", kind, RAGGED, 0) for kind in IMPORTANCE]
@@ -77,7 +77,9 @@ def test_grid_types_give_ggmls_bytes_and_refuse_what_aborts_it(monkeypatch, name
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", oracle.GRID_TYPES)
-def test_grid_types_give_ggmls_bytes_for_all_weights_and_shapes(monkeypatch, name, shape, seed):
+def test_grid_types_give_the_bytes_of_ggml_for_all_weights_and_shapes(
+    monkeypatch, name, shape, seed
+):
     kinds = kinds_for(name, IMPORTANCE)
     cases = [case(c, kind, shape, seed) for c, kind in itertools.product(oracle.CHARACTERS, kinds)]
     assert_is_ggmls(monkeypatch, name, cases)
@@ -92,7 +94,7 @@ def test_both_builds_of_ggml_agree_on_usual_rows(monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", oracle.GRID_TYPES)
-def test_rows_of_any_length_encode_each_block_as_alone(monkeypatch, name):
+def test_each_block_of_a_row_encodes_the_same_as_alone(monkeypatch, name):
     x = oracle.array("heavy tails", 1, 17 * 256, 5)
     weights = weights_of("even", x.size, 5)
     for isa in quants.instruction_sets():
@@ -104,12 +106,12 @@ def test_rows_of_any_length_encode_each_block_as_alone(monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", [name for name in oracle.GRID_TYPES if USES[name] == REQUIRED])
-def test_types_that_require_weights_say_so(name):
+def test_error_says_that_a_type_requires_weights(name):
     with pytest.raises(TensorTypeError, match=f"{name} cannot be encoded without"):
         quants.quantize(np.ones((1, 256), np.float32), name)
 
 
-def test_blocks_that_ggml_aborts_on_are_named_with_what_is_wrong_in_them():
+def test_names_blocks_on_which_ggml_aborts_and_the_reason():
     x = oracle.array("normal", 3, 512)
     x[2, 300] = np.nan
     with pytest.raises(ValueTypeError, match=r"IQ3_S does not hold nan, .*row 2, columns from 256"):
@@ -133,6 +135,6 @@ assert np.array_equal(np.concatenate(rows), quants.encode_rows(x, "IQ2_S"))
 """
 
 
-def test_threads_that_are_first_to_ask_for_neighbours_wait_for_them():
+def test_threads_wait_while_a_grid_is_first_built():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     subprocess.run([sys.executable, "-c", RACE], check=True, env=environment)

@@ -127,14 +127,14 @@ def digest(table, decode):
 
 @pytest.mark.parametrize("isa", quants.instruction_sets())
 @pytest.mark.parametrize("table", DIGESTS)
-def test_tables_have_the_checksum_of_ggmls(table, isa, monkeypatch):
+def test_tables_have_the_same_checksums_as_in_ggml(table, isa, monkeypatch):
     monkeypatch.setenv("GGUFKIT_ISA", isa)
     assert digest(table, quants.decode_rows) == DIGESTS[table]
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("table", DIGESTS)
-def test_ggml_decodes_the_tables_of_those_checksums(table):
+def test_tables_with_these_checksums_match_what_ggml_decodes(table):
     def decode(packed, name):
         return oracle.decode("llama.cpp", packed, tensor_type(name))
 

@@ -25,7 +25,9 @@ def packed_rows(name, shape=(6, 768)):
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 @pytest.mark.parametrize("task", [1, 300, 5000])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_requantizing_is_dequantizing_and_quantizing(source, target, task, threads, monkeypatch):
+def test_requantizing_matches_dequantizing_and_quantizing(
+    source, target, task, threads, monkeypatch
+):
     data = packed_rows(source)
     expected = quants.quantize(quants.dequantize(data, source), target)
     monkeypatch.setattr(parallel, "TASK", task)
@@ -35,7 +37,7 @@ def test_requantizing_is_dequantizing_and_quantizing(source, target, task, threa
     np.testing.assert_array_equal(backwards, expected[::-1])
 
 
-def test_requantizing_weighs_columns_and_experts(monkeypatch):
+def test_requantizing_uses_weights_of_columns_and_experts(monkeypatch):
     data = packed_rows("Q8_0", (12, 512)).reshape(3, 4, -1)
     floats = quants.dequantize(data, "Q8_0")
     monkeypatch.setattr(parallel, "TASK", 600)
@@ -63,7 +65,7 @@ def test_the_same_type_keeps_its_bytes():
 
 
 @pytest.mark.parametrize(("source", "target"), [("I64", "I32"), ("F64", "I64"), ("I8", "I16")])
-def test_integers_become_integers_exactly(source, target):
+def test_integers_convert_to_integers_exactly(source, target):
     limits = np.iinfo(np.dtype(tensor_type(target).dtype))
     x = np.array([[limits.min, limits.max - limits.max // 2, 5, -3]])
     x = x if source != "I8" else np.array([[-128, 127, 5, -3]])
@@ -72,14 +74,14 @@ def test_integers_become_integers_exactly(source, target):
     assert found.tolist() == x.tolist()
 
 
-def test_what_an_integer_type_does_not_hold_is_named_with_its_place():
+def test_names_a_value_that_an_integer_type_cannot_hold_and_its_place():
     x = np.zeros((3, 4), np.int64)
     x[2, 1] = 300
     with pytest.raises(ValueTypeError, match=r"I8 does not hold 300 .row 2, column 1"):
         quants.requantize(x.view(np.uint8), "I64", "I8")
 
 
-def test_widths_and_types_that_do_not_fit_are_refused():
+def test_refuses_widths_and_types_that_do_not_fit():
     data = packed_rows("Q8_0", (2, 96))
     with pytest.raises(ShapeError, match=r"rows of 96 do not .* 256 elements of a Q4_K"):
         quants.requantize(data, "Q8_0", "Q4_K")
@@ -101,7 +103,7 @@ def test_empty_data_stays_empty():
 @pytest.mark.real
 @pytest.mark.parametrize("name", ["Q8_0", "Q6_K", "IQ3_S", "F32", "TQ2_0"])
 @pytest.mark.parametrize("dtype", HALVES)
-def test_half_floats_are_rounded_as_ggmls(name, dtype, monkeypatch):
+def test_half_floats_are_rounded_as_in_ggml(name, dtype, monkeypatch):
     monkeypatch.setattr(parallel, "TASK", 500)
     kind = tensor_type(name)
     random = np.random.default_rng(3)
@@ -113,7 +115,7 @@ def test_half_floats_are_rounded_as_ggmls(name, dtype, monkeypatch):
     np.testing.assert_array_equal(ours.view(np.uint16), theirs)
 
 
-def test_the_word_bfloat16_gives_its_bits_without_ml_dtypes():
+def test_the_name_bfloat16_gives_its_bits_without_ml_dtypes():
     data = packed_rows("Q4_0")
     bits = quants.dequantize(data, "Q4_0", dtype="bfloat16")
     assert bits.dtype == np.uint16
@@ -130,6 +132,6 @@ def test_half_floats_of_their_own_type_keep_their_bits(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int8, ">f4", ">f2", "float17", None, 5])
-def test_other_dtypes_to_dequantize_to_are_refused_with_those_there_are(dtype):
+def test_refuses_other_output_dtypes_and_lists_the_known_ones(dtype):
     with pytest.raises(ValueTypeError, match=r"float32, float16, ml_dtypes.bfloat16"):
         quants.dequantize(packed_rows("Q8_0"), "Q8_0", dtype=dtype)

@@ -64,7 +64,7 @@ def require_ggmls(library, name, x, weights, note):
 @pytest.mark.real
 @pytest.mark.parametrize("library", oracle.LIBRARIES)
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_weighted_encoding_gives_ggmls_bytes(isa, name, library):
+def test_weighted_encoding_gives_the_bytes_of_ggml(isa, name, library):
     for character, kind in zip(oracle.CHARACTERS, itertools.cycle(IMPORTANCE)):
         x = rows_of(character, name, (5, 7))
         require_ggmls(library, name, x, columns(kind, x.shape[1]), f"{character}, {kind}")
@@ -74,7 +74,7 @@ def test_weighted_encoding_gives_ggmls_bytes(isa, name, library):
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("kind", IMPORTANCE)
-def test_any_weights_on_any_rows_give_ggmls_bytes(isa, name, kind):
+def test_any_weights_on_any_rows_give_the_bytes_of_ggml(isa, name, kind):
     shapes = [(1, 17), (2, 15), (9, 1), (40, 2), (3, 3)]
     for character, (seed, shape) in itertools.product(oracle.CHARACTERS, enumerate(shapes)):
         x = rows_of(character, name, shape, seed)
@@ -83,7 +83,7 @@ def test_any_weights_on_any_rows_give_ggmls_bytes(isa, name, kind):
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_every_instruction_set_weighs_as_the_portable_one(isa, name, monkeypatch):
+def test_every_instruction_set_uses_weights_like_the_portable_one(isa, name, monkeypatch):
     for character, kind in zip(oracle.CHARACTERS, itertools.cycle(IMPORTANCE)):
         x = rows_of(character, name, (6, 3))
         weights = columns(kind, x.shape[1])
@@ -103,7 +103,7 @@ def test_weights_make_a_difference(name):
 
 @pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_and_pieces_weigh_as_one(name, threads, monkeypatch):
+def test_weighted_result_does_not_depend_on_threads_or_pieces(name, threads, monkeypatch):
     x = rows_of("normal", name, (24, 2))
     weights = columns("even", x.shape[1])
     once = quants.encode_rows(x, name, imatrix=weights)
@@ -116,7 +116,7 @@ def test_threads_and_pieces_weigh_as_one(name, threads, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
-def test_each_expert_is_weighed_by_its_own_row(name):
+def test_each_expert_uses_its_own_row_of_weights(name):
     x = rows_of("normal", name, (12, 2)).reshape(3, 4, -1)
     weights = np.stack([columns("even", x.shape[-1], seed) for seed in range(3)])
     together = quants.quantize(x, name, imatrix=weights)

@@ -132,49 +132,49 @@ def test_case_breaks_its_rule(checked, rule):
 
 
 @pytest.mark.parametrize("rule", [rule for rule in CASES if rule.startswith(("data", "tensor-s"))])
-def test_fault_of_a_tensor_lies_at_the_tensor(checked, rule):
+def test_finding_about_a_tensor_gives_the_place_of_the_tensor(checked, rule):
     finding = next(each for each in checked(*CASES[rule]) if each.rule == rule)
     with ggufkit.open(finding.path) as model:
         assert finding.offset in {tensor.offset for tensor in model.tensors.values()}
 
 
-def test_first_spoiled_element_is_named(checked):
+def test_names_the_first_bad_element(checked):
     (finding,) = checked({}, {NAME: spoiled(np.nan)})
     assert finding.message.endswith(f"first at element {5 * WIDTH + 7}")
     (finding,) = checked({"general__quantization_version": u32(2)}, {NAME: bad_scale()})
     assert finding.message.endswith(f"first in block {5 * 2 + 1}")
 
 
-def test_data_is_read_only_if_asked_for(checked, tmp_path):
+def test_reads_tensor_data_only_on_request(checked, tmp_path):
     checked({}, {NAME: spoiled(np.nan)})
     assert ggufkit.check(tmp_path / "model.gguf") == []
 
 
-def test_vocabulary_alone_needs_no_hyperparameters(tmp_path):
+def test_vocabulary_only_file_needs_no_hyperparameters(tmp_path):
     path = tmp_path / "vocabulary.gguf"
     hyper = {key.replace(".", "__"): None for key in keys() if key.startswith("llama.")}
     ggufkit.save(path, {}, keys(**hyper))
     assert ggufkit.check(path) == []
 
 
-def test_other_kinds_of_files_are_not_held_to_models(tmp_path):
+def test_rules_of_models_do_not_apply_to_other_kinds_of_files(tmp_path):
     path = tmp_path / "adapter.gguf"
     ggufkit.save(path, {"a": DATA}, keys(general__type="adapter"))
     assert ggufkit.check(path) == []
 
 
-def test_blocks_beyond_any_model_end_soon(checked):
+def test_impossible_block_count_does_not_slow_the_check(checked):
     spoiled = {"blk.4294967294.x": DATA}
     rules = [finding.rule for finding in checked({"llama__block_count": u32(2**32 - 1)}, spoiled)]
     assert "tensor-required" in rules
 
 
-def test_small_alignment_is_well_where_all_tensors_lie_well(checked):
+def test_accepts_a_small_alignment_where_all_tensors_are_aligned(checked):
     """llama.cpp loads such a file, by luck."""
     assert checked({"general__alignment": u32(8), "general__name": "x"}) == []
 
 
-def test_set_without_the_number_of_tensors_is_told(tmp_path):
+def test_reports_a_set_without_the_number_of_tensors(tmp_path):
     whole = tmp_path / "whole.gguf"
     ggufkit.save(whole, tensors(), keys())
     with ggufkit.open(whole) as model:

@@ -22,13 +22,13 @@ def row(rule):
     return f"| `{rule.id}` | {rule.severity} | {rule.breaks} | {pattern(rule)} |"
 
 
-def test_page_lists_every_rule_as_it_is():
+def test_page_lists_every_rule_correctly():
     text = PAGE.read_text(encoding="utf-8")
     listed = [line for line in text.splitlines() if line.startswith("| `")]
     assert listed == [row(rule) for rule in RULES.values()]
 
 
-def test_page_tells_what_is_repaired():
+def test_page_says_what_is_repaired():
     text = PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"^- `([a-z-]+)`: ", text, flags=re.MULTILINE)) == REPAIRED
 
@@ -47,14 +47,14 @@ def test_rule_says_what_is_wrong_and_what_to_do(rule):
     assert rule.breaks != "llama.cpp" or rule.severity == "warning"
 
 
-def test_every_rule_is_explained_in_whole_sentences():
+def test_every_explanation_has_whole_sentences():
     assert explanations().keys() == RULES.keys()
     for why in explanations().values():
         assert why[0].isupper() or why.startswith(("ggml", "llama.cpp"))
         assert why.endswith(".")
 
 
-def test_long_names_are_cut_short_in_messages():
+def test_messages_shorten_long_names():
     message = finding("key-duplicate", 0, key="k" * 10_000).message
     assert message == f"the key '{'k' * 128}...' appears twice"
 
@@ -70,6 +70,6 @@ def test_long_names_are_cut_short_in_messages():
         ("\u202eabc", r"\u202eabc"),
     ],
 )
-def test_what_no_terminal_should_get_is_escaped(text, shown):
+def test_escapes_characters_that_are_unsafe_for_a_terminal(text, shown):
     assert printable(text) == shown
     assert GGUFError(text).message == shown

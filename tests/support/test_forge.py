@@ -57,7 +57,7 @@ def test_corpus_is_large_and_breaks_every_rule(forged):
 
 
 @every_case
-def test_check_gives_the_verdict_names_the_rule_and_says_what_to_do(case, forged):
+def test_check_gives_verdict_rule_and_remedy(case, forged):
     findings = ggufkit.check(path_of(case, forged))
     assert verdict(findings) == case.verdict, case.why
     assert case.rule in {finding.rule for finding in findings} or (not case.rule and not findings)
@@ -102,7 +102,7 @@ def read_everything(model: ggufkit.Model) -> None:
 # Truncation and damage at every place.
 
 
-def test_file_cut_anywhere_is_called_cut():
+def test_truncated_file_is_called_truncated():
     assert isinstance(first_error(parse(b"", 0)), NotGGUFError)
     for size in range(1, len(RICH)):
         error = first_error(parse(RICH[:size], size))
@@ -111,7 +111,7 @@ def test_file_cut_anywhere_is_called_cut():
     assert first_error(parse(RICH, len(RICH))) is None
 
 
-def test_file_cut_in_the_data_says_how_much_is_missing(tmp_path):
+def test_finding_for_truncated_data_says_how_much_is_missing(tmp_path):
     whole = Forge(pad_end=False).build()
     for missing in (1, 10, 40):
         path = tmp_path / "model.gguf"
@@ -161,7 +161,7 @@ def run_each(script: str, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and address-space limits")
-def test_every_file_gets_its_verdict_within_2_gib_and_20_seconds(forged):
+def test_check_needs_at_most_2_gib_and_20_seconds_for_every_file(forged):
     results = run_each("limited.py", forged)
     assert results == {case.name: case.verdict for case in CASES.values()}
 
@@ -186,7 +186,7 @@ LENIENT = {
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_ggml_agrees_on_every_file_but_for_known_reasons(llama_cpp, forged):
+def test_ggml_agrees_on_every_file_except_for_known_reasons(llama_cpp, forged):
     results = run_each("through_ggml.py", forged)
     alone = {name: case for name, case in CASES.items() if set(case.files) == {ALONE}}
     ours = {name for name, case in alone.items() if case.verdict == "accept"}

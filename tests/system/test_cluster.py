@@ -56,9 +56,7 @@ def expected(source, tmp_path):
         return ggufkit.write(quantized(model), tmp_path / "expected.gguf")[0].read_bytes()
 
 
-def test_file_is_the_same_though_a_worker_is_killed(
-    cluster, source, expected, tmp_path, monkeypatch
-):
+def test_killed_worker_does_not_change_the_file(cluster, source, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(execute, "AWAY", Sizes(1 << 16, 1 << 16))
     before = set(cluster.scheduler.workers)
     victim = cluster.workers[0].pid
@@ -76,14 +74,14 @@ def test_file_is_the_same_though_a_worker_is_killed(
     assert (tmp_path / "out.gguf").read_bytes() == expected
 
 
-def test_command_has_a_cluster_copy(cluster, source, tmp_path):
+def test_copy_command_can_use_a_cluster(cluster, source, tmp_path):
     address = cluster.scheduler_address
     done = run_ggufkit("copy", source, tmp_path / "out.gguf", "--cluster", address)
     assert done.code == 0, done.err
     assert (tmp_path / "out.gguf").read_bytes() == source.read_bytes()
 
 
-def test_command_has_a_cluster_convert(cluster, tmp_path):
+def test_convert_command_can_use_a_cluster(cluster, tmp_path):
     (tmp_path / "arch").mkdir()
     (tmp_path / "arch" / "plain.toml").write_text(ARCH)
     folder = write_checkpoint(tmp_path / "Tiny-Plain", CONFIG, model=checkpoint_tensors())
@@ -96,7 +94,7 @@ def test_command_has_a_cluster_convert(cluster, tmp_path):
     assert together.read_bytes() == alone.read_bytes()
 
 
-def test_worker_of_another_version_is_refused(cluster, monkeypatch):
+def test_refuses_a_worker_of_another_version(cluster, monkeypatch):
     monkeypatch.setattr(clusters, "__version__", "999")
     with (
         pytest.raises(ClusterError, match="but this machine has 999"),
@@ -105,7 +103,7 @@ def test_worker_of_another_version_is_refused(cluster, monkeypatch):
         pass
 
 
-def test_address_that_is_none_is_refused(tmp_path):
+def test_refuses_an_invalid_address(tmp_path):
     for address in ("nonsense", "http://host:1", ""):
         with pytest.raises(ClusterError, match="not the address"), executor_of(address):
             pass
@@ -113,13 +111,13 @@ def test_address_that_is_none_is_refused(tmp_path):
     assert failed.code == 1
 
 
-def test_cluster_that_does_not_answer_is_told(monkeypatch):
+def test_reports_a_cluster_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(clusters, "TIMEOUT", 0.5)
     with pytest.raises(ClusterError, match="no Dask scheduler"), executor_of("tcp://127.0.0.1:9"):
         pass
 
 
-def test_lack_of_the_extra_is_told(monkeypatch):
+def test_reports_a_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtraError, match="needs Dask") as caught, executor_of("host:8786"):
         pass

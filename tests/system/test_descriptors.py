@@ -51,7 +51,7 @@ def fallback(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("fallback")
-def test_bytes_are_moved_wherever_one_likes(path, target):
+def test_moves_bytes_to_any_place(path, target):
     source = os.open(path, os.O_RDONLY)
     write_at(target, b"later", 5000)
     write_at(target, b"first", 0)
@@ -85,7 +85,7 @@ def test_reads_and_copies_beyond_the_end_of_a_source_are_errors(path, target):
     os.close(source)
 
 
-def test_short_reads_and_writes_are_continued(path, target, monkeypatch):
+def test_continues_short_reads_and_writes(path, target, monkeypatch):
     pread, pwrite = os.pread, os.pwrite
     monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 7), at))
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:5], at))
@@ -100,7 +100,7 @@ def test_short_reads_and_writes_are_continued(path, target, monkeypatch):
 
 
 @pytest.mark.parametrize("outcome", [errno.EXDEV, errno.ENOSYS, errno.EINVAL, 0])
-def test_copy_goes_on_by_hand_where_the_kernel_stops(path, target, monkeypatch, outcome):
+def test_copy_continues_without_the_kernel_where_it_stops(path, target, monkeypatch, outcome):
     calls = []
 
     def stubborn(source, out, nbytes, source_at, out_at):
@@ -151,7 +151,7 @@ def raising(code):
     [(None, True), (errno.EAGAIN, False), (errno.EACCES, False), (errno.ENOLCK, None)],
 )
 @pytest.mark.parametrize("module", ["fcntl", "msvcrt"])
-def test_lock_tells_held_from_unavailable(path, monkeypatch, module, code, expected):
+def test_lock_distinguishes_held_from_unavailable(path, monkeypatch, module, code, expected):
     call = raising(code) if code else lambda *_: None
     fake = SimpleNamespace(flock=call, locking=call, LOCK_EX=2, LOCK_NB=4, LK_NBLCK=2)
     monkeypatch.setattr(descriptors, "fcntl", None)
@@ -161,7 +161,7 @@ def test_lock_tells_held_from_unavailable(path, monkeypatch, module, code, expec
     os.close(descriptor)
 
 
-def test_sync_needs_no_folder_that_can_be_synced(tmp_path, monkeypatch):
+def test_sync_works_where_folders_cannot_be_synced(tmp_path, monkeypatch):
     synced = []
 
     def refuse(descriptor):
@@ -174,7 +174,7 @@ def test_sync_needs_no_folder_that_can_be_synced(tmp_path, monkeypatch):
     assert synced == [tmp_path.stat().st_ino]
 
 
-def test_too_few_open_files_are_an_error_that_says_what_to_do(monkeypatch):
+def test_error_for_too_few_open_files_has_a_remedy(monkeypatch):
     def failing():
         raise OSError(errno.EMFILE, "Too many open files")
 

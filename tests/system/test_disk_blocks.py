@@ -35,7 +35,7 @@ def test_content_moves_on_and_back_by_whole_blocks(path, descriptor):
 
 
 @pytest.mark.parametrize("nbytes", [1, -1, 100, -(1 << 40)])
-def test_what_cannot_be_moved_stays(path, descriptor, nbytes):
+def test_blocks_that_cannot_move_stay(path, descriptor, nbytes):
     assert not disk_blocks.shift(descriptor, nbytes)
     assert path.read_bytes() == CONTENT
 
@@ -55,7 +55,7 @@ def test_block_is_a_power_of_two(descriptor, monkeypatch):
     assert disk_blocks.block_bytes(descriptor) == disk_blocks.USUAL_BLOCK
 
 
-def test_clone_shares_or_says_no(path, descriptor, tmp_path):
+def test_clone_shares_blocks_or_reports_that_it_cannot(path, descriptor, tmp_path):
     other = tmp_path / "other"
     with other.open("w+b") as file:
         file.truncate(len(CONTENT))
@@ -65,7 +65,7 @@ def test_clone_shares_or_says_no(path, descriptor, tmp_path):
             assert other.read_bytes() == bytes(len(CONTENT))
 
 
-def test_other_readers_are_noticed(path, descriptor):
+def test_notices_other_readers(path, descriptor):
     with disk_blocks.sole_use(descriptor) as alone:
         if alone is None:
             pytest.skip("this system cannot tell who reads a file")

@@ -44,7 +44,7 @@ numbers = st.integers(0, 2**63)
 
 
 @given(headers, headers, st.lists(headers), st.lists(headers), st.tuples(numbers, numbers), numbers)
-def test_journal_survives_its_file(old, new, past, future, inodes, nbytes):
+def test_journal_is_unchanged_by_encoding_and_decoding(old, new, past, future, inodes, nbytes):
     edited = EditJournal(inodes, nbytes, old, new, DIGEST, (*past, old), tuple(future))
     undone = EditJournal(inodes, nbytes, old, new, DIGEST, tuple(past), (old, *future))
     for made in (edited, undone):
@@ -53,7 +53,7 @@ def test_journal_survives_its_file(old, new, past, future, inodes, nbytes):
 
 
 @given(st.data())
-def test_damaged_journal_is_none(data):
+def test_damaged_journal_counts_as_missing(data):
     whole = EditJournal((1, 2), 9, b"old", b"newer", DIGEST, (b"old",)).encode()
     at = data.draw(st.integers(0, len(whole) - 1))
     assert EditJournal.decode(whole[:at]) is None
@@ -155,7 +155,7 @@ def test_journal_is_private(path, journal):
     assert stat.S_IMODE(hidden(path, EDIT).stat().st_mode) == 0o600
 
 
-def test_journal_of_absurd_size_is_not_read(path):
+def test_does_not_read_an_oversized_journal(path):
     with hidden(path, EDIT).open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(FormatError, match="not a journal"):

@@ -29,14 +29,14 @@ def path(tmp_path):
     return tmp_path / ".model.gguf.ggufkit-part"
 
 
-def test_hidden_names_differ_and_begin_alike():
+def test_hidden_names_differ_but_share_a_prefix():
     suffixes = {name.suffix for name in HIDDEN_NAMES}
     assert len(suffixes) == len(HIDDEN_NAMES)
     assert all(suffix.startswith(".ggufkit-") for suffix in suffixes)
 
 
 @posix
-def test_file_is_created_private_and_only_where_nothing_is(path):
+def test_creates_a_private_file_only_where_none_exists(path):
     os.close(create(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(FileExistsError):
@@ -46,7 +46,7 @@ def test_file_is_created_private_and_only_where_nothing_is(path):
 
 @posix
 @pytest.mark.parametrize("kind", POSSIBLE)
-def test_neighbour_of_any_other_kind_is_refused_and_not_touched(path, kind):
+def test_refuses_a_neighbour_of_any_other_kind_and_leaves_it(path, kind):
     neighbour = place(path, kind)
     with pytest.raises(ForeignFileError, match=neighbour.reason) as caught:
         open_own(path, os.O_RDWR)
@@ -57,7 +57,7 @@ def test_neighbour_of_any_other_kind_is_refused_and_not_touched(path, kind):
 
 
 @posix
-def test_link_that_takes_the_place_of_a_file_before_it_is_opened_is_refused(path, monkeypatch):
+def test_refuses_a_link_that_replaces_a_file_before_it_is_opened(path, monkeypatch):
     path.write_bytes(b"ours")
     precious = path.with_name("precious")
     precious.write_bytes(b"keep me")
@@ -75,7 +75,7 @@ def test_link_that_takes_the_place_of_a_file_before_it_is_opened_is_refused(path
 
 
 @posix
-def test_removing_a_link_leaves_what_it_leads_to(path):
+def test_removing_a_link_keeps_its_target(path):
     precious = path.with_name("precious")
     precious.write_bytes(b"keep me")
     path.symlink_to(precious)
@@ -102,7 +102,7 @@ def test_files_work_where_folders_have_no_descriptors(tmp_path, monkeypatch, pat
 
 @posix
 @pytest.mark.parametrize("kind", ["link", "file", "pipe"])
-def test_folder_is_never_emptied_through_a_link(tmp_path, kind):
+def test_never_empties_a_folder_through_a_link(tmp_path, kind):
     precious = tmp_path / "precious"
     (precious / "sub").mkdir(parents=True)
     (precious / "sub" / "file").write_bytes(b"keep me")
@@ -131,7 +131,7 @@ def test_links_in_a_leftover_folder_are_removed_and_not_followed(tmp_path):
 
 
 @posix
-def test_folder_that_took_the_place_of_ours_is_not_removed(tmp_path):
+def test_does_not_remove_a_folder_that_replaced_ours(tmp_path):
     path = hidden(tmp_path / "out", hidden_files.FOLDER)
 
     def replaced_meanwhile():
@@ -147,7 +147,7 @@ def test_folder_that_took_the_place_of_ours_is_not_removed(tmp_path):
 
 
 @posix
-def test_folder_made_of_private_files_is_private(tmp_path):
+def test_folder_with_private_sources_is_private(tmp_path):
     limit = ReadersLimit(((0o100600, os.geteuid(), os.getegid()),))
     with appearing(tmp_path / "out", limit) as made:
         assert stat.S_IMODE(made.stat().st_mode) == 0o700

@@ -38,7 +38,7 @@ def test_signal_waits_until_the_end(noting):
 
 
 @posix
-def test_signal_is_an_exception_at_the_end_and_handlers_are_as_before():
+def test_signal_becomes_an_exception_at_the_end_and_handlers_are_restored():
     before = signal.getsignal(signal.SIGINT)
     reached = []
 
@@ -64,7 +64,7 @@ def test_signal_can_be_let_in(noting):
 
 
 @posix
-def test_default_and_ignoring_handlers_stay(noting):
+def test_default_and_ignoring_handlers_are_unchanged(noting):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with HELD:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
@@ -87,7 +87,7 @@ def test_other_threads_do_not_touch_handlers():
 @pytest.mark.parametrize(
     "wait", ["result_of(future)", "first_done([future])", "list(in_turn(pool, [work], 0))"]
 )
-def test_waiting_for_threads_ends_with_a_signal(wait):
+def test_signal_ends_waiting_for_threads(wait):
     code = f"""
 import os, signal, threading, time
 from ggufkit.system.threads import *
@@ -124,7 +124,7 @@ def left_amid(work, begun):
         raise KeyError
 
 
-def test_error_stops_what_looks_whether_it_is_wanted():
+def test_error_stops_work_that_checks_for_cancellation():
     begun, stopped = threading.Event(), []
 
     def work():
@@ -141,7 +141,7 @@ def test_error_stops_what_looks_whether_it_is_wanted():
     assert stopped
 
 
-def test_pool_within_a_pool_stops_with_it():
+def test_inner_pool_stops_with_the_outer_one():
     begun, stopped = threading.Event(), []
 
     def inner():
@@ -161,7 +161,7 @@ def test_pool_within_a_pool_stops_with_it():
     assert stopped
 
 
-def test_nothing_else_waits_for_futures():
+def test_only_this_module_waits_for_futures():
     """Locks of `concurrent.futures` are taken in one module only."""
     root = Path(ggufkit.__file__).parent
     allowed = {"system/threads.py", "conversion/tensors/row_sources.py"}  # one waits for no pool

@@ -48,7 +48,7 @@ def open_descriptors():
     return {path.name for path in Path("/proc/self/fd").iterdir() if path.exists()}
 
 
-def test_view_is_a_look_into_the_map(path):
+def test_view_shares_the_memory_of_the_map(path):
     file = MappedFile(path)
     view = file.view(3, 100)
     assert view.tobytes() == CONTENT[3:103]
@@ -57,7 +57,7 @@ def test_view_is_a_look_into_the_map(path):
 
 
 @pytest.mark.usefixtures("fallback")
-def test_arrays_are_filled_in_turn_from_each_offset_on(path):
+def test_fills_arrays_in_order_from_each_offset(path):
     arrays = [np.empty(n, np.uint8) for n in (5, 7, 1)]
     MappedFile(path).fill([(3, 12, arrays[:2]), (1000, 1, arrays[2:])])
     assert [array.tobytes() for array in arrays] == [
@@ -73,7 +73,7 @@ def test_filling_beyond_the_end_is_an_error(path):
         MappedFile(path).fill([(len(CONTENT) - 2, 3, [np.empty(3, np.uint8)])])
 
 
-def test_read_is_a_copy_of_the_same(path):
+def test_read_returns_a_copy(path):
     file = MappedFile(path)
     copied = file.read(3, 100)
     assert copied.tobytes() == CONTENT[3:103]
@@ -81,27 +81,27 @@ def test_read_is_a_copy_of_the_same(path):
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_nothing_is_read_as_nothing(tmp_path, size):
+def test_reading_zero_bytes_returns_no_bytes(tmp_path, size):
     (tmp_path / "small").write_bytes(b"x" * size)
     file = MappedFile(tmp_path / "small")
     assert file.nbytes == size
     assert file.view(size, 0).tobytes() == file.read(size, 0).tobytes() == b""
 
 
-def test_missing_file_is_missing(tmp_path):
+def test_missing_file_raises_file_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         MappedFile(tmp_path / "missing")
 
 
 @posix
-def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path):
+def test_refuses_what_is_not_a_regular_file_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path(os.devnull)):
         with pytest.raises(OSError, match="not a regular file"):
             MappedFile(path)
 
 
-def test_closed_file_is_read_no_more(path, target):
+def test_closed_file_cannot_be_read(path, target):
     file = MappedFile(path)
     kept = file.view(0, 10)
     file.close()
@@ -118,7 +118,7 @@ def test_closed_file_is_read_no_more(path, target):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-def test_descriptors_go_with_the_file(path):
+def test_descriptors_are_closed_with_the_file(path):
     gc.collect()  # what earlier tests left goes now
     before = open_descriptors()
     file = MappedFile(path)
@@ -134,7 +134,7 @@ def test_descriptors_go_with_the_file(path):
 
 @posix
 @pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.rename(path.with_name("moved"))])
-def test_lost_file_stays_readable_as_it_was(path, target, lose):
+def test_deleted_file_stays_readable(path, target, lose):
     file = MappedFile(path)
     lose(path)
     path.write_bytes(b"something else")
@@ -167,7 +167,7 @@ CHANGES = {
 @posix
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.usefixtures("fallback")
-def test_changed_file_is_noticed(path, target, change):
+def test_notices_a_changed_file(path, target, change):
     file = MappedFile(path)
     CHANGES[change](path)
     for use in (lambda: file.read(0, 10000), lambda: file.copy(0, 10000, target, 0)):
@@ -176,7 +176,7 @@ def test_changed_file_is_noticed(path, target, change):
         assert caught.value.path == str(path)
 
 
-def test_same_file_is_known_by_any_name(path, tmp_path):
+def test_recognizes_the_same_file_under_any_name(path, tmp_path):
     (tmp_path / "soft").symlink_to(path)
     os.link(path, tmp_path / "hard")
     (tmp_path / "twin").write_bytes(CONTENT)
@@ -294,7 +294,7 @@ CASES = {
 
 @pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are not guarded here")
 @pytest.mark.parametrize("case", CASES)
-def test_bus_errors_of_our_maps_are_ours_and_no_others(path, tmp_path, case):
+def test_handles_only_bus_errors_of_our_maps(path, tmp_path, case):
     code, (ended, printed, said) = CASES[case]
     command = [sys.executable, "-c", PRELUDE + code, str(path), str(tmp_path / "other")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

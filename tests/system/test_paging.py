@@ -53,13 +53,13 @@ def _read(end):
         ("copy", "FILE", "x.gguf", "--shard-tensors", "4", "--dry-run"),
     ],
 )
-def test_long_report_is_paged(llama, words):
+def test_shows_a_long_report_in_the_pager(llama, words):
     lines = shown(*(str(llama) if word == "FILE" else word for word in words)).splitlines()
     assert len(lines) > 24
     assert all(line.startswith("paged:") for line in lines)
 
 
-def test_difference_is_paged_and_still_told_by_the_exit_code(llama, tmp_path):
+def test_paged_diff_keeps_its_exit_code(llama, tmp_path):
     other = tmp_path / "other.gguf"
     done("select", llama, other, "--vocab-only")
     lines = shown("diff", llama, other, "--no-data", code=1).splitlines()
@@ -67,7 +67,7 @@ def test_difference_is_paged_and_still_told_by_the_exit_code(llama, tmp_path):
     assert all(line.startswith("paged:") for line in lines)
 
 
-def test_findings_are_paged(llama, tmp_path):
+def test_shows_findings_in_the_pager(llama, tmp_path):
     text = tmp_path / "text"
     text.write_text("no model")
     files = [tmp_path / f"{number}.gguf" for number in range(20)]
@@ -78,12 +78,12 @@ def test_findings_are_paged(llama, tmp_path):
     assert all(line.startswith("paged:") for line in lines)
 
 
-def test_what_fits_the_terminal_is_shown_at_once(llama):
+def test_output_that_fits_the_terminal_is_not_paged(llama):
     assert "paged:" not in shown("estimate", llama)
     assert "paged:" not in shown("inspect", llama, LINES="5000")
 
 
-def test_headings_are_bold_unless_color_is_not_wanted(llama):
+def test_headings_are_bold_unless_color_is_off(llama):
     assert "\x1b[1m" in shown("estimate", llama)
     assert "\x1b" not in shown("estimate", llama, NO_COLOR="1")
     assert "\x1b" not in shown("inspect", llama, NO_COLOR="1")

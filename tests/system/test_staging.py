@@ -25,7 +25,7 @@ def names(folder):
 
 
 @pytest.mark.usefixtures("platform")
-def test_staging_is_hidden_until_it_is_published(tmp_path):
+def test_staging_file_is_hidden_until_published(tmp_path):
     target = tmp_path / "out.gguf"
     target.write_bytes(b"old")
     staging = Staging(target)
@@ -41,7 +41,7 @@ def test_staging_is_hidden_until_it_is_published(tmp_path):
 
 
 @pytest.mark.usefixtures("platform")
-def test_discarded_staging_leaves_nothing(tmp_path):
+def test_discarded_staging_file_leaves_nothing(tmp_path):
     staging = Staging(tmp_path / "out.gguf")
     staging.discard()
     staging.discard()
@@ -49,7 +49,7 @@ def test_discarded_staging_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "x" * 240, "ä" * 127, "out.gguf"])
-def test_staging_has_a_possible_name_for_every_target(tmp_path, name):
+def test_staging_file_has_a_valid_name_for_every_target(tmp_path, name):
     staging = Staging(tmp_path / name)
     assert staging.path.parent == tmp_path
     assert staging.path.name != name
@@ -60,7 +60,7 @@ def test_staging_has_a_possible_name_for_every_target(tmp_path, name):
     assert names(tmp_path) == [name]
 
 
-def test_long_names_do_not_share_a_staging(tmp_path):
+def test_long_names_do_not_share_a_staging_file(tmp_path):
     stages = [Staging(tmp_path / ("x" * 254 + end)) for end in "ab"]
     for staging in stages:
         staging.publish()
@@ -77,7 +77,7 @@ def test_output_belongs_to_one_writer(tmp_path):
 
 
 @posix
-def test_mode_follows_the_umask_and_not_a_leftover(tmp_path):
+def test_mode_comes_from_the_umask_and_not_from_a_leftover(tmp_path):
     leftover = tmp_path / ".out.gguf.ggufkit-part"
     leftover.write_bytes(b"x" * 100)
     leftover.chmod(0o777)
@@ -102,7 +102,7 @@ def test_staging_never_writes_through_a_link(tmp_path):
 
 
 @pytest.mark.usefixtures("platform")
-def test_sweep_removes_the_leftovers_of_the_dead_only(tmp_path):
+def test_sweep_removes_only_leftovers_of_dead_processes(tmp_path):
     living = Staging(tmp_path / "living.gguf")
     (tmp_path / ".dead.gguf.ggufkit-part").write_bytes(b"x")
     (tmp_path / "not-hidden.ggufkit-part").write_bytes(b"x")
@@ -113,7 +113,7 @@ def test_sweep_removes_the_leftovers_of_the_dead_only(tmp_path):
     assert "living.gguf" in names(tmp_path)
 
 
-def test_sweep_leaves_a_new_writer_its_file(tmp_path, monkeypatch):
+def test_sweep_keeps_the_file_of_a_new_writer(tmp_path, monkeypatch):
     """Between opening a leftover and locking it, another process may have begun anew."""
     leftover = tmp_path / ".out.gguf.ggufkit-part"
     leftover.write_bytes(b"old")
@@ -131,7 +131,7 @@ def test_sweep_leaves_a_new_writer_its_file(tmp_path, monkeypatch):
     assert names(tmp_path) == ["out.gguf"]
 
 
-def test_writer_whose_new_file_was_swept_begins_again(tmp_path, monkeypatch):
+def test_writer_starts_again_if_its_new_file_was_swept(tmp_path, monkeypatch):
     real_lock = lock
     begun = []
 
@@ -150,7 +150,7 @@ def test_writer_whose_new_file_was_swept_begins_again(tmp_path, monkeypatch):
     assert names(tmp_path) == ["out.gguf"]
 
 
-def test_discard_leaves_the_file_of_another(tmp_path):
+def test_discard_keeps_the_file_of_another_writer(tmp_path):
     staging = Staging(tmp_path / "out.gguf")
     staging.path.unlink()
     staging.path.write_bytes(b"of another")
@@ -158,7 +158,7 @@ def test_discard_leaves_the_file_of_another(tmp_path):
     assert staging.path.read_bytes() == b"of another"
 
 
-def test_without_locks_nothing_is_taken_for_dead(tmp_path, monkeypatch):
+def test_without_locks_no_leftover_counts_as_dead(tmp_path, monkeypatch):
     monkeypatch.setattr(descriptors, "fcntl", None)
     staging = Staging(tmp_path / "out.gguf")
     with pytest.raises(OutputError, match="being written") as caught:

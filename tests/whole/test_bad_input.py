@@ -77,13 +77,13 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("pattern", PROMISED.values(), ids=PROMISED)
-def test_promised_refusal_has_its_cases(pattern):
+def test_every_documented_refusal_has_cases(pattern):
     verdicts = {CASES[name].verdict for name in fnmatch.filter(CASES, pattern)}
     assert verdicts == {"refuse"}
 
 
 @pytest.mark.parametrize("pattern", TAKEN.values(), ids=TAKEN)
-def test_what_only_llama_cpp_refuses_has_its_cases(pattern):
+def test_every_refusal_of_llama_cpp_alone_has_cases(pattern):
     verdicts = {CASES[name].verdict for name in fnmatch.filter(CASES, pattern)}
     assert verdicts <= {"warn", "accept"}
     assert verdicts
@@ -92,7 +92,7 @@ def test_what_only_llama_cpp_refuses_has_its_cases(pattern):
 # Errors.
 
 
-def test_errors_of_bad_input_are_what_callers_catch():
+def test_callers_can_catch_errors_of_bad_input():
     for rule in RULES.values():
         assert issubclass(rule.error, (FormatError, GGUFError, ValueError))
     assert issubclass(TruncatedError, EOFError)
@@ -111,7 +111,7 @@ def test_error_names_file_offset_expectation_and_remedy(tmp_path):
     )
 
 
-def test_terminal_is_not_steered_by_what_a_file_says(tmp_path):
+def test_text_in_a_file_cannot_control_the_terminal(tmp_path):
     content = Forge(infos=[tensor("\x1b[2J\x07\u202e", 4)] * 2).build()
     path = tmp_path / "\x1b[31m.gguf"
     path.write_bytes(content)
@@ -126,7 +126,7 @@ def test_terminal_is_not_steered_by_what_a_file_says(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
-def test_cut_download_of_a_real_model_says_how_much_is_missing(smollm2, tmp_path, share):
+def test_error_for_a_truncated_real_model_says_how_much_is_missing(smollm2, tmp_path, share):
     size = smollm2.stat().st_size
     kept = int(size * share)
     path = tmp_path / "cut.gguf"
@@ -139,7 +139,7 @@ def test_cut_download_of_a_real_model_says_how_much_is_missing(smollm2, tmp_path
     assert [finding.rule for finding in ggufkit.check(path)] == ["data-truncated"]
 
 
-def test_download_cut_inside_the_header_is_called_cut(smollm2, tmp_path):
+def test_download_cut_inside_the_header_is_called_truncated(smollm2, tmp_path):
     path = tmp_path / "cut.gguf"
     with smollm2.open("rb") as whole:
         path.write_bytes(whole.read(100_000))

@@ -25,7 +25,7 @@ def modules_after(code):
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_import_leaves_numpy_and_the_native_core_alone():
+def test_import_loads_neither_numpy_nor_the_native_core():
     assert not {"numpy", "ggufkit._native"} & modules_after("import ggufkit")
 
 
@@ -36,13 +36,13 @@ def test_version_needs_no_numpy():
 
 
 @pytest.mark.parametrize("name", ggufkit.__all__)
-def test_public_name_is_there_when_asked_for(name):
+def test_public_name_is_loaded_on_demand(name):
     assert getattr(ggufkit, name) is not None
     assert name in dir(ggufkit)
 
 
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
-def test_opening_takes_memory_for_tensors_and_not_for_the_vocabulary(name, request, vocabularies):
+def test_opening_needs_memory_for_tensors_but_not_for_the_vocabulary(name, request, vocabularies):
     path = request.getfixturevalue(name)
     model = ggufkit.open(path)
     allowed = PAGES + len(model.tensors) * TABLE_BYTES_PER_TENSOR

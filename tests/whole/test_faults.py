@@ -112,14 +112,14 @@ def assert_loses_nothing(command, faults, at, folder):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_that_meets_a_fault_while_it_makes_its_output_loses_nothing(tmp_path, command):
+def test_fault_while_writing_the_output_loses_nothing(tmp_path, command):
     assert_loses_nothing(command, faults_of(command), "made", tmp_path)
 
 
 @pytest.mark.parametrize(
     "command", ["copy", *(pytest.param(c, marks=pytest.mark.matrix) for c in OTHERS)]
 )
-def test_command_that_ends_at_any_call_loses_nothing(tmp_path, command):
+def test_command_killed_at_any_call_loses_nothing(tmp_path, command):
     found = assert_loses_nothing(
         command, {"killed", "torn", "failed", "interrupted"}, "every", tmp_path
     )
@@ -133,12 +133,12 @@ def test_command_that_ends_at_any_call_loses_nothing(tmp_path, command):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_that_meets_a_fault_at_each_kind_of_call_loses_nothing(tmp_path, command):
+def test_fault_in_each_kind_of_call_loses_nothing(tmp_path, command):
     faults = faults_of(command) - {"killed", "torn", "failed", "interrupted"}
     assert_loses_nothing(command, faults, "each", tmp_path)
 
 
-def test_input_that_the_kernel_cannot_read_is_the_one_named(tmp_path, monkeypatch):
+def test_error_names_the_input_that_the_kernel_cannot_read(tmp_path, monkeypatch):
     source, out = tmp_path / "in.gguf", tmp_path / "out.gguf"
     library.save(source, {"a": np.ones(64, "f4")})
 
@@ -163,7 +163,7 @@ def work(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_output_in_a_missing_folder_is_one_clear_error(work, command):
+def test_output_in_a_missing_folder_gives_one_clear_error(work, command):
     arguments = [part.replace("out/", "gone/") for part in COMMANDS[command]]
     done = ggufkit(*arguments)
     assert done.code == 1
@@ -173,7 +173,7 @@ def test_output_in_a_missing_folder_is_one_clear_error(work, command):
 
 
 @pytest.mark.parametrize("command", [n for n in COMMANDS if n not in INTO_FOLDERS | CHANGING_INPUT])
-def test_output_that_is_the_input_is_refused(work, command):
+def test_refuses_an_output_that_is_the_input(work, command):
     source = faulty.source_of(COMMANDS[command])
     before = faulty.content(work)
     out = source
@@ -208,7 +208,7 @@ def unprivileged():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="root may write anywhere")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_folder_that_may_not_be_written_is_one_clear_error(work, command):
+def test_read_only_folder_gives_one_clear_error(work, command):
     before = faulty.content(work / "out")
     (work / "out").chmod(0o500)
     for path in (work / "out").iterdir():

@@ -60,14 +60,14 @@ def changes(target, known, draw):
 
 
 @pytest.mark.parametrize("target", targets.TARGETS)
-def test_seeds_and_what_comes_of_them_give_nothing_but_typed_errors(target, tmp_path):
+def test_seeds_and_their_mutations_give_only_typed_errors(target, tmp_path):
     known, draw = seeds(target), random.Random(7)
     with np.errstate(all="ignore"):
         for data in (*known, *changes(target, known, draw)):
             targets.attempt(target, data, tmp_path)
 
 
-def test_what_is_no_typed_error_is_found(tmp_path, monkeypatch):
+def test_finds_an_error_that_is_not_typed(tmp_path, monkeypatch):
     def failing(data, folder):
         raise KeyError(data[:1])
 
@@ -76,7 +76,7 @@ def test_what_is_no_typed_error_is_found(tmp_path, monkeypatch):
         targets.attempt("broken", b"x", tmp_path)
 
 
-def test_seeds_of_json_and_headers_can_be_changed_and_stay_what_they_are():
+def test_json_and_header_seeds_can_be_mutated():
     for target, change in changing.CHANGES.items():
         made = [change(seed, random.Random(1)) for seed in seeds(target)]
         assert any(made)
@@ -85,14 +85,14 @@ def test_seeds_of_json_and_headers_can_be_changed_and_stay_what_they_are():
 
 
 @pytest.mark.parametrize("asked", [["1", "nothing"], ["x"], ["0"], ["1", "names", "--jobs", "0"]])
-def test_what_cannot_be_run_is_a_usage_error(asked, capsys):
+def test_impossible_runs_are_usage_errors(asked, capsys):
     with pytest.raises(SystemExit) as ended:
         fuzz.main(*asked)
     assert ended.value.code == 2
     assert "fuzz.py: error" in capsys.readouterr().err
 
 
-def test_report_tells_inputs_and_coverage(monkeypatch, tmp_path, capsys):
+def test_report_shows_inputs_and_coverage(monkeypatch, tmp_path, capsys):
     said = (
         "#3\tINITED cov: 9 ft: 10\n#8\tDONE   cov: 12 ft: 15\nstat::number_of_executed_units: 8\n"
     )

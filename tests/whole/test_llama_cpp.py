@@ -25,7 +25,7 @@ def as_ggml_does(tensor, target):
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_quantized_model_holds_ggmls_bytes_and_speaks(smollm2, tmp_path, type):
+def test_quantized_model_has_the_bytes_of_ggml_and_generates_text(smollm2, tmp_path, type):
     model = ggufkit.open(smollm2)
     path = tmp_path / "quantized.gguf"
     ggufkit.write(ggufkit.quantize(model, type, pure=True, allow_requantize=True), path)
@@ -77,13 +77,13 @@ def repaired(path):
     return path
 
 
-def test_shard_set_that_was_changed_in_place_knows_it_too(smollm2, tmp_path):
+def test_shard_set_edited_in_place_knows_the_capital_of_france_too(smollm2, tmp_path):
     with ggufkit.open(smollm2) as model:
         first, *_ = ggufkit.write(model, tmp_path / "set.gguf", shard_size=40_000_000)
     assert speak(renamed(edited(repaired(first)))) == "The capital of France is Paris."
 
 
-def test_vocabulary_alone_loads_as_one(smollm2, tmp_path):
+def test_llama_cpp_loads_a_vocabulary_only_file(smollm2, tmp_path):
     with ggufkit.open(smollm2) as model:
         ggufkit.write(ggufkit.select(model, vocab_only=True), tmp_path / "vocabulary.gguf")
     told = llama_memory.report(tmp_path / "vocabulary.gguf", vocab_only=True)

@@ -77,7 +77,7 @@ MANY = dict.fromkeys(("patched back", "copied back"), pytest.mark.matrix)
     "way",
     [pytest.param(way, marks=MANY.get(way, ())) for way in mortal.WAYS if way != "cloned"],
 )
-def test_file_is_as_before_or_after_wherever_the_edit_ends(tmp_path, way):
+def test_file_has_the_old_or_new_content_wherever_the_edit_ends(tmp_path, way):
     if way.startswith("moved") and not moves_blocks(tmp_path):
         pytest.skip("this file system cannot move blocks")
     found = lives(way, tmp_path)
@@ -92,7 +92,7 @@ def test_file_is_as_before_or_after_wherever_the_edit_ends(tmp_path, way):
 
 
 @pytest.mark.parametrize("way", ["cloned", "patched", "moved"])
-def test_file_that_shares_blocks_is_as_before_or_after_too(sharing, way):
+def test_file_that_shares_blocks_has_the_old_or_new_content_too(sharing, way):
     folder = sharing / way
     folder.mkdir()
     if way == "moved" and not moves_blocks(folder):

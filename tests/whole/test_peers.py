@@ -92,7 +92,7 @@ def test_real_models_are_rewritten_byte_for_byte(name, request, tmp_path):
     assert same_files(path, tmp_path / "copy.gguf")
 
 
-def test_real_model_comes_back_from_shards_and_from_other_forms(smollm2, tmp_path):
+def test_real_model_can_be_restored_from_shards_and_other_forms(smollm2, tmp_path):
     with ggufkit.open(smollm2) as model:
         paths = ggufkit.write(model, tmp_path / "part.gguf", shard_size=40_000_000)
         ggufkit.write(model, tmp_path / "big.gguf", byte_order="big", alignment=128)
@@ -188,7 +188,7 @@ def tensors_of_all_types():
 
 
 @pytest.mark.parametrize("alignment", [32, 64])
-def test_official_reader_agrees_with_every_value_that_is_saved(tmp_path, alignment):
+def test_official_reader_agrees_with_every_saved_value(tmp_path, alignment):
     values, tensors = values_of_all_types(), tensors_of_all_types()
     path = tmp_path / "all.gguf"
     ggufkit.save(path, tensors, values, alignment=alignment)
@@ -278,7 +278,7 @@ def shortened(info):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_ggml_reads_every_value_that_is_written(tmp_path, peer, seed):
+def test_ggml_reads_every_written_value(tmp_path, peer, seed):
     draw = random.Random(seed)
     metadata, infos = random_metadata(draw, empty_arrays=True), random_tensors(draw)
     (tmp_path / "v2.gguf").write_bytes(Spelling(2, "little").file(metadata, infos))
@@ -300,7 +300,7 @@ def test_ggml_reads_every_value_that_is_written(tmp_path, peer, seed):
         assert places[0] == theirs[0]
 
 
-def test_ggml_reads_all_types_that_are_saved(tmp_path, peer):
+def test_ggml_reads_all_saved_types(tmp_path, peer):
     values, tensors = values_of_all_types(), tensors_of_all_types()
     ggufkit.save(tmp_path / "all.gguf", tensors, values)
     read = peer.read(tmp_path / "all.gguf")
@@ -314,7 +314,7 @@ def test_ggml_reads_all_types_that_are_saved(tmp_path, peer):
         ]
 
 
-def test_each_shard_is_read_by_ggml(tmp_path, peer):
+def test_ggml_reads_each_shard(tmp_path, peer):
     tensors = {f"t{n}": np.full(n + 1, n, np.float32) for n in range(5)}
     paths = ggufkit.save(tmp_path / "m.gguf", tensors, {"a": 1}, shard_tensors=2, alignment=64)
     for number, path in enumerate(paths):
@@ -327,7 +327,7 @@ def test_each_shard_is_read_by_ggml(tmp_path, peer):
         assert [name for name, *_ in read.tensors] == list(tensors)[2 * number : 2 * number + 2]
 
 
-def test_what_ggml_refuses_is_what_check_warns_of(tmp_path, peer):
+def test_check_warns_of_what_ggml_refuses(tmp_path, peer):
     """Valid GGUF that llama.cpp does not load: written when asked for, and said."""
     cases = {
         "nested": ({}, {"nested": Arrays([Strings(["a"])])}),

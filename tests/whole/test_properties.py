@@ -72,7 +72,7 @@ def folder(tmp_path_factory):
     st.sampled_from(["little", "big"]),
     st.sampled_from([8, 32, 128]),
 )
-def test_what_is_written_in_any_form_opens_as_what_it_was(folder, content, version, order, step):
+def test_model_written_in_any_form_opens_unchanged(folder, content, version, order, step):
     source, out = folder / "in.gguf", folder / "out.gguf"
     source.write_bytes(content)
     with ggufkit.open(source) as model:
@@ -85,7 +85,7 @@ def test_what_is_written_in_any_form_opens_as_what_it_was(folder, content, versi
 
 @some
 @given(files(SPELLINGS[2:]))
-def test_what_is_opened_is_written_byte_for_byte(folder, content):
+def test_opened_file_is_rewritten_byte_for_byte(folder, content):
     source, out = folder / "in.gguf", folder / "out.gguf"
     source.write_bytes(content)
     with ggufkit.open(source) as model:
@@ -95,7 +95,7 @@ def test_what_is_opened_is_written_byte_for_byte(folder, content):
 
 @some
 @given(files(SPELLINGS[2:]), st.integers(1, 4))
-def test_what_is_split_and_merged_differs_only_by_what_llama_cpp_leaves(folder, content, held):
+def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(folder, content, held):
     source, out, plain = (folder / name for name in ("in.gguf", "out.gguf", "plain.gguf"))
     source.write_bytes(content)
     with ggufkit.open(source) as model:
@@ -138,7 +138,7 @@ def matrices(draw):
     st.integers(1, 9999),
     st.booleans(),
 )
-def test_what_is_quantized_is_the_same_in_any_pieces(
+def test_quantizing_in_any_pieces_gives_the_same_bytes(
     folder, arrays, recipe, threads, sizes, piece, tile, away
 ):
     source, out, other = (folder / name for name in ("in.gguf", "out.gguf", "other.gguf"))
@@ -163,7 +163,7 @@ NEW = st.one_of(
 
 @some
 @given(files(SPELLINGS[2:]), st.dictionaries(st.sampled_from(ADDED), NEW), st.integers(0, 3))
-def test_what_is_edited_and_taken_back_is_the_same_file(folder, content, values, left_out):
+def test_undone_edit_restores_the_same_file(folder, content, values, left_out):
     path = folder / "edited.gguf"
     path.write_bytes(content)
     with ggufkit.open(path) as model:

@@ -54,7 +54,7 @@ def assert_nothing_is_lost(each, *, is_in_place):
     "times", [10, pytest.param(200, marks=pytest.mark.matrix)], ids="{}-times".format
 )
 @pytest.mark.parametrize("command", COMMANDS)
-def test_signals_at_any_instant_end_a_command_and_lose_nothing(tmp_path, command, times):
+def test_signals_at_any_moment_end_a_command_and_lose_nothing(tmp_path, command, times):
     found = ends(command, times, tmp_path)
     for each in found:
         assert_nothing_is_lost(each, is_in_place=command in faulty.IN_PLACE)

@@ -148,7 +148,7 @@ def runs(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("folder", ["", "broken/"])
-def test_no_command_steers_the_terminal(work, command, folder):
+def test_no_command_lets_a_file_control_the_terminal(work, command, folder):
     for words in runs(command):
         given = [
             word.replace("IN", folder + NAME).replace("OUT", f"out{EVIL}.gguf") for word in words
@@ -162,7 +162,7 @@ def test_no_command_steers_the_terminal(work, command, folder):
             done.json()
 
 
-def test_completion_offers_no_key_on_which_a_shell_would_act(work):
+def test_completion_offers_no_key_that_a_shell_would_run(work):
     context = click.Context(app)
     context.params = {"file": NAME}
     offered = complete_key(context, None, "")

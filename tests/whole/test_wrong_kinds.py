@@ -114,7 +114,7 @@ def attempt(tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_key_of_another_kind_ends_in_a_typed_error(attempt, command):
+def test_key_of_another_type_gives_a_typed_error(attempt, command):
     draw = random.Random(command)
     for _ in range(RUNS):
         key, value = draw.choice(list(SOUND)), draw.choice(WRONG)
@@ -122,7 +122,7 @@ def test_key_of_another_kind_ends_in_a_typed_error(attempt, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_succeed_where_nothing_is_wrong(attempt, command):
+def test_commands_succeed_on_a_sound_model(attempt, command):
     result = attempt(command, "general.name", "Small Llama")
     assert result.code in ((0, 1) if command == "diff" else (0,)), result.err
 
