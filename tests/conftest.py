@@ -1,4 +1,4 @@
-"""Fixtures that every test may ask for; those of `REAL` come from outside this repository."""
+"""Fixtures for all tests; those in `REAL` come from outside this repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates are searched and rendered; whatever they try, it ends soon, in a finding."""
+"""Chat templates are searched and rendered; every attack ends soon and gives a finding."""
 
 from __future__ import annotations
 

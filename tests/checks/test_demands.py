@@ -1,4 +1,4 @@
-"""What check says that llama.cpp refuses, llama.cpp refuses; and what is sound it loads."""
+"""llama.cpp refuses the models that check says it refuses, and loads sound models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What check says of a model is what llama.cpp does with it: one thing wrong at a time."""
+"""check and llama.cpp agree on models that each have one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shells in a terminal: TAB completes what is harmless, and runs nothing that a file holds."""
+"""Shells in a terminal: TAB completes harmless names and runs nothing from a file."""
 
 from __future__ import annotations
 

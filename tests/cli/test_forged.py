@@ -1,4 +1,4 @@
-"""The commands for whole models meet every forged file: a typed error or a result, never more."""
+"""Commands for whole models give a result or a typed error for every forged file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--no-clobber: no command replaces an output that is there."""
+"""--no-clobber: no command replaces an existing output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that come through pipes, as every command that reads a model takes them."""
+"""Every command that reads a model can read it from a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GGUF file says beyond a checkpoint is kept beside it, and counts while nothing changes."""
+"""ggufkit.json keeps what a checkpoint cannot hold, and counts while that is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages say of commands is what the commands take."""
+"""The pages of commands match the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation hang together."""
+"""Links and indexes of the documentation are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users read is plain English: these phrases come back in no help, message or page."""
+"""Help, messages and pages are plain English: they avoid the phrases listed here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/python.md keeps its word: its code runs, and prints what the comments beside it say."""
+"""The code in docs/python.md runs and prints what its comments show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README keeps its word: every block of commands and of Python in it is run."""
+"""Every block of commands and of Python in the README runs."""
 
 from __future__ import annotations
 

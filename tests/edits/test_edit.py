@@ -1,4 +1,4 @@
-"""Edits of metadata: Model -> Model, typed as the keys were, and what differs afterwards."""
+"""Edits of metadata: Model -> Model, the types of edited keys, and the list of changes."""
 
 from __future__ import annotations
 

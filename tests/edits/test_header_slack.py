@@ -1,4 +1,4 @@
-"""A header with other metadata fits where the old one was, or is larger by whole steps."""
+"""A header with new metadata fits in place of the old one, or grows by whole steps."""
 
 from __future__ import annotations
 

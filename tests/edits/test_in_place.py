@@ -1,4 +1,4 @@
-"""Edits in place: which way they take, what they never touch, and how they are taken back."""
+"""Edits in place: how they are done, what they never change, and how they are undone."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_edits_are_undone_one_by_one_and_redone(request, where):
     assert len(names(path)) == 2  # the file and one journal
 
 
-def test_edit_after_undo_takes_the_place_of_what_was_undone(path):
+def test_edit_after_undo_replaces_the_undone_edit(path):
     ggufkit.edit_in_place(path, set=SAME)
     ggufkit.undo(path)
     ggufkit.edit_in_place(path, set={"text": "z" * 100})

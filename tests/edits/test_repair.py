@@ -1,4 +1,4 @@
-"""What is repaired is right afterwards, is the same to llama.cpp, and nothing else changed."""
+"""A repair fixes its finding, keeps the value that llama.cpp reads, and changes nothing else."""
 
 from __future__ import annotations
 

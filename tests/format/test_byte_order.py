@@ -1,4 +1,4 @@
-"""Each field of a block is swapped, and nothing else."""
+"""Swapping the byte order swaps each field of a block and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain values get a type by the documented rules, and what does not fit is refused."""
+"""Plain values get a type by the documented rules; values that do not fit are refused."""
 
 from __future__ import annotations
 

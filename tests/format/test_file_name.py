@@ -1,4 +1,4 @@
-"""File names and the names of models, beside the official package."""
+"""File names and names of models, compared with the official package."""
 
 from __future__ import annotations
 

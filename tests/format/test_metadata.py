@@ -1,4 +1,4 @@
-"""Metadata is an ordered, immutable mapping that decodes nothing before it is asked."""
+"""Metadata is an ordered, immutable mapping that decodes values on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tensors lie: sizes, overlaps, and telling a cut file from a lying one."""
+"""Places of tensors: sizes, overlaps, and truncated files as opposed to false offsets."""
 
 from __future__ import annotations
 

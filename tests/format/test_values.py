@@ -1,4 +1,4 @@
-"""Values of every type come back as they were, in every version and byte order."""
+"""Values of every type are read back unchanged, in every version and byte order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def nested(depth, innermost=("uint8", [1, 2])):
 
 @each_spelling
 @pytest.mark.parametrize("kind", EXTREMES)
-def test_extreme_numbers_come_back_with_their_type(spelling, kind):
+def test_extreme_numbers_keep_their_type(spelling, kind):
     for number in EXTREMES[kind]:
         value = read(spelling, (kind, number))
         assert value == number

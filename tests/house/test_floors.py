@@ -1,4 +1,4 @@
-"""The packages import each other without circles, and docs/design.md draws them as they are."""
+"""Packages import each other without circles, and the drawing in docs/design.md is current."""
 
 from __future__ import annotations
 

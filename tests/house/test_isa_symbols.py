@@ -1,4 +1,4 @@
-"""Each object of kernels gives the linker one symbol, so that no object's code replaces another's.
+"""Each object of kernels exports one symbol, so that no object's code replaces another's.
 
 The objects are compiled here, with the commands that CMake would use but without optimization: what
 is not inlined shows, and it takes a fifth of the time.

@@ -1,4 +1,4 @@
-"""The files that CONTRIBUTING.md names for an addition are enough: a copy of the tree gets each."""
+"""The files that CONTRIBUTING.md names for an addition suffice: a copy of the tree gets each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What errors advise can be typed where they are shown: as options, or as arguments in Python."""
+"""Remedies in errors can be typed as shown: options of a command, or arguments in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a build say what they do and how long it took."""
+"""Steps of a build print their title and duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of style that no linter knows: sizes, nesting, and arguments left as they are."""
+"""Style rules that no linter checks: sizes, nesting, and unchanged arguments."""
 
 from __future__ import annotations
 

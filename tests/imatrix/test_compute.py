@@ -1,4 +1,4 @@
-"""Importance matrices computed by llama.cpp, beside what NumPy makes of the same layer."""
+"""Importance matrices computed by llama.cpp, compared with NumPy on the same layer."""
 
 from __future__ import annotations
 

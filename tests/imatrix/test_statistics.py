@@ -1,4 +1,4 @@
-"""Statistics of importance matrices, beside the same formulas in double precision."""
+"""Statistics of importance matrices, compared with the same formulas in double precision."""
 
 from __future__ import annotations
 

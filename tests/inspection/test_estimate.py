@@ -1,4 +1,4 @@
-"""Estimates beside what llama.cpp itself reports, on real models and on shapes of others."""
+"""Estimates compared with the figures of llama.cpp, on real models and on shapes of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests of digests: what counts as a line, however strange, and in linear time."""
+"""Manifests of digests: which lines are accepted, and that reading takes linear time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file whose edit was interrupted: reading shows one whole state of it, and changes nothing."""
+"""Reading a file whose edit was interrupted shows one complete state and changes nothing."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_leaves_a_file_that_replaced_another(path, width):
     assert not hidden(path, EDIT).exists()
 
 
-def test_copy_of_an_interrupted_file_is_recovered_by_force_alone(path, tmp_path):
+def test_copy_of_an_interrupted_file_is_recovered_only_with_force(path, tmp_path):
     _, after = interrupt(path, 50)
     (tmp_path / "copied").mkdir()
     copied = tmp_path / "copied" / path.name

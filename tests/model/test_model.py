@@ -1,4 +1,4 @@
-"""Tensors show what lies in the file, and touch no more of it than they are asked for."""
+"""Tensors show the content of the file, and read no more of it than needed."""
 
 from __future__ import annotations
 

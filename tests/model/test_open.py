@@ -1,4 +1,4 @@
-"""A file, any shard of a set, or a folder opens as one model; what is wrong is named."""
+"""A file, any shard of a set, or a folder opens as one model; errors name what is wrong."""
 
 from __future__ import annotations
 

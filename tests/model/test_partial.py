@@ -1,4 +1,4 @@
-"""What is there of a model can be looked at: a lone shard, or a file cut short after its header."""
+"""Incomplete models can be inspected: a single shard, or a file truncated after its header."""
 
 from __future__ import annotations
 

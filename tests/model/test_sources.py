@@ -1,4 +1,4 @@
-"""Arrays become tensors without a silent change; derived sources make the bytes of the codecs."""
+"""Arrays become tensors without silent changes; derived sources match the codecs."""
 
 from __future__ import annotations
 

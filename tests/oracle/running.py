@@ -1,4 +1,4 @@
-"""Have llama.cpp compute, in a process of its own, for it aborts where it is surprised.
+"""Have llama.cpp compute in a separate process, because it aborts on unexpected input.
 
     python running.py < JOB
 

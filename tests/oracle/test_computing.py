@@ -1,4 +1,4 @@
-"""llama.cpp computes from converted files what transformers computes from the checkpoints.
+"""llama.cpp on converted files computes the same as transformers on the checkpoints.
 
 `computing.py` keeps what transformers computes; llama.cpp runs here, on the F32 file.
 """

@@ -1,4 +1,4 @@
-"""What ggufkit decodes are the numbers that bitsandbytes makes of the same weights.
+"""ggufkit decodes weights to the same numbers as bitsandbytes.
 
 Not bits: where the table in the file says 0, the library's own table of fp4 says -0.
 """

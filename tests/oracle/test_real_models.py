@@ -1,4 +1,4 @@
-"""Real models on both ways: what transformers and llama.cpp make of them is the same."""
+"""Real models converted and exported give the same results in transformers and llama.cpp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ggufkit converts is byte for byte what llama.cpp's converter makes of the same checkpoint.
+"""ggufkit's output is byte-identical to that of llama.cpp's converter for each checkpoint.
 
 The checkpoints and their references are made in an environment with PyTorch by `make test-oracle`,
 which names their folder in GGUFKIT_ORACLE.
@@ -75,6 +75,6 @@ def test_file_matches_the_reference_byte_for_byte(case, kind, tmp_path):
 
 
 @pytest.mark.parametrize("case", sorted(UNLOADABLE))
-def test_what_llama_cpp_would_not_load_is_refused(case):
+def test_refuses_what_llama_cpp_would_not_load(case):
     with pytest.raises(CheckpointError, match=r"cls\.weight"):
         ggufkit.convert(FOLDER / "checkpoints" / case, pre=PRE_TOKENIZER)

@@ -1,4 +1,4 @@
-"""Files of llama.cpp's converter, exported and converted again, are the same files."""
+"""Files of llama.cpp's converter are unchanged after export and conversion."""
 
 from __future__ import annotations
 

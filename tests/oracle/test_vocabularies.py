@@ -1,4 +1,4 @@
-"""Vocabularies are what llama.cpp's converter writes, and texts what transformers encodes."""
+"""Vocabularies match llama.cpp's converter, and encoded texts match transformers."""
 
 from __future__ import annotations
 

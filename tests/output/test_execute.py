@@ -1,4 +1,4 @@
-"""Several outputs of one reading, and work done by other processes, give the very same bytes."""
+"""Several outputs from one pass, and work in other processes, give identical bytes."""
 
 from __future__ import annotations
 

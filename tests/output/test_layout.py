@@ -1,4 +1,4 @@
-"""A plan knows every offset and every byte before anything is read."""
+"""A plan has every offset and size before any data is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of private files is private, and an output keeps the mode of what it replaces."""
+"""Outputs of private files are private, and an output keeps the mode of the file it replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that is killed goes on from where it was, and the bytes are those of one that was not."""
+"""A killed job resumes where it stopped and gives the same bytes as an uninterrupted one."""
 
 from __future__ import annotations
 

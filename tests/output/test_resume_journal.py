@@ -1,4 +1,4 @@
-"""The journal of a resumed job: cut at any byte, made by others, or by another version."""
+"""The journal of a resumed job: truncated, foreign, or of another version."""
 
 from __future__ import annotations
 

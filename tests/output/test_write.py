@@ -1,4 +1,4 @@
-"""A model that is written is the same by every way, and leaves inputs alone."""
+"""Every way of writing a model gives the same bytes and keeps the inputs unchanged."""
 
 from __future__ import annotations
 

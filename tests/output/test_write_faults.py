@@ -1,4 +1,4 @@
-"""An output appears whole or not at all, whatever happens."""
+"""An output appears complete or not at all, after any fault."""
 
 from __future__ import annotations
 

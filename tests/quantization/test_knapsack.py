@@ -1,4 +1,4 @@
-"""The knapsack behind target sizes, beside trying everything."""
+"""The knapsack behind target sizes, compared with an exhaustive search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of a wanted size: never larger, the error measured, bytes where they matter."""
+"""Models of a target size: never larger, with bytes where they reduce the measured error most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates are there for every type asked for; how high they are is no test's business."""
+"""Every requested type has a rate; no test depends on how high it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bit identity with ggml on every instruction set, and the manners of the Python functions."""
+"""Bit identity with ggml on every instruction set, and how the Python functions behave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where MXFP4 and NVFP4 round: exponents beside powers of two, scales and levels beside ties."""
+"""Rounding of MXFP4 and NVFP4: exponents near powers of two, scales and levels near ties."""
 
 from __future__ import annotations
 

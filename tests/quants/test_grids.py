@@ -1,4 +1,4 @@
-"""The tables of numbers that types look up, held to checksums of ggml's own."""
+"""Lookup tables of types, compared with checksums of the tables in ggml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manners of importance weights in `quantize`."""
+"""How `quantize` uses importance weights."""
 
 from __future__ import annotations
 

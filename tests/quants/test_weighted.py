@@ -1,4 +1,4 @@
-"""Bit identity with ggml where importance weights steer the search."""
+"""Bit identity with ggml when importance weights are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule about what a file means: a case that breaks it, and a model that breaks none."""
+"""Rules about the content of a file: a case that breaks each, and a model that breaks none."""
 
 from __future__ import annotations
 

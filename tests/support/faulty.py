@@ -1,4 +1,4 @@
-"""Commands that meet a fault at each call to the system in turn, and what is found afterwards.
+"""Inject a fault at each system call of a command in turn and report the state afterwards.
 
 As a program: faulty.py COMMAND FAULTS AT FOLDER prints JSON, a list with one object for each run:
 the call, the fault, exit code and message, what became of inputs and output, and what lies about

@@ -1,4 +1,4 @@
-"""Fuzz every reader of strangers' bytes, guided by coverage: only typed errors may come of it.
+"""Fuzz every reader of untrusted bytes, guided by coverage: it may raise only typed errors.
 
     python tests/support/fuzz.py [--jobs N] SECONDS [TARGET...]
 

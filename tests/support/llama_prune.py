@@ -1,4 +1,4 @@
-"""What llama-quantize makes of a model without some layers, everything else being copied.
+"""Run llama-quantize to remove layers and copy everything else.
 
 It runs in a process of its own: this file, run as a program.
 """

@@ -1,4 +1,4 @@
-"""Edits that end at each call to the system in turn, and what is found afterwards.
+"""End an edit at each system call in turn and report the state afterwards.
 
 As a program: mortal.py WAY FOLDER prints JSON, a list with one object for each life: the call at
 which it ended, how, and what the file was when it was opened next. Each life is a process of its

@@ -1,4 +1,4 @@
-"""What a stranger may put under a hidden name: entries of every kind."""
+"""Entries of every kind that another user may put under a hidden name."""
 
 from __future__ import annotations
 

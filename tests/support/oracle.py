@@ -1,4 +1,4 @@
-"""What ggml makes of an array, and arrays that bring out where a copy of ggml would differ."""
+"""Run ggml on arrays, and make arrays on which a port of ggml would differ."""
 
 from __future__ import annotations
 

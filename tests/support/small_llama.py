@@ -1,4 +1,4 @@
-"""A whole small Llama of which tests spoil something: keys and tensors as llama.cpp asks for."""
+"""A small complete Llama for tests to damage: keys and tensors as llama.cpp requires."""
 
 from __future__ import annotations
 

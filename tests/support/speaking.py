@@ -1,4 +1,4 @@
-"""What llama.cpp generates from a file."""
+"""Text that llama.cpp generates from a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GGUF files spelled out with `struct`, apart from the package that must read and write the same.
+"""GGUF files written with `struct` alone, independent of the package under test.
 
 A value is a pair of its type's name and its content: `("uint8", 7)`, `("string", b"text")`,
 `("array", ("int8", [1, 2]))`, `("array", ("array", [("bool", [True]), ("string", [])]))`.

@@ -1,4 +1,4 @@
-"""Every forged file gets the verdict it deserves, from `open`, from `check`, and from ggml."""
+"""Every forged file gets the expected verdict from `open`, `check` and ggml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines of a cluster write the same file, also when one of them dies."""
+"""The machines of a cluster write the same file, even when one of them dies."""
 
 from __future__ import annotations
 

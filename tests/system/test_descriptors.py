@@ -1,4 +1,4 @@
-"""Bytes are moved wherever one likes, with and without what only some platforms have."""
+"""Bytes can be moved to any place, with and without features of some platforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What file systems can do beyond reading and writing, or say that they cannot."""
+"""Special operations of file systems work, or report that they are not supported."""
 
 from __future__ import annotations
 

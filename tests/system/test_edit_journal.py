@@ -1,4 +1,4 @@
-"""The journal of an edit: what its file holds, and how far it says that the edit came."""
+"""The journal of an edit: the content of its file and the progress that it records."""
 
 from __future__ import annotations
 

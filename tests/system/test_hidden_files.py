@@ -1,4 +1,4 @@
-"""Hidden files are used only if this user made them, and links in their place lead nowhere."""
+"""Hidden files are used only if this user made them, and links in their place are not followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals wait where an exception would leave a lock held, and come right afterwards."""
+"""Signals wait where an exception would leave a lock held, and take effect right after."""
 
 from __future__ import annotations
 

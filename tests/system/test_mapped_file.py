@@ -1,4 +1,4 @@
-"""Files are read as they were opened, and notice whatever is done to them meanwhile."""
+"""Files are read as they were opened, and later changes are noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs grow hidden beside their targets, belong to one writer, and appear whole."""
+"""Outputs are staged in hidden files, belong to one writer, and appear complete."""
 
 from __future__ import annotations
 

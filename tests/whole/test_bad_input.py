@@ -1,4 +1,4 @@
-"""Nothing in a file makes ggufkit raise anything but its own typed errors."""
+"""No content of a file makes ggufkit raise anything except its own typed errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to import ggufkit and to open a model, as far as it can be counted exactly."""
+"""The cost of importing ggufkit and of opening a model, in exact counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever befalls a command, at whatever call: inputs stay, an output is old or new and whole."""
+"""After a fault at any call, inputs are unchanged and an output is the complete old or new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds of fuzzing, and changes of them, give typed errors: a short run, always the same."""
+"""Fuzzing seeds and their mutations give typed errors: a short, reproducible run."""
 
 from __future__ import annotations
 

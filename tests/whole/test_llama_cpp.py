@@ -1,4 +1,4 @@
-"""What ggufkit writes, llama.cpp reads: whole models, from opening to the next word."""
+"""llama.cpp reads what ggufkit writes: whole models, from opening to the next word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever ends an edit, at whatever call: the file is found as before or after, not between."""
+"""An edit that ends at any call leaves the file in its old or new state, never between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever lies under a hidden name, no command follows it, waits for it or changes it."""
+"""No command follows, waits for or changes a foreign entry under a hidden name."""
 
 from __future__ import annotations
 

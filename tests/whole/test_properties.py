@@ -1,4 +1,4 @@
-"""What holds for any model: any metadata tree, any tensor table, both byte orders, all versions."""
+"""Properties of any model: any metadata, any tensors, both byte orders, all versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal at whatever instant ends a command soon, and loses nothing."""
+"""A signal at any moment ends a command soon and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a stranger wrote into a file or its name, a terminal is not steered and JSON is JSON."""
+"""No text in a file or its name controls the terminal or breaks JSON output."""
 
 from __future__ import annotations
 

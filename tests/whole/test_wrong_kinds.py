@@ -1,4 +1,4 @@
-"""No key of another kind or shape than usual ends a command with anything but a typed error."""
+"""A key of an unusual type or shape gives a result or a typed error in every command."""
 
 from __future__ import annotations
 

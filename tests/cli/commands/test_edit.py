@@ -403,7 +403,7 @@ def test_arrays_can_be_appended_to(tmp_path):
 
 
 @pytest.mark.parametrize("pair", ["my.none=1", "my.small=1", "my.sizes", "my.sizes=x"])
-def test_what_cannot_be_appended_changes_nothing(tmp_path, pair):
+def test_failed_append_changes_nothing(tmp_path, pair):
     path = tmp_path / "m.gguf"
     api.save(path, {}, PLAIN)
     before = path.read_bytes()

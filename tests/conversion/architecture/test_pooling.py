@@ -1,4 +1,4 @@
-"""How embedders pool, read from the files of sentence-transformers."""
+"""The pooling type of embedding models, read from the files of sentence-transformers."""
 
 from __future__ import annotations
 

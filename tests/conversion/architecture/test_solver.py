@@ -1,4 +1,4 @@
-"""Expressions read backwards."""
+"""Expressions solved for the fields that give a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The general.* keys of a checkpoint, beside the official package."""
+"""The general.* keys of a checkpoint, compared with the official package."""
 
 from __future__ import annotations
 

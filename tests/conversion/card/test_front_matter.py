@@ -1,4 +1,4 @@
-"""The head of a model card, beside PyYAML."""
+"""The front matter of a model card, compared with PyYAML."""
 
 from __future__ import annotations
 

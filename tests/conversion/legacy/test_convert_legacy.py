@@ -1,4 +1,4 @@
-"""Files from before GGUF become models whose every element is what it was."""
+"""Files from before GGUF are converted without changing any element."""
 
 from __future__ import annotations
 

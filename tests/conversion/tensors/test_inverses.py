@@ -1,4 +1,4 @@
-"""Operations undone give back what they were done to."""
+"""Inverses of operations restore the original tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vocabularies of checkpoints. The reference itself is asked in tests/oracle."""
+"""Vocabularies of checkpoints. tests/oracle compares them with the reference itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make GGUF files by hand: valid unless told otherwise, and every field can lie."""
+"""Make GGUF files by hand: valid by default, and every field can be set to a false value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files whose magic, version, counts or length lie."""
+"""Files with a false magic, version, count or length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places where other readers of GGUF had security faults, each under its number."""
+"""Known vulnerabilities of other GGUF readers, each under its number."""
 
 from __future__ import annotations
 

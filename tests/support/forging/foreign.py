@@ -1,4 +1,4 @@
-"""What people really have when it is not GGUF."""
+"""Files that users often mistake for GGUF."""
 
 from __future__ import annotations
 

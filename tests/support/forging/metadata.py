@@ -1,4 +1,4 @@
-"""Files whose keys or values lie."""
+"""Files with invalid keys or values."""
 
 from __future__ import annotations
 

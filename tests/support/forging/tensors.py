@@ -1,4 +1,4 @@
-"""Files whose tensor infos lie."""
+"""Files with false tensor infos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lies about every field, told in the other forms: big endian, and version 1 with its 32 bits."""
+"""False values of every field in the other forms: big endian, and version 1 with 32 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are odd but valid, or that llama.cpp alone refuses."""
+"""Files that are unusual but valid, or that only llama.cpp refuses."""
 
 from __future__ import annotations
 
