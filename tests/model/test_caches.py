@@ -194,7 +194,7 @@ def test_projector_is_listed_but_the_repository_name_does_not_open_it(home):
 
 def test_refuses_an_ambiguous_name_and_lists_the_choices(home):
     hub(home, "model-Q4_0.gguf", "model-Q5_0.gguf")
-    with pytest.raises(MissingModelError, match=r"There is .*Q4_0, .*Q5_0"):
+    with pytest.raises(MissingModelError, match=r"Did you mean .*Q4_0, .*Q5_0"):
         ggufkit.open("hf:bartowski/Llama-3.2-1B-GGUF")
 
 

@@ -354,15 +354,15 @@ try:
     words = model.metadata["words"]
     os.truncate(path, size)
     reads = (words.tolist, lambda: words[9999], model.tensors["t"].raw, model.tensors["t"].numpy,
-             lambda: model.metadata.encode(ggufkit.format.values.CANONICAL))
+             lambda: model.metadata.encode(ggufkit.format.encoding.CANONICAL))
     for read in reads:
         try:
             print(read())
         except ggufkit.FormatError as error:
-            assert "while in use" in str(error), error
+            assert "while it was in use" in str(error), error
     assert kept[-1, -1] == 0
 except ggufkit.FormatError as error:
-    assert "changed while in use" in str(error), error
+    assert "while it was in use" in str(error), error
 """
 guarded = pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are not guarded here")
 

@@ -53,5 +53,5 @@ def test_uses_weights_where_requested_or_required(monkeypatch):
 def test_refuses_at_once_what_cannot_be_measured():
     with pytest.raises(TensorTypeError, match="Q4_2 cannot be encoded"):
         ggufkit.bench(["Q4_2"])
-    with pytest.raises(ValueTypeError, match="0 threads"):
+    with pytest.raises(ValueTypeError, match="0 is not a possible number of threads"):
         ggufkit.bench(threads=0)

@@ -17,7 +17,7 @@ from forging import unusual
 from forging.builder import Forge
 from forging.case import ALONE, Case
 from ggufkit.errors import FormatError, NotGGUFError, TruncatedError
-from ggufkit.format.header import Header, parse
+from ggufkit.format.header import CUT, Header, parse
 from ggufkit.rules.findings import Finding
 from ggufkit.rules.rules import RULES, STRUCTURE
 
@@ -53,7 +53,8 @@ def test_corpus_is_large_and_breaks_every_rule(forged):
     assert verdicts["refuse"] >= 300
     assert verdicts["warn"] + verdicts["accept"] >= 60
     findings = (ggufkit.check(path_of(case, forged)) for case in CASES.values())
-    assert {each.rule for found in findings for each in found} == set(STRUCTURE) - ELSEWHERE
+    broken = {each.rule for found in findings for each in found}
+    assert broken - {"architecture-missing"} == set(STRUCTURE) - ELSEWHERE
 
 
 @every_case
@@ -135,7 +136,8 @@ def test_any_damage_gives_a_header_and_printable_findings(data):
             damaged[at] = data.draw(st.sampled_from([0, 1, 2, 8, 9, 0x7F, 0x80, 0xFF, 0x20]))
     header = parse(bytes(damaged), len(damaged))
     assert all(finding.message.isprintable() for finding in header.findings)
-    assert header.data_offset + header.places.end <= header.nbytes
+    is_cut = any(finding.rule == CUT for finding in header.findings)
+    assert is_cut or header.data_offset + header.places.end <= header.nbytes
 
 
 SEEDS = [case.files[ALONE] for case in CASES.values() if set(case.files) == {ALONE}]
@@ -168,6 +170,7 @@ def test_check_needs_at_most_2_gib_and_20_seconds_for_every_file(forged):
 
 # Where ggml's reader takes what we refuse or warn of, and why we differ.
 LENIENT = {
+    "architecture-missing": "only the model loader behind it asks for the key",
     "alignment-value": "it takes any power of two, and the specification multiples of 8",
     "bool-value": "any byte but zero is true to it",
     "data-truncated": "only the model loader behind it compares with the file's size",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import click
 
@@ -82,47 +82,51 @@ class Assignments:
         return read(key, text, name)
 
 
-def assignments(  # noqa: PLR0913 (the options that edit)
-    *,
-    pairs: Sequence[str],
-    typed: Sequence[str],
-    set_json: str | None,
-    unset: Sequence[str],
-    rename: Sequence[str],
-    chat_template: str | None,
-    special_token: Sequence[str],
-    add_tags: Sequence[str],
-    append: Sequence[str] = (),
-) -> Assignments:
+class EditOptions(TypedDict):
+    """The options that edit, as click gives them."""
+
+    pairs: Sequence[str]
+    typed: Sequence[str]
+    set_json: str | None
+    unset: Sequence[str]
+    rename: Sequence[str]
+    chat_template: str | None
+    special_token: Sequence[str]
+    add_tags: Sequence[str]
+    append: Sequence[str]
+
+
+def assignments(given: EditOptions) -> Assignments:
     """Parse the options; BadParameter for a malformed one."""
-    texts = dict(_split(pair, "--set", "K=V") for pair in pairs)
+    texts = dict(_split(pair, "--set", "K=V") for pair in given["pairs"])
     types: dict[str, str] = {}
-    for pair in typed:
+    for pair in given["typed"]:
         left, text = _split(pair, "--set-type", "K:T=V")
         key, colon, name = left.rpartition(":")
         if not colon:
             raise click.BadParameter(f"--set-type {pair!r} is not of the form K:T=V")
         texts[key], types[key] = text, name
     values: dict[str, object] = {}
-    for key, value in _document(set_json).items():
+    for key, value in _document(given["set_json"]).items():
         values[key] = value
         if isinstance(value, dict):
             types[key], values[key] = _typed_pair(key, value)
-    tokens = dict(_split(pair, "--special-token", "NAME=ID|TEXT") for pair in special_token)
+    special = given["special_token"]
+    tokens = dict(_split(pair, "--special-token", "NAME=ID|TEXT") for pair in special)
     others: Edits = {
-        "unset": unset,
-        "rename": dict(_split(pair, "--rename", "A=B") for pair in rename),
+        "unset": given["unset"],
+        "rename": dict(_split(pair, "--rename", "A=B") for pair in given["rename"]),
         "special_tokens": {name: _token(text) for name, text in tokens.items()},
-        "add_tags": [tag.strip() for tags in add_tags for tag in tags.split(",") if tag.strip()],
+        "add_tags": [tag.strip() for tag in ",".join(given["add_tags"]).split(",") if tag.strip()],
     }
-    if chat_template is not None:
+    if (chat_template := given["chat_template"]) is not None:
         text = _text_of(chat_template)
         if "\r\n" in text:
             note(
                 f"{chat_template} has Windows line endings (CRLF), which the key keeps as they are"
             )
         others["chat_template"] = text
-    more = tuple(_split(pair, "--append", "K=V") for pair in append)
+    more = tuple(_split(pair, "--append", "K=V") for pair in given["append"])
     return Assignments(texts, types, values, others, more)
 
 

@@ -134,7 +134,8 @@ def test_graft_from_a_name_with_colons(model):
 def test_wrong_usage_error_names_what_is_expected(model, options):
     result = ggufkit("select", "model.gguf", "out.gguf", *options)
     assert result.code == 2
-    assert result.err.startswith("Usage: ggufkit select")
+    assert result.err.startswith("error: ")
+    assert "\n  Usage: ggufkit select" in result.err
 
 
 @pytest.mark.parametrize(

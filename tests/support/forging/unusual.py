@@ -75,7 +75,8 @@ def _forms() -> Iterator[Case]:
     padded = Forge((), (), tail=bytes(8))
     yield accept("nothing-padded", "as ggml writes it", padded)
     yield accept("only-pairs", "a vocabulary", Forge(infos=()))
-    yield accept("only-tensors", "nothing is required of metadata here", Forge(pairs=()))
+    why = "llama.cpp loads no tensors without an architecture"
+    yield warn("only-tensors", "architecture-missing", why, Forge(pairs=()))
 
 
 def _values() -> Iterator[Case]:
@@ -91,7 +92,8 @@ def _values() -> Iterator[Case]:
     why = "floats may be anything"
     floats = array("a.b", F32, [float("nan"), float("inf"), -float("inf"), -0.0, 1e-45])
     yield accept("odd-floats", why, with_pair(floats))
-    wide = Forge(pairs=(number("a.b", I64, -(2**63)), number("a.c", U64, 2**64 - 1)))
+    extremes = (number("a.b", I64, -(2**63)), number("a.c", U64, 2**64 - 1))
+    wide = Forge(pairs=(ARCHITECTURE, *extremes))
     yield accept("widest-integers", "64-bit extremes", wide)
     yield accept("long-string", "a template of 1 MiB", with_pair(string("a.b", "x" * 2**20)))
     many = with_pair(array("a.b", STRING, [f"token{i}" for i in range(10_000)]))
@@ -129,7 +131,7 @@ def _shapes() -> Iterator[Case]:
     for name, dims in {"first": (0, 4), "last": (4, 0), "only": (0,)}.items():
         file = with_info(tensor("a", *dims), tensor("b", 4))
         yield accept(f"zero-dim-{name}", "a tensor of nothing", file, note="tensor-empty")
-    zero = with_info(tensor("a", 0, 2**59, type=Q8_0), pairs=(VERSION_2,))
+    zero = with_info(tensor("a", 0, 2**59, type=Q8_0), pairs=(ARCHITECTURE, VERSION_2))
     note = "tensor-empty"
     yield accept("zero-dim-of-q8_0", "0 is a multiple of 32", zero, note=note)
     ones = with_info(tensor("a", 1, 1, 1, 4))

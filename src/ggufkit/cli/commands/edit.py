@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 import ggufkit
-from ggufkit.cli.edit_options import Assignments, assignments
+from ggufkit.cli.edit_options import Assignments, EditOptions, assignments
 from ggufkit.cli.model_argument import MODEL, complete_key
 from ggufkit.cli.options import no_clobber_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note
@@ -23,6 +23,9 @@ from ggufkit.edits.in_place import Edited, EditPlan, apply, plan_by
 from ggufkit.edits.undo import plan_undo
 from ggufkit.errors import printable
 from ggufkit.format.metadata import Metadata
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SECTION: Final = "Change"  # of the help
 
@@ -89,7 +92,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     dry_run: bool,
     is_json: bool,
     threads: int | None,
-    **given: Any,
+    **given: Unpack[EditOptions],
 ) -> None:
     """Change the metadata of IN in place; the time does not depend on the model's size.
 
@@ -114,7 +117,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     if undo or redo:
         _apply(plan_undo(file, force=force, again=redo), dry_run=dry_run, is_json=is_json)
         return
-    parsed = assignments(**given)
+    parsed = assignments(given)
     if output is None:
         planned = plan_by(file, partial(_edits, parsed), reserve=reserve, force=force)
         _apply(planned, dry_run=dry_run, is_json=is_json)
