@@ -22,7 +22,7 @@ from ggufkit.errors import (
 )
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
-from ggufkit.model.model import Model, Tensors
+from ggufkit.model.model import Model, Tensors, as_ggml_counts
 from ggufkit.output import chunks, execute
 from ggufkit.output import write as writing
 from ggufkit.output.chunks import Sizes
@@ -93,12 +93,20 @@ def test_round_trip_gives_the_same_bytes(tmp_path, form, seed):
     assert [path.read_bytes() for path in paths] == [path.read_bytes() for path in again]
     with ggufkit.open(paths[-1]) as there:
         back = there.replace(metadata=there.metadata.without("general.alignment"))
-        ggufkit.write(back, tmp_path / "merged.gguf", version=3, byte_order="little")
-    # llama-gguf-split leaves the keys of shards in what it merges, and so do we.
-    with ggufkit.open(tmp_path / "merged.gguf") as merged:
-        back = merged.replace(metadata=merged.metadata.without(*SPLIT_KEYS))
-        ggufkit.write(back, tmp_path / "back.gguf")
-    assert (tmp_path / "back.gguf").read_bytes() == example(seed)
+        ggufkit.write(back, tmp_path / "back.gguf", version=3, byte_order="little")
+    if len(paths) == 1:
+        assert (tmp_path / "back.gguf").read_bytes() == example(seed)
+        return
+    # As llama-gguf-split does, merging leaves the keys of shards, and drops leading axes of 1.
+    with (
+        ggufkit.open(tmp_path / "in.gguf") as model,
+        ggufkit.open(tmp_path / "back.gguf") as merged,
+    ):
+        whole = merged.replace(metadata=merged.metadata.without(*SPLIT_KEYS))
+        wanted = model.replace(tensors=[as_ggml_counts(each) for each in model.tensors.values()])
+        ggufkit.write(whole, tmp_path / "whole.gguf")
+        ggufkit.write(wanted, tmp_path / "wanted.gguf")
+    assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "wanted.gguf").read_bytes()
 
 
 @pytest.mark.parametrize("end", [b"", b"\0" * 4])
