@@ -3,14 +3,14 @@
 Every error names a place and a remedy, and also is the builtin that a caller would catch::
 
     GGUFError
-    ├── FormatError (ValueError)          the bytes of a file are not what the format asks for
+    ├── FormatError (ValueError)          the bytes of a file break the format
     │   ├── NotGGUFError                  the file is something else: HTML, safetensors, zip, ...
     │   ├── TruncatedError (EOFError)     the file ends too early
     │   ├── LimitError                    a count or size is beyond a named limit
     │   └── ShardError                    a shard is missing or does not belong to its set
     ├── ValueTypeError (TypeError, ValueError)   a value does not fit the GGUF type it should have
     ├── TensorTypeError (TypeError, ValueError)  a tensor type that is unknown or unfit here
-    ├── MissingImportanceError (ValueError)      a type needs importance data that is not there
+    ├── MissingImportanceError (ValueError)      a type needs importance data that is missing
     ├── ShapeError (ValueError)           a shape or width that does not fit
     ├── MissingKeyError (KeyError)        no such metadata key
     ├── MissingTensorError (KeyError)     no such tensor
@@ -19,7 +19,7 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── CheckpointError (ValueError)      a Hugging Face checkpoint that cannot be read or converted
     ├── ClusterError (ConnectionError)    no cluster answers, or it lost too many machines
     ├── OutputError (OSError)             the output cannot be written
-    │   └── DiskSpaceError                not enough free space, found out before writing
+    │   └── DiskSpaceError                not enough free space, found before writing
     └── MissingExtraError (ImportError)   an optional dependency is not installed
 """
 
@@ -29,7 +29,7 @@ import reprlib
 from collections.abc import Iterable
 from typing import Final
 
-# What reading JSON of another form than expected comes to, nested too deep included.
+# The errors of reading JSON of an unexpected form, including JSON nested too deeply.
 MISFORMED: Final = (
     ArithmeticError,
     AttributeError,
@@ -38,16 +38,16 @@ MISFORMED: Final = (
     TypeError,
     ValueError,
 )
-_SHOWN_LEVELS: Final = 2  # of what holds other values; reprlib's six show 6^6 of them
+_SHOWN_LEVELS: Final = 2  # of nested containers; reprlib's default of six shows 6^6 values
 _SHOWN_CHARACTERS: Final = 200
 MAX_MESSAGE: Final = 1 << 14  # characters; names in files may have a million
 MAX_PROBLEM: Final = 1 << 10  # characters of one problem in a list
 
 
 def printable(text: str) -> str:
-    """Return `text` with control characters, lone surrogates and other invisible ones escaped.
+    """Return `text` with control characters, lone surrogates and invisible characters escaped.
 
-    Messages quote what strangers wrote, and must not steer the terminal that shows them.
+    Messages quote names from untrusted files; these must not control the terminal.
     """
     if text.isprintable():
         return text
@@ -55,18 +55,18 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, most: int = MAX_MESSAGE) -> str:
-    """Return `text`, or its beginning and its length where it is too long for a message."""
+    """Return `text`, or its beginning and length if it is too long for a message."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 class GGUFError(Exception):
-    """Base of every error that ggufkit raises on its own account.
+    """Base class of all errors that ggufkit defines.
 
-    `message` says what is wrong and where, `remedy` what to do about it (may be empty).
+    `message` says what is wrong and where, `remedy` what to do about it (or is empty).
     """
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
-        """Keep `message` and `remedy` apart so that each face can print them its own way."""
+        """Keep `message` and `remedy` separate: the command and Python print them differently."""
         self.message = printable(shortened(message))
         super().__init__(self.message)
         self.remedy = remedy
@@ -77,7 +77,7 @@ class GGUFError(Exception):
 
 
 class FormatError(GGUFError, ValueError):
-    """The bytes of a file are not what the format asks for.
+    """The bytes of a file break the format.
 
     `rule` is the id of the broken rule, `offset` the byte position, `path` the file.
     """
@@ -91,7 +91,7 @@ class FormatError(GGUFError, ValueError):
         offset: int | None = None,
         path: str = "",
     ) -> None:
-        """Add where (`path`, `offset`) and which `rule` to the message."""
+        """Add the place (`path`, `offset`) and the `rule` to the message."""
         place = f"{path}: " if path else ""
         at = f" (at byte {offset})" if offset is not None else ""
         super().__init__(f"{place}{message}{at}", remedy=remedy)
@@ -101,11 +101,11 @@ class FormatError(GGUFError, ValueError):
 
 
 class NotGGUFError(FormatError):
-    """The file is not a GGUF file at all."""
+    """The file is not a GGUF file."""
 
 
 class TruncatedError(FormatError, EOFError):
-    """The file ends before what its header announces."""
+    """The file ends before the data that its header declares."""
 
 
 class LimitError(FormatError):
@@ -121,11 +121,11 @@ class ValueTypeError(GGUFError, TypeError, ValueError):
 
 
 class TensorTypeError(GGUFError, TypeError, ValueError):
-    """A tensor type is unknown, or cannot do what was asked."""
+    """A tensor type is unknown, or does not support the operation."""
 
 
 class MissingImportanceError(GGUFError, ValueError):
-    """A tensor type needs importance data, and there is none for the tensor."""
+    """A tensor type needs importance data, and the tensor has none."""
 
 
 class ShapeError(GGUFError, ValueError):
@@ -133,11 +133,11 @@ class ShapeError(GGUFError, ValueError):
 
 
 class MissingKeyError(GGUFError, KeyError):
-    """There is no such metadata key."""
+    """A metadata key is missing."""
 
 
 class MissingTensorError(GGUFError, KeyError):
-    """There is no such tensor."""
+    """A tensor is missing."""
 
 
 class CheckpointError(GGUFError, ValueError):
@@ -146,7 +146,7 @@ class CheckpointError(GGUFError, ValueError):
     SHOWN = 20  # problems in the message; `problems` holds all
 
     def __init__(self, message: str, problems: Iterable[str] = (), *, remedy: str = "") -> None:
-        """Put the problems after the message, one of them in the place of a list of one."""
+        """Put the problems after the message: one in the same line, more as a list."""
         self.problems = tuple(printable(shortened(each, MAX_PROBLEM)) for each in problems)
         self.headline = printable(shortened(message, MAX_PROBLEM))
         shown = "; ".join(self.problems[: self.SHOWN])
@@ -160,7 +160,7 @@ class MissingModelError(GGUFError, FileNotFoundError):
 
 
 class ClosedError(GGUFError, ValueError):
-    """The model was closed before its data was asked for."""
+    """The model was closed before its data was read."""
 
 
 class OutputError(GGUFError, OSError):
@@ -189,6 +189,6 @@ def brief(value: object) -> str:
     writer.maxlevel = _SHOWN_LEVELS
     try:
         text = writer.repr(value)
-    except ValueError:  # Python refuses to write out an integer of thousands of digits
+    except ValueError:  # Python refuses to format an integer of thousands of digits
         return f"a huge {value.__class__.__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

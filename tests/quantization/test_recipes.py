@@ -21,7 +21,7 @@ from ggufkit.quantization.recipes import (
     find_recipe,
     patterns_of,
 )
-from ggufkit.quantization.type_choice import Wishes, choose, facts_of, order_key
+from ggufkit.quantization.type_choice import TypeRequests, choose, facts_of, order_key
 
 LARGE = shapes.large()
 FEW = ["llama 70B", "mixtral 8x7B", "falcon 7B", "deepseek2", "odd width"]
@@ -33,10 +33,10 @@ IMATRIX = {
 }
 
 
-def chosen(model, recipe, wishes=None, *, imatrix=False):
+def chosen(model, recipe, requests=None, *, imatrix=False):
     ordered = sorted(model.tensors.values(), key=lambda tensor: order_key(tensor.name))
     facts = facts_of(model.metadata)
-    found = choose(ordered, facts, RECIPES[recipe], wishes or Wishes(), imatrix=imatrix)
+    found = choose(ordered, facts, RECIPES[recipe], requests or TypeRequests(), imatrix=imatrix)
     return {name: choice.type.name for name, choice in found.items()}
 
 
@@ -91,7 +91,7 @@ def test_flags_change_types_as_in_llama_quantize(title, flags, tmp_path):
         wish[key] = tensor_type(wish[key]) if key in wish else None
     recipes = ("Q4_K_M", "IQ3_XS", "Q2_0", "F16", "MXFP4_MOE")
     for recipe, found in zip(recipes, llama_quantize.types(path, *recipes, **flags), strict=True):
-        assert chosen(model, recipe, Wishes(**wish)) == found, recipe
+        assert chosen(model, recipe, TypeRequests(**wish)) == found, recipe
 
 
 # The tables themselves.

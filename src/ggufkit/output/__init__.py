@@ -1,5 +1,5 @@
-"""Model to Plan to files: the layout, and the engine that executes it.
+"""Write models: lay out a Model as a Plan, and execute the Plan into files.
 
-`layout` is pure and touches no file; `execute` does the work of a plan; `write` joins them.
+`layout` is pure and touches no file; `execute` carries out a plan; `write` does both.
 Nothing here decides what a model contains.
 """

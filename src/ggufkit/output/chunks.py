@@ -1,8 +1,8 @@
-"""The work of a plan in chunks: each makes or copies its bytes at their final offsets.
+"""Split the work of a plan into chunks: each writes its bytes at their final offsets.
 
-A chunk is a value that says all about its work, so that it may run in any thread, process or
-machine: where it arrives, its sources open their files anew, and so does its output. Running it
-twice does no harm, for the same bytes go to the same place.
+A chunk is a value that describes its work completely, so it can run in any thread, process or
+machine: its sources and its output open their files there. A chunk may run twice: it writes the
+same bytes to the same place.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.staging import Output
 
 TILE: Final = 1 << 16  # elements decoded and packed at once: their floats stay in a core's cache
-PIECE: Final = 2 << 20  # bytes held at once, read or made, whichever are more
+PIECE: Final = 2 << 20  # bytes in memory at once, read or made, whichever is more
 
 
 class Sizes(NamedTuple):
-    """How many bytes a chunk copies, or makes (or reads, where those are more)."""
+    """The bytes that a chunk copies, or makes (or reads, if that is more)."""
 
     copied: int
     made: int
 
 
-HERE: Final = Sizes(copied=32 << 20, made=8 << 20)  # short: all threads end at about one time
-AWAY: Final = Sizes(copied=256 << 20, made=64 << 20)  # long beside a message to another machine
+HERE: Final = Sizes(copied=32 << 20, made=8 << 20)  # short: threads end together
+AWAY: Final = Sizes(copied=256 << 20, made=64 << 20)  # long compared to a message
 
 
 class Written(NamedTuple):
-    """Bytes in their place: numbers of job and file, offset, count, checksum if asked for."""
+    """Bytes that are written: job number, file number, offset, count, checksum if requested."""
 
     job: int
     file: int
@@ -53,7 +53,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class PlacedExtent:
-    """One extent and the output that it goes to: the file of that number of a job."""
+    """One extent and its output: a file of a job, by number."""
 
     job: int
     file: int
@@ -62,7 +62,7 @@ class PlacedExtent:
 
     @property
     def unit(self) -> int:
-        """Bytes of what chunks count in: rows, or bytes where the extent is copied as it lies."""
+        """Bytes of one unit of a chunk: a row, or one byte if the extent is copied unchanged."""
         return self.extent.row_bytes if self.extent.source.span is None else 1
 
     @property
@@ -73,14 +73,14 @@ class PlacedExtent:
 
 
 class Scratch(threading.local):
-    """Memory that each thread has for itself and uses again: new pages cost more than rows."""
+    """Memory that each thread reuses: fresh pages cost more time than the rows themselves."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without memory."""
         self._lent: dict[int, Bytes] = {}
 
     def lend(self, use: int, nbytes: int) -> Bytes:
-        """Return so many bytes, which the same use overwrites the next time."""
+        """Return `nbytes` bytes; the next call for the same `use` overwrites them."""
         if use not in self._lent or len(self._lent[use]) < nbytes:
             self._lent[use] = np.empty(nbytes, np.uint8)
         return self._lent[use][:nbytes]
@@ -91,9 +91,9 @@ _scratch: Final = Scratch()
 
 @dataclass(frozen=True)
 class Chunk:
-    """Units `start` to `stop` of extents that are made of the same tensor, or of a single one.
+    """Units `start` to `stop` of one extent, or of all extents made from the same tensor.
 
-    `claims` are the checksums of the bytes that an earlier run says it has put there, if any.
+    `claims` are the checksums of bytes that an earlier run recorded as written, if any.
     """
 
     parts: tuple[PlacedExtent, ...]
@@ -103,28 +103,28 @@ class Chunk:
 
     @property
     def unit(self) -> int:
-        """Bytes of the widest unit, read or made."""
+        """Bytes of the largest unit, read or made."""
         origin = self.parts[0].origin
         read = origin.tensor.row_bytes if origin else 1
         return max(read, *(part.unit for part in self.parts))
 
     def place(self, part: PlacedExtent) -> tuple[int, int]:
-        """Return offset and number of a part's bytes in its file."""
+        """Return the offset and count of a part's bytes in its file."""
         return part.extent.offset + self.start * part.unit, (self.stop - self.start) * part.unit
 
     def cut(self, nbytes: int) -> Iterator[Chunk]:
-        """Cut into chunks of at most so many bytes, but of one unit at least."""
+        """Cut into chunks of at most this many bytes, but at least one unit."""
         step = max(1, nbytes // self.unit)
         for start in range(self.start, self.stop, step):
             yield replace(self, start=start, stop=min(start + step, self.stop))
 
     def cut_into(self, sizes: Sizes) -> Iterator[Chunk]:
-        """Cut into chunks of the size for what they do."""
+        """Cut into chunks of the copied or the made size."""
         is_copied = self.parts[0].extent.source.span is not None
         return self.cut(sizes.copied if is_copied else sizes.made)
 
     def contents(self, scratch: Scratch | None = None) -> list[Bytes]:
-        """Return the bytes of each part, in memory of `scratch` if it is given."""
+        """Return the bytes of each part, in the memory of `scratch` if given."""
         source, origin = self.parts[0].extent.source, self.parts[0].origin
         if origin is not None:
             return self._packed(origin, scratch or Scratch())
@@ -134,7 +134,7 @@ class Chunk:
         return [np.ascontiguousarray(source.read(self.start, self.stop))]
 
     def _packed(self, origin: Retyped, scratch: Scratch) -> list[Bytes]:
-        """Decode rows tile by tile, and pack each tile for all parts while a cache holds it."""
+        """Decode rows tile by tile, and pack each tile for all parts while it is in the cache."""
         rows = np.ascontiguousarray(origin.origin.read(self.start, self.stop))
         width = origin.tensor.shape[-1]
         step = max(1, TILE // width)
@@ -155,9 +155,9 @@ class Chunk:
 
 
 def shortened(extent: Extent) -> Extent:
-    """Return the extent with a row too wide to be held cut into many, where its source allows.
+    """Return the extent with rows too wide for memory cut into several, if the source allows.
 
-    Blocks do not look at one another, unless columns have weights: then some types look at rows.
+    Blocks are independent, unless columns have weights: then some types use the whole row.
     """
     source = extent.source
     if extent.row_bytes <= PIECE or source.span is not None:
@@ -187,14 +187,14 @@ def _with_rows(extent: Extent, source: Source, row_bytes: int) -> Extent:
 
 
 def _divisor(width: int, unit: int) -> int:
-    """Return the largest of `unit`, twice, four times ... that divides `width` and fits a tile."""
+    """Return the largest of `unit` times a power of 2 that divides `width` and fits a tile."""
     while unit < TILE and width % (2 * unit) == 0:
         unit *= 2
     return unit
 
 
 def grouped(parts: Iterable[PlacedExtent]) -> list[tuple[PlacedExtent, ...]]:
-    """Bring together the parts that are made of the same tensor, which is then decoded once."""
+    """Group the parts that are made from the same tensor, so that it is decoded once."""
     groups: dict[object, list[PlacedExtent]] = {}
     for part in parts:
         groups.setdefault(_key(part), []).append(part)
@@ -205,20 +205,20 @@ def _key(part: PlacedExtent) -> object:
     if part.origin is None:
         return id(part.extent)
     tensor = part.origin.tensor
-    # A row that was cut has a source of its own for each output, but it is equal.
+    # A cut row has a separate source for each output, but these are equal.
     source = tensor.source if isinstance(tensor.source, FileSource) else id(tensor.source)
     return source, tensor.type, tensor.shape[-1:], tensor.rows
 
 
 def whole(group: tuple[PlacedExtent, ...]) -> Chunk:
-    """Return all of a group as one chunk."""
+    """Return a whole group as one chunk."""
     return Chunk(group, 0, group[0].extent.nbytes // group[0].unit)
 
 
 def run(chunk: Chunk, *, checked: bool = False) -> list[Written]:
-    """Put the bytes of a chunk in their places, but for those that are there as claimed.
+    """Write the bytes of a chunk, except those whose claim still holds.
 
-    `checked` asks for the checksums of what is written.
+    With `checked` it returns the checksums of the bytes written.
     """
     sums = list(chunk.claims or (None for _ in chunk.parts))
     with contextlib.ExitStack() as opened:
@@ -239,15 +239,15 @@ def run(chunk: Chunk, *, checked: bool = False) -> list[Written]:
 
 
 def run_pickled(chunk: bytes, *, checked: bool) -> list[Written]:
-    """Run a chunk that travelled.
+    """Run a chunk that another process sent.
 
-    It is unpickled here so that what it cannot find fails the chunk, and not its worker.
+    It is unpickled here so that a missing module fails the chunk, not its worker.
     """
     return run(pickle.loads(chunk), checked=checked)  # noqa: S301 (from whoever gives us work)
 
 
 def _put(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
-    """Write the bytes of a chunk to these descriptors, one for each part; return checksums."""
+    """Write the bytes of a chunk to these descriptors, one per part; return checksums."""
     if not targets:
         return []
     span = chunk.parts[0].extent.source.span

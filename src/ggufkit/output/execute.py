@@ -1,4 +1,4 @@
-"""Do the work of plans, here or elsewhere, and publish what came of it whole or not at all."""
+"""Execute plans, in threads or in an executor, and publish each output whole or not at all."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from ggufkit.system.threads import Progress, cancel, first_done, pool_of, result
 Task = Callable[[], Future[list[Written]]]
 
 ZEROS: Final = 1 << 20  # bytes of a gap written at once
-IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop quickly
+IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop soon
 IN_FLIGHT_AWAY: Final = 256  # tasks handed to an executor of unknown size
-TRAVEL_BYTES: Final = 16 << 20  # a source that is larger stays here: its rows are in memory
+TRAVEL_BYTES: Final = 16 << 20  # larger sources stay here: their rows are in memory
 _DISK_FULL: Final = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
@@ -57,27 +57,27 @@ class Order(NamedTuple):
 
 
 class Job:
-    """One order being executed: its files as they grow and, to be resumed, its journal."""
+    """An order being executed: its unfinished files and, with resume, its journal."""
 
     def __init__(self, order: Order, *, resume: bool) -> None:
-        """Hold nothing yet; `begin` does."""
+        """Open nothing yet; `begin` does."""
         self.order = order
         self.resume = resume
         self.stages: list[Staging] = []
         self.journal: ResumeJournal | None = None
 
     def begin(self) -> None:
-        """Make the files and write into them all that does not come from tensors."""
+        """Create the files and write all bytes that do not come from tensors."""
         targets = self.order.targets
         for target in targets:
-            with HELD:  # a file that nobody noted would stay
+            with HELD:  # otherwise an unrecorded file could stay
                 stage = Staging(target, kept=self.resume, limit=self.order.plan.limit)
                 self.stages.append(stage)
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
         else:
-            with contextlib.suppress(OSError):  # what is not ours there is not in the way
+            with contextlib.suppress(OSError):  # a foreign file there does not block us
                 remove(journal_of(targets[0]))
         for file, stage in zip(self.order.plan.files, self.stages, strict=True):
             stage.resize(file.nbytes)
@@ -92,18 +92,18 @@ class Job:
                 yield PlacedExtent(number, index, stage.output, shortened(extent))
 
     def claim(self, chunk: Chunk, part: PlacedExtent) -> int | None:
-        """Return the checksum of a part's bytes if an earlier run wrote them."""
+        """Return the checksum of a part's bytes if an earlier run recorded one."""
         if self.journal is None:
             return None
         return self.journal.claims.get(ByteRun(part.file, *chunk.place(part)))
 
     def note(self, written: Written) -> None:
-        """Remember what is done, if it may be resumed."""
+        """Record finished bytes, if the job can be resumed."""
         if self.journal:
             self.journal.add(ByteRun(*written[1:4]), written.checksum)
 
     def end(self) -> None:
-        """Remove what was not published, or leave it to be resumed."""
+        """Remove unpublished files, or leave them for a resumed run."""
         for stage in self.stages:
             stage.leave()
         if self.journal:
@@ -111,7 +111,7 @@ class Job:
 
 
 def _clear_gaps(file: PlannedFile, descriptor: int) -> None:
-    """Write the zeros between tensors, which a new file has of itself."""
+    """Write the zeros between tensors; a new file already has them."""
     at = len(file.head)
     for start, nbytes in (*((e.offset, e.nbytes) for e in file.extents), (file.nbytes, 0)):
         for data in zeros(start - at):
@@ -121,7 +121,7 @@ def _clear_gaps(file: PlannedFile, descriptor: int) -> None:
 
 
 def zeros(count: int) -> Iterator[bytes]:
-    """Yield the zeros of a gap, which an alignment may make large."""
+    """Yield the zeros of a gap in pieces: a large alignment makes large gaps."""
     for at in range(0, count, ZEROS):
         yield bytes(min(ZEROS, count - at))
 
@@ -164,7 +164,7 @@ def execute_all(
     return [order.targets for order in orders]
 
 
-# Before.
+# Before the work.
 
 
 def _prepare(orders: Sequence[Order]) -> None:
@@ -216,7 +216,7 @@ def _work(
     in_flight: int,
     progress: Progress | None,
 ) -> None:
-    """Have all chunks run, and note what is done."""
+    """Run all chunks, and record what is done."""
     total = sum(job.order.plan.nbytes for job in jobs)
     done = sum(len(file.head) for job in jobs for file in job.order.plan.files)
     for written in _all_done(tasks, in_flight):
@@ -229,7 +229,7 @@ def _work(
 
 
 def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterator[Task]:
-    """Yield what begins each chunk, wherever it shall run."""
+    """Yield a function per chunk that starts it, here or in the executor."""
     checked = any(job.journal for job in jobs)
     parts = (part for number, job in enumerate(jobs) for part in job.parts(number))
     for group in grouped(parts):
@@ -244,14 +244,14 @@ def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterat
 
 
 def _travels(group: tuple[PlacedExtent, ...]) -> bool:
-    """Whether a source can go elsewhere: not if it cannot be pickled, or carries its data."""
+    """Whether a source can be sent: not if it cannot be pickled, or carries its data."""
     with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
         return len(pickle.dumps(group, 5)) <= TRAVEL_BYTES
     return False
 
 
 def _all_done(tasks: Iterable[Task], in_flight: int) -> Iterator[Written]:
-    """Run all chunks in any order, and yield what they have written."""
+    """Run all chunks in any order, and yield the bytes they wrote."""
     pending: set[Future[list[Written]]] = set()
     try:
         for begin in tasks:
@@ -271,20 +271,20 @@ def _results(futures: Iterable[Future[list[Written]]]) -> Iterator[Written]:
         yield from result_of(future)
 
 
-# After.
+# After the work.
 
 
 def _publish(jobs: list[Job]) -> None:
-    """Put all files in place, of a set the first last: who sees it sees the whole set."""
+    """Rename all files into place, the first shard last: a reader who finds it finds all."""
     stages = [stage for job in jobs for stage in job.stages]
     try:
         for job in jobs:
-            if len(job.stages) > 1:  # never an old first shard before new others
+            if len(job.stages) > 1:  # never leave an old first shard with new others
                 job.stages[0].target.unlink(missing_ok=True)
             for stage in reversed(job.stages):
                 stage.publish()
     except BaseException:
-        # A signal may come when the file is in place and nobody has noted it: the disk knows.
+        # A signal may come after the rename and before it is recorded: so look at the disk.
         published = [stage.target for stage in stages if not stage.path.exists()]
         for path in published if len(published) < len(stages) else ():
             with contextlib.suppress(OSError):

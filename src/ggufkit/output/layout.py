@@ -1,7 +1,7 @@
-"""Model to Plan: every file, every offset and every byte count, before a byte is read.
+"""Lay out a Model as a Plan: all files, offsets and byte counts, before any byte is read.
 
-Pure: sizes follow from shapes and types alone. Shards are a matter of the plan: merging is
-writing an opened set, splitting is writing with a limit.
+Pure: sizes follow from shapes and types alone. Only the plan knows of shards: to merge is to write
+an opened set, to split is to write with a limit.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ggufkit.model.rows import Source
 from ggufkit.model.sources import in_order
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
-# llama-gguf-split sets the count last, once it knows it; llama-quantize sets it second.
+# llama-gguf-split sets the count last, when it is known; llama-quantize sets it second.
 GGUF_SPLIT_ORDER: Final[tuple[str, ...]] = ("split.no", "split.tensors.count", "split.count")
 QUANTIZE_ORDER: Final = SPLIT_KEYS
 MERGED: Final = 0  # the count of shards that llama-gguf-split --merge leaves in its output
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
-MAX_FILE_BYTES: Final = 2**63 - 1  # what file offsets count
+MAX_FILE_BYTES: Final = 2**63 - 1  # the range of file offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Extent:
 class PlannedFile:
     """One file: its `head` (header, metadata and tensor infos), its extents, its size in bytes.
 
-    What neither head nor an extent covers is zero.
+    Bytes outside the head and the extents are zero.
     """
 
     name: str
@@ -69,7 +69,7 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be written: the files of one model, in shard order, and who may read them."""
+    """The files to write for one model, in shard order, and who may read them."""
 
     files: tuple[PlannedFile, ...]
     version: int
@@ -85,7 +85,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _FileForm:
-    """What all files of a plan have in common."""
+    """The properties that all files of a plan share."""
 
     version: int
     encoding: Encoding
@@ -94,7 +94,7 @@ class _FileForm:
 
 
 class LayoutOptions(TypedDict, total=False):
-    """What may be said of how a model is laid out; see `layout`."""
+    """The options of the layout; see `layout`."""
 
     version: int | None
     byte_order: ByteOrder | None
@@ -117,9 +117,9 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
 ) -> Plan:
     """Return the plan that writes `model` to a file called `name`, or to shards named after it.
 
-    What is not given stays as the model has it (version 1 becomes 3). A new shard begins before
-    its padded tensor bytes would exceed `shard_size`, or its tensors `shard_tensors`; or
-    `shard_counts` says how many tensors each shard holds.
+    Options not given keep the model's value (version 1 becomes 3). A new shard starts before the
+    padded tensor bytes of a shard would exceed `shard_size`, or its tensors `shard_tensors`; or
+    `shard_counts` gives the number of tensors of each shard.
 
     Shards, and the one file that an opened set becomes, are those of llama-gguf-split: the same
     bytes. With `shard_counts` they are those of llama-quantize --keep-split.
@@ -225,7 +225,7 @@ def _shards(
         )
     total = sum(len(group) for group in groups)
     first = metadata.without(*SPLIT_KEYS)
-    # Each file is read on its own first, so each must tell its alignment.
+    # Readers open each file on its own, so each must have the alignment key.
     step = alignment_of(metadata)
     others = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
     return [
@@ -239,7 +239,7 @@ def _shards(
 
 
 def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[str, Value]:
-    """Return the keys of a shard in `order`: its number, the count of shards, that of tensors."""
+    """Return the keys of a shard in `order`: its number, and the counts of shards and tensors."""
     known = dict(zip(SPLIT_KEYS, values, strict=True))
     return {key: typed(SPLIT_TYPES[key], known[key]) for key in order}
 
@@ -264,7 +264,7 @@ def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileF
 def _head(
     metadata: Metadata, tensors: Sequence[Tensor], form: _FileForm
 ) -> tuple[bytes, list[int]]:
-    """Return all bytes before the data, and where each tensor starts in it."""
+    """Return all bytes before the data, and the offset of each tensor in the data."""
     encoding = form.encoding
     starts = [0]
     for tensor in tensors:

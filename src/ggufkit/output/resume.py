@@ -1,8 +1,8 @@
-"""What a killed job had done: a journal beside its output, which the next run goes on from.
+"""Resume a killed job: a journal next to its output records the finished bytes.
 
-The journal names the plan by a digest, so that nothing of another plan or input is taken over, and
-lists runs of bytes with their checksums. Claims are checked before they are believed: a machine
-that loses power may keep the journal and lose the bytes.
+The journal names the plan by a digest, so that bytes of another plan or input are never reused, and
+lists runs of bytes with their checksums. Claims are verified before use: after a power failure the
+journal may be there and the bytes lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ggufkit.system.descriptors import close, read_at, write_at
 from ggufkit.system.hidden_files import RESUME_JOURNAL, create, hidden, open_own, remove
 from ggufkit.system.mapped_file import MappedFile
 
-MAX_BYTES: Final = 64 << 20  # of a journal; that of a model of 1 TiB has 6 MiB
+MAX_BYTES: Final = 64 << 20  # of a journal; a model of 1 TiB needs 6 MiB
 _HEAD: Final = "ggufkit resume journal 2, version {version}, plan {digest}\n"
 _ANY_HEAD: Final = re.compile(r"ggufkit resume journal 2, version (\S+), plan [0-9a-f]{64}\n")
 _OLD_HEAD: Final = re.compile(r"ggufkit journal of plan [0-9a-f]{64}\n")
@@ -34,7 +34,7 @@ _LINE: Final = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([0-9a-f]{8})\n", r
 
 
 class ByteRun(NamedTuple):
-    """A run of bytes: number of the file, offset, count."""
+    """A run of bytes: file number, offset, count."""
 
     file: int
     offset: int
@@ -42,13 +42,13 @@ class ByteRun(NamedTuple):
 
 
 class ResumeJournal:
-    """The runs of bytes that are in their place, of one plan's files: `claims` by place."""
+    """The finished runs of bytes of one plan's files: `claims` maps runs to checksums."""
 
     def __init__(self, target: Path, plan: Plan, *, is_new: bool) -> None:
-        """Begin the journal of `target`, or go on with it if the output `is_new` no more.
+        """Start the journal of `target`, or continue it unless the output `is_new`.
 
-        Raises OutputError if what is there belongs to another plan or to another version of
-        ggufkit, and ForeignFileError (an OutputError) if it is no file of this user.
+        Raises OutputError if the journal there belongs to another plan or another version of
+        ggufkit, and ForeignFileError (an OutputError) if another user owns the file.
         """
         self.path = journal_of(target)
         head = _HEAD.format(version=__version__, digest=digest(plan))
@@ -68,7 +68,7 @@ class ResumeJournal:
             raise
 
     def add(self, place: ByteRun, checksum: int) -> None:
-        """Note that bytes are in their place."""
+        """Record finished bytes."""
         if self.claims.get(place) != checksum:
             line = f"{place.file} {place.offset} {place.nbytes} {checksum:08x}\n"
             write_at(self._descriptor, line.encode(), self._nbytes)
@@ -81,14 +81,14 @@ class ResumeJournal:
             self._descriptor = -1
 
     def remove(self) -> None:
-        """Remove the journal: the output is in place, and no error may say that it is not."""
+        """Remove the journal. The output is in place, so an error here is suppressed."""
         self.close()
         with contextlib.suppress(OSError):
             remove(self.path)
 
 
 def journal_of(target: Path) -> Path:
-    """Return where the journal of an output lies, whose first file is `target`."""
+    """Return the path of the journal of an output whose first file is `target`."""
     return hidden(target, RESUME_JOURNAL)
 
 
@@ -101,7 +101,7 @@ def _opened(path: Path) -> tuple[int, str]:
     try:
         nbytes = os.fstat(descriptor).st_size
         _require_possible(nbytes, path)
-        # A byte that is no ASCII becomes one character, so that positions stay.
+        # A byte outside ASCII becomes one character, so that positions stay.
         return descriptor, read_at(descriptor, nbytes, 0).decode("latin-1")
     except BaseException:
         close(descriptor)
@@ -117,7 +117,7 @@ def _require_possible(nbytes: int, path: Path) -> None:
 
 
 def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> None:
-    """Raise OutputError for the journal of another plan; one whose head is torn is of no plan."""
+    """Raise OutputError for a journal of another plan; a torn head belongs to none."""
     line = content[: content.find("\n") + 1]
     if is_new or line == head:
         return
@@ -137,13 +137,13 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
 
 
 def _claims(content: str) -> dict[ByteRun, int]:
-    """Return what the whole records claim; what is no record is passed over."""
+    """Return the claims of complete records; skip everything else."""
     found = (_LINE.fullmatch(line) for line in content.splitlines(keepends=True)[1:])
     return {ByteRun(*map(int, each.groups()[:3])): int(each[4], 16) for each in found if each}
 
 
 def digest(plan: Plan) -> str:
-    """Return what tells a plan from others: its files, its operations and the inputs they read."""
+    """Return a digest that identifies a plan: its files, its operations and their inputs."""
     total = hashlib.sha256(__version__.encode())
     for file in plan.files:
         for text in _told((file.name, file.nbytes, file.head, file.extents)):
@@ -152,7 +152,7 @@ def digest(plan: Plan) -> str:
 
 
 def _told(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (whatever a source is made of)
-    """Yield all that a value consists of, the same in every process that makes it alike."""
+    """Yield all parts of a value, the same in every process that builds an equal value."""
     yield type(value).__qualname__.encode()
     if isinstance(value, MappedFile):
         yield repr(tuple(value.identity)).encode()

@@ -29,12 +29,12 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-AHEAD: Final = 2  # pieces per thread that are made before a stream takes them
-_NOWHERE: Final = Output(Path(os.devnull), 0)  # what a stream takes, nobody else opens
+AHEAD: Final = 2  # pieces per thread made before the stream accepts them
+_NOWHERE: Final = Output(Path(os.devnull), 0)  # the bytes of a stream need no file
 
 
 class WriteOptions(LayoutOptions, total=False):
-    """What may be said of how files are laid out and written; see `write`."""
+    """The options of layout and writing; see `write`."""
 
     threads: int | None
     progress: Progress | None
@@ -44,7 +44,7 @@ class WriteOptions(LayoutOptions, total=False):
 
 
 class _WorkOptions(TypedDict):
-    """What `write_many` takes beside the outputs and their layout."""
+    """The options of `write_many` besides the outputs and their layout."""
 
     threads: int | None
     progress: Progress | None
@@ -67,19 +67,19 @@ def write(  # noqa: PLR0913 (who does it and how)
     """Write `model` to `path` and return the paths of the files written.
 
     `path` is a file name, or a binary stream (a pipe) for a single file. `options` are those of
-    `layout`: `version`, `byte_order`, `alignment`, `shard_size` (bytes), `shard_tensors`; what
-    is not given stays as the model has it. `progress(done, total)` is called with bytes.
+    `layout`: `version`, `byte_order`, `alignment`, `shard_size` (bytes), `shard_tensors`; options
+    not given keep the model's value. `progress(done, total)` counts bytes.
 
-    An `executor` of `concurrent.futures` works instead of threads: other processes, or a cluster
+    An `executor` of `concurrent.futures` replaces threads: other processes, or a cluster
     (`ggufkit.system.cluster`), which must see inputs and outputs under the same paths. Work that
-    cannot be sent to it is done here. `resume` keeps what is done when the job ends early, and goes
-    on from there when it is called again. With `clobber=False` an output that exists already is an
-    OutputError, before anything is written.
+    cannot be sent to it is done here. `resume` keeps finished bytes if the job ends early, and
+    continues from there when called again. With `clobber=False` an output that already exists
+    raises OutputError before anything is written.
 
-    The output appears whole or not at all, an existing file (or link) is replaced only by a whole
-    one, and memory stays at a few MiB per thread. Raises OutputError (an OSError), DiskSpaceError
-    before anything is written where it can be known, and FormatError if an input changed since it
-    was opened.
+    The output appears whole or not at all: only a complete file replaces an existing file (or
+    link). Memory stays at a few MiB per thread. Raises OutputError (an OSError), DiskSpaceError
+    before writing if free space is known to be too small, and FormatError if an input changed since
+    it was opened.
     """
     if isinstance(path, str | bytes | os.PathLike):
         work = _WorkOptions(
@@ -111,8 +111,8 @@ def write_many(  # noqa: PLR0913 (as `write`)
 ) -> list[list[Path]]:
     """Write several models at once; return the paths of the files of each.
 
-    Where tensors of several models are made of the same tensor, its rows are read and decoded
-    once for all of them. All outputs appear when all are whole. Else as `write`.
+    If tensors of several models are made from the same tensor, its rows are read and decoded once
+    for all of them. All outputs appear when all are complete. Otherwise like `write`.
     """
     orders: list[Order] = []
     for model, path in outputs:
@@ -162,11 +162,11 @@ def save(
 ) -> list[Path]:
     """Write NumPy arrays and plain metadata as a GGUF file; return the paths written.
 
-    Each tensor is an array (stored in its dtype), a pair of an array and a tensor type
-    (quantized to it; uint8 means bytes already packed), or a Tensor. Values of `metadata` are
-    typed as `ggufkit.format.coerce.typed_value` documents. `options` are those of `write`. Raises
-    TensorTypeError, ShapeError and ValueTypeError for what has no place in a file, and else as
-    `write` does.
+    Each tensor is an array (stored in its dtype), a pair of an array and a tensor type (quantized
+    to it; uint8 means bytes already packed), or a Tensor. Values of `metadata` are typed as
+    `ggufkit.format.coerce.typed_value` documents. `options` are those of `write`. Raises
+    TensorTypeError, ShapeError and ValueTypeError for values that GGUF cannot hold, and the errors
+    of `write`.
     """
     made = Tensors(as_tensor(name, value) for name, value in tensors.items())
     return write(Model(Metadata(metadata or {}), made), path, **options)
@@ -189,7 +189,7 @@ def as_tensor(name: str, value: object) -> Tensor:
 def _as_array(name: str, value: object) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value)
-    except (TypeError, ValueError) as error:  # ragged lists, and what other libraries refuse
+    except (TypeError, ValueError) as error:  # ragged lists, and errors of other libraries
         raise TensorTypeError(
             f"tensor {name!r} is not an array: {error}", remedy="Give a NumPy array"
         ) from error
@@ -220,7 +220,7 @@ def stream(
 
 
 def _write_all(output: IO[bytes], data: bytes | memoryview) -> None:
-    """Write all of `data`, however many calls an unbuffered stream takes."""
+    """Write all of `data`, in as many calls as an unbuffered stream needs."""
     left = memoryview(data)
     while left:
         written: int | None = output.write(left)
@@ -230,7 +230,7 @@ def _write_all(output: IO[bytes], data: bytes | memoryview) -> None:
 
 
 def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[bytes | memoryview]:
-    """Yield the whole file's bytes in order, pieces being made ahead by the pool."""
+    """Yield the bytes of the whole file in order; the pool makes pieces ahead."""
     yield file.head
     at = len(file.head)
     for offset, data in in_turn(pool, _pieces(file), in_flight - 1):
@@ -241,7 +241,7 @@ def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[byte
 
 
 def _pieces(file: PlannedFile) -> Iterator[Callable[[], tuple[int, Bytes]]]:
-    """Yield what makes each piece of a file, and tells its place there."""
+    """Yield a function per piece of a file; it returns the piece with its place."""
     for extent in file.extents:
         part = PlacedExtent(0, 0, _NOWHERE, shortened(extent))
         for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():

@@ -1,5 +1,5 @@
 # ruff: noqa: PLR2004 (the numbers are the policy, and the names say them)
-"""What the recipes ask about a tensor and its model before they choose a type."""
+"""Conditions on a tensor and its model that recipes test before they choose a type."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FEED_FORWARD: Final = ("ffn_up", "ffn_gate", "ffn_down")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What the policy asks about a model as a whole.
+    """The properties of a whole model that conditions read.
 
-    `layers` are those of the whole model, `grouped` how many query heads share a key head (0:
-    no attention). `is_70b` is how llama.cpp calls dense models of 80 layers.
+    `layers` is the number of layers, `grouped` the number of query heads per key head (0: no
+    attention). `is_70b` marks dense models of 80 layers: llama.cpp calls them 70B.
     """
 
     architecture: str = ""
@@ -27,11 +27,11 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Where a tensor stands in its model.
+    """The position of a tensor in its model.
 
-    It is `layer` of `layers` that have its `role`, as llama.cpp counts them. `imatrix` says whether
-    there is importance data at all, `fits` whether its rows divide into the blocks of the recipe's
-    base type, `is_stack` whether it has a third axis, as experts have.
+    It is `layer` of `layers` that have its `role`, as llama.cpp counts them. `imatrix` is true if
+    the model has any importance data, `fits` if the tensor's rows divide into the blocks of the
+    recipe's base type, `is_stack` if it has a third axis, as experts have.
     """
 
     facts: ModelFacts
@@ -77,32 +77,32 @@ def more_bits(at: TensorPlace) -> bool:
 
 
 def shared_heads(at: TensorPlace) -> bool:
-    """Where 4 query heads or more share a key head."""
+    """If 4 or more query heads share a key head."""
     return at.facts.grouped >= 4
 
 
 def shared_heads_or_experts(at: TensorPlace) -> bool:
-    """Where 4 query heads or more share a key head, or where there are 4 experts or more."""
+    """If 4 or more query heads share a key head, or the model has 4 or more experts."""
     return shared_heads(at) or at.facts.experts >= 4
 
 
 def eight_experts(at: TensorPlace) -> bool:
-    """Where there are 8 experts, as in Mixtral."""
+    """If the model has 8 experts, as Mixtral has."""
     return at.facts.experts == 8
 
 
 def not_eight_experts(at: TensorPlace) -> bool:
-    """Where there are not 8 experts."""
+    """If the model does not have 8 experts."""
     return not eight_experts(at)
 
 
 def falcon(at: TensorPlace) -> bool:
-    """In a Falcon."""
+    """In a Falcon model."""
     return at.facts.architecture == "falcon"
 
 
 def not_falcon(at: TensorPlace) -> bool:
-    """In anything but a Falcon."""
+    """In every architecture but Falcon."""
     return not falcon(at)
 
 
@@ -117,10 +117,10 @@ def without_imatrix(at: TensorPlace) -> bool:
 
 
 def unfit(at: TensorPlace) -> bool:
-    """Where rows do not divide into the blocks of the base type."""
+    """If rows do not divide into the blocks of the base type."""
     return not at.fits
 
 
 def stacked_experts(at: TensorPlace) -> bool:
-    """Whether these are experts; the projections of bailingmoe3 have three axes too."""
+    """Whether the tensor holds experts; projections of bailingmoe3 also have three axes."""
     return at.is_stack and (at.facts.architecture != "bailingmoe3" or at.role in FEED_FORWARD)

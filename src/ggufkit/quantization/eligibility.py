@@ -1,4 +1,4 @@
-"""Which tensors llama-quantize touches at all: matrices of weights, less those it always keeps.
+"""Which tensors llama-quantize converts: matrices of weights, except those it always keeps.
 
 Source: `tensor_allows_quantization` in llama.cpp's `llama-quant.cpp`.
 """
@@ -13,7 +13,7 @@ from ggufkit.format.types import TensorType
 from ggufkit.model.layers import BLOCK
 from ggufkit.model.model import Tensor
 
-# Tensors that stay as they are: small ones, and those whose precision the model hangs on.
+# Tensors that keep their type: small ones, and those that need full precision.
 
 KEPT_NAMES: Final = ("position_embd.weight", "token_types.weight")
 KEPT_PARTS: Final = (
@@ -84,16 +84,16 @@ def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
     if is_whole(tensor.type) or axes(tensor.shape) < 2:  # noqa: PLR2004
         return False
     name = tensor.name
-    # Compared as llama.cpp does, for which any name of five characters ends so too.
+    # llama.cpp compares like this, so it also accepts every name of five characters.
     if name.rfind("weight") != len(name) - 6:
         return False
     return name not in KEPT_NAMES and not _is_kept(without_layer(name), architecture)
 
 
 def without_layer(name: str) -> str:
-    """Return what all layers' names have in common behind "blk.N", else the whole name.
+    """Return the name without its "blk.N", or the whole name if it has no layer.
 
-    Of what is looked for in names, nothing lies in or across what is cut off.
+    No part that the caller searches for overlaps the prefix.
     """
     found = BLOCK.match(name)
     return name[found.end(1) :] if found else name
@@ -106,7 +106,7 @@ def _is_kept(name: str, architecture: str) -> bool:
 
 @functools.cache
 def _kept_parts(architecture: str) -> re.Pattern[str]:
-    """Return what finds any of the parts at once."""
+    """Return one regular expression that finds any of the parts."""
     kept = KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
     return re.compile("|".join(map(re.escape, kept)))
 
@@ -117,7 +117,7 @@ def is_whole(type: TensorType) -> bool:
 
 
 def axes(shape: tuple[int, ...]) -> int:
-    """Return the number of axes from the first on that is longer than 1, as ggml counts them."""
+    """Return the number of axes as ggml counts them: leading axes of length 1 are left out."""
     for i, length in enumerate(shape[:-1]):
         if length > 1:
             return len(shape) - i

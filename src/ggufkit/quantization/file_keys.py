@@ -1,4 +1,4 @@
-"""The keys that llama-quantize leaves in a file: recipe, version, and what users add."""
+"""The keys that llama-quantize writes: the recipe, the version, and keys that users add."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ FILE_TYPE_KEY: Final = "general.file_type"
 
 
 def stamped(metadata: Metadata, number: int, *others: tuple[str, Value]) -> Metadata:
-    """Return the keys in llama-quantize's order: what it sets is taken out and comes last.
+    """Return the keys in llama-quantize's order: the keys that it sets come last.
 
-    `number` is that of the recipe, for general.file_type; `others` come behind it.
+    `number` is the recipe's general.file_type; `others` follow it.
     """
     changed = metadata.without(*SPLIT_KEYS)
     for key, value in (
@@ -36,7 +36,7 @@ def stamped(metadata: Metadata, number: int, *others: tuple[str, Value]) -> Meta
 
 
 def file_type_of(metadata: Metadata) -> int | None:
-    """Return the number in general.file_type, None where there is none."""
+    """Return the number in general.file_type, None if the key is missing."""
     number = metadata.get(FILE_TYPE_KEY)
     return int(number) if isinstance(number, np.integer) and number >= 0 else None
 
@@ -47,5 +47,5 @@ def guessed_file_type(tensors: Iterable[Tensor]) -> int:
     most = "F32"
     for tensor in tensors:
         held[tensor.type.name] += 1
-        most = max(most, tensor.type.name, key=held.__getitem__)  # the first of equals stays
+        most = max(most, tensor.type.name, key=held.__getitem__)  # on a tie the first one stays
     return NUMBER_OF.get(ALIASES.get(most, most), 0) | GUESSED

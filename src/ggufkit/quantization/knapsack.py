@@ -1,7 +1,7 @@
-"""One option for each of many things, so that all fit a budget and the losses are least.
+"""Choose one option per tensor so that all fit a budget with the least total loss.
 
-Pure: a knapsack of multiple choice, solved along convex hulls. `quantization/target.py` asks it
-which type each tensor of a model gets.
+Pure: a multiple-choice knapsack, solved greedily along convex hulls. `quantization/target.py` uses
+it to choose the type of each tensor of a model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ggufkit.format.types import TensorType
 
 @dataclass(frozen=True)
 class Option:
-    """A type that a tensor may get, the bytes it then takes, and the loss it brings."""
+    """A type that a tensor may get, its size in bytes as that type, and the loss."""
 
     type: TensorType
     nbytes: int
@@ -24,12 +24,12 @@ class Option:
 
 
 def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, Option]:
-    """Return the option of each tensor such that all fit `budget` bytes and the losses are least.
+    """Return one option per tensor: all fit in `budget` bytes, with the least total loss.
 
-    Tensors climb from their smallest option along the lower convex hull of size and loss, the step
-    that saves most for its bytes first; what room is left goes to the best single changes. Of two
-    options of one size only the better counts. Raises ShapeError where even the smallest options
-    do not fit.
+    Each tensor starts with its smallest option and moves up the lower convex hull of size and loss;
+    the step with the best saving per byte comes first. The remaining bytes go to the best single
+    changes. If two options have the same size, only the better one counts. Raises ShapeError if
+    even the smallest options do not fit.
     """
     hulls = {name: _hull(each) for name, each in options.items()}
     chosen = {name: hull[0] for name, hull in hulls.items()}
@@ -54,12 +54,12 @@ def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, 
 
 
 def _slope(lower: Option, upper: Option) -> float:
-    """Return what each further byte adds to the loss, a negative number."""
+    """Return the change of the loss per further byte, a negative number."""
     return (upper.loss - lower.loss) / (upper.nbytes - lower.nbytes)
 
 
 def _hull(options: Sequence[Option]) -> list[Option]:
-    """Return the options that no mixture of others beats, the smallest first."""
+    """Return the options on the lower convex hull, the smallest first."""
     hull: list[Option] = []
     for option in sorted(options, key=lambda each: (each.nbytes, each.loss)):
         if hull and option.loss >= hull[-1].loss:
@@ -73,7 +73,7 @@ def _hull(options: Sequence[Option]) -> list[Option]:
 def _filled(
     chosen: dict[str, Option], options: Mapping[str, Sequence[Option]], room: int
 ) -> dict[str, Option]:
-    """Spend what room is left on single changes, those that save most first."""
+    """Spend the remaining bytes on single changes; the largest saving comes first."""
     savings = sorted(
         (
             (option.loss - chosen[name].loss, name, option)

@@ -1,4 +1,4 @@
-"""How large a model would be in every recipe, without reading any of its tensors."""
+"""Compute the size of a model in every recipe, without reading tensor data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ggufkit.system.descriptors import AnyPath
 
 @dataclass(frozen=True)
 class PlannedSize:
-    """What a recipe would make of a model: bytes of the file, bits per weight, and what it lacks.
+    """The result of one recipe: bytes of the file, bits per weight, and missing data.
 
-    `fallbacks` and `uncovered` count the tensors whose rows do not fit, and those that could not
-    be quantized for want of importance data.
+    `fallbacks` counts the tensors whose rows do not fit the chosen type, `uncovered` those that
+    could not be quantized because importance data is missing.
     """
 
     recipe: str
@@ -34,11 +34,10 @@ def plan(
     *,
     imatrix: Imatrix | AnyPath | None = None,
 ) -> list[PlannedSize]:
-    """Return what each recipe (by default every one) would make of `model`, in the order given.
+    """Return the size of `model` in each recipe (by default in all), in the order given.
 
-    `imatrix` is an importance matrix, or the path of one, that would be used. No tensor data is
-    read. Raises TensorTypeError for an unknown recipe, ShapeError for an importance matrix of
-    another model.
+    `imatrix` is the importance matrix to assume, or its path. No tensor data is read. Raises
+    TensorTypeError for an unknown recipe, ShapeError for an importance matrix of another model.
     """
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     asked = (one for one in RECIPES.values() if one != KEEP_ALL) if recipes is None else recipes

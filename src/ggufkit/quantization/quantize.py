@@ -1,4 +1,4 @@
-"""Quantize a model as llama-quantize does: the file that is written is its, byte for byte.
+"""Quantize a model as llama-quantize does: the files written are byte-identical.
 
 `recipes.py` holds the policy, `type_choice.py` picks each tensor's type; this module applies them.
 Source: `llama_model_quantize_impl` and `tools/quantize` of llama.cpp.
@@ -37,7 +37,7 @@ from ggufkit.quantization.recipes import (
 )
 from ggufkit.quantization.type_choice import (
     Choice,
-    Wishes,
+    TypeRequests,
     choose,
     facts_of,
     order_key,
@@ -56,7 +56,7 @@ MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
 
 
 class QuantizeOptions(TypedDict, total=False):
-    """What may be said besides the recipe; see `quantize`."""
+    """The options besides the recipe; see `quantize`."""
 
     imatrix: Imatrix | AnyPath | None
     include_weights: Sequence[str]
@@ -77,10 +77,11 @@ class QuantizeOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
 class Decision:
-    """What becomes of one tensor: `before` of the input is `after` of the output.
+    """The decision about one tensor: `before` is the input's, `after` the output's.
 
-    `fell_from` is the type that its rows do not fit, `promoted_from` the one that needs importance
-    data where there is none. `weights` is that data, `needs_imatrix` whether it must be there.
+    `fell_from` is the chosen type if its rows do not fit it, `promoted_from` the chosen type if it
+    needs importance data that is missing. `weights` is the importance data, `needs_imatrix` is true
+    if the type requires it.
     """
 
     before: Tensor
@@ -98,10 +99,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Quantization:
-    """A quantized model, and what was decided about each of its tensors, in their order.
+    """A quantized model, and the decision about each of its tensors, in their order.
 
-    `shard_counts` are the tensors of each shard where the input's shards are kept. `unmatched` are
-    the patterns for types, and the parts of names for importance data, that occur in no name.
+    `shard_counts` is the number of tensors in each shard if the input's shards are kept.
+    `unmatched` lists the patterns for types, and the parts of names for importance data, that match
+    no name.
     """
 
     model: Model
@@ -113,12 +115,12 @@ class Quantization:
 
     @property
     def uncovered(self) -> list[Decision]:
-        """What cannot be written for want of importance data."""
+        """The tensors that cannot be written because importance data is missing."""
         return [d for d in self.decisions if d.is_changed and d.needs_imatrix and d.weights is None]
 
     @property
     def unweighted(self) -> list[Decision]:
-        """What is quantized without importance data that it needs, or that others have."""
+        """The tensors quantized without importance data that they need or that others have."""
         bare = (d for d in self.decisions if d.is_changed and d.weights is None)
         return [
             d for d in bare if d.needs_imatrix or (self.has_imatrix and d.after.type.is_quantized)
@@ -126,7 +128,7 @@ class Quantization:
 
     @property
     def requantized(self) -> list[Decision]:
-        """What was quantized before and becomes something else."""
+        """The tensors that were quantized already and change their type."""
         return [d for d in self.decisions if d.is_changed and d.before.type.is_quantized]
 
 
@@ -143,16 +145,17 @@ def quantize(
     Options have the meaning of llama-quantize's flags: `imatrix` (an `Imatrix` or the path of
     one) with `include_weights` or `exclude_weights` (parts of names), `pure`,
     `leave_output_tensor`, `output_tensor_type`, `token_embedding_type`, `tensor_types` (pairs of a
-    regular expression and a type, the first that is found in a name deciding), `layers` to prune,
+    regular expression and a type; the first match in a name decides), `layers` to prune,
     `override_kv` (keys and values), `keep_split` and `allow_requantize`.
 
-    Besides, `types` says the type of tensors by exact name, `like` takes those of another model,
-    and without a recipe all others stay as they are. `keep_order` keeps the order of the input's
-    tensors, and `promote_uncovered` takes the nearest type that needs no importance data.
+    ggufkit's own options: `types` gives types by exact name of the tensor, `like` copies the types
+    of another model, and without a recipe all other tensors keep their type. `keep_order` keeps the
+    order of the input's tensors, and `promote_uncovered` takes the nearest type that needs no
+    importance data.
 
     Raises TensorTypeError for an unknown recipe, for types that cannot be decoded or encoded, and
     for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
-    the list of tensors where data is missing; ShapeError where it does not fit.
+    the list of tensors if data is missing; ShapeError if its shape does not fit.
     """
     done = decide(model, recipe, **options)
     refuse(done, allow_requantize=allow_requantize)
@@ -162,18 +165,18 @@ def quantize(
 def decide(
     model: Model, recipe: str | int | Recipe | None = None, **options: Unpack[QuantizeOptions]
 ) -> Quantization:
-    """Decide what `quantize` would make, and refuse nothing that can be shown instead."""
+    """Make the decisions of `quantize`, but raise no error for results that can be shown."""
     _require_known(options)
     chosen = _recipe(recipe, options.get("like"))
     data, lost = _selected(options)
-    wishes = _wishes(options)
+    requests = _requests(options)
     overrides = Metadata(options.get("override_kv") or {})
-    facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader heeds them, too
+    facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader applies them too
     pruned, names = _pruned(model, frozenset(options.get("layers", ())))
     tensors = [as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
     keeps_split = options.get("keep_split", False)
     walked = tensors if keeps_split else sorted(tensors, key=lambda t: order_key(t.name))
-    choices = choose(walked, facts, chosen, wishes, imatrix=data is not None)
+    choices = choose(walked, facts, chosen, requests, imatrix=data is not None)
     promote = options.get("promote_uncovered", False)
     decide_one = functools.partial(
         _decision, recipe=chosen, data=data, names=names, promote=promote
@@ -186,24 +189,24 @@ def decide(
     metadata = stamped(pruned.metadata, number, *overrides.items(), *_imatrix_keys(data), *layers)
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     counts = _shard_counts(model, decisions) if keeps_split else None
-    lost += unmatched((tensor.name for tensor in tensors), chosen, wishes)
+    lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
     made.reading(model.inputs)
     return Quantization(made, decisions, chosen, data is not None, counts, lost)
 
 
-# What was asked for.
+# Options.
 
 
 def _require_known(options: QuantizeOptions) -> None:
-    """Raise TypeError for an option that there is not, as a call of a function would."""
+    """Raise TypeError for an unknown option, as Python does for an unknown argument."""
     unknown = sorted(options.keys() - QuantizeOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"quantize() has no option {unknown[0]!r}")
 
 
-def _wishes(options: QuantizeOptions) -> Wishes:
-    """Return what is wanted otherwise than the recipe has it."""
-    return Wishes(
+def _requests(options: QuantizeOptions) -> TypeRequests:
+    """Return the types that options set and the recipe does not."""
+    return TypeRequests(
         pure=options.get("pure", False),
         leave_output_tensor=options.get("leave_output_tensor", False),
         output_tensor_type=_encodable(options.get("output_tensor_type")),
@@ -214,7 +217,7 @@ def _wishes(options: QuantizeOptions) -> Wishes:
 
 
 def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
-    """Return the recipe asked for; of `like` that by which it was made, if it tells."""
+    """Return the recipe given; with `like` the recipe of that file, if its keys name one."""
     if isinstance(recipe, Recipe):
         return recipe
     if recipe is not None:
@@ -224,9 +227,9 @@ def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
 
 
 def _selected(options: QuantizeOptions) -> tuple[tuple[Imatrix, str] | None, tuple[str, ...]]:
-    """Return the entries to use and the path as it was given, and parts that no name holds.
+    """Return the entries to use with the path as given, and the parts that match no name.
 
-    There is None to use without a matrix, and where nothing of it is chosen.
+    The entries are None without a matrix, and if none of its entries is selected.
     """
     imatrix = options.get("imatrix")
     include, exclude = options.get("include_weights", ()), options.get("exclude_weights", ())
@@ -249,14 +252,14 @@ def _encodable(type: AnyType | None) -> TensorType | None:
 
 
 def _types(types: Mapping[str, AnyType] | None, like: Model | None) -> dict[str, TensorType]:
-    """Return the types by exact name: those given, and those of the tensors of `like`."""
+    """Return the types by exact name: those given, then those of the tensors of `like`."""
     given = {name: codec.encodable(kind) for name, kind in (types or {}).items()}
     held = like.tensors.values() if like else ()
     copied = {t.name: t.type for t in held if not t.type.is_opaque and not is_whole(t.type)}
     return copied | given
 
 
-# What becomes of the tensors.
+# Decisions about tensors.
 
 
 def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]]:
@@ -294,21 +297,21 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
 
 
 def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
-    """Whether a type must have importance data: the recipe asks for it, or ggml fails without."""
+    """Whether a type requires importance data: by the recipe, or because ggml fails without."""
     if kind.id in packing.requiring_weights():
         return True
     return kind.name in recipe.needs_imatrix and role_of(tensor.name) not in ("embedding", "output")
 
 
 def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...] | None:
-    """Return how many tensors lie in each file of the input; None for a single file."""
+    """Return the number of tensors in each file of the input; None for a single file."""
     held = Counter(decision.before.path for decision in decisions)
     counts = tuple(held[file.path] for file in model.files)
     return counts if len(counts) > 1 and sum(counts) == sum(held.values()) else None
 
 
 def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -> int:
-    """Return what general.file_type shall say."""
+    """Return the value for general.file_type."""
     if recipe.file_type is not None:
         return recipe.file_type
     changed = [decision.is_changed for decision in decisions]
@@ -317,7 +320,7 @@ def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -
 
 
 def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, Value]]:
-    """Yield what tells of the importance matrix."""
+    """Yield the keys that describe the importance matrix."""
     if data is None:
         return
     imatrix, path = data
@@ -331,15 +334,15 @@ def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, Value
 
 
 def _cut(text: str) -> str:
-    """Return as many whole characters as llama-quantize's buffer holds."""
+    """Cut `text` to the whole characters that fit in llama-quantize's buffer."""
     return os.fsencode(text)[:MAX_TEXT].decode("utf-8", "ignore")
 
 
-# What is refused.
+# Refusals.
 
 
 def refuse(done: Quantization, *, allow_requantize: bool) -> None:
-    """Raise for what is not to be written: see `quantize`."""
+    """Raise an error if the result must not be written: see `quantize`."""
     if done.requantized and not allow_requantize:
         kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
         raise TensorTypeError(
@@ -362,7 +365,7 @@ def _named(decisions: Iterable[Decision]) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return how many tensors these are, and all their names, those of many layers as one."""
+    """Return the count of tensors and their names, with names of many layers merged."""
     layers: dict[str, list[int]] = {}
     for name in names:
         found = BLOCK.match(name)

@@ -1,4 +1,4 @@
-"""What users write about recipes: files of their own, types for patterns, values for keys."""
+"""Parse what users write: recipe files, types for patterns, values for keys."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ggufkit.system.text_file import Most, decoded, read_small
 
 RECIPE_SUFFIX: Final = ".toml"
 _KEYS: Final = {"base": str, "types": dict}
-# How llama-quantize calls types of values, and ours for them; None: the smallest that holds it.
+# llama-quantize's names of value types, and GGUF's; None: the smallest type that fits.
 _KINDS: Final = {"int": None, "float": "float32", "bool": "bool", "str": "string"}
 _TRUTH: Final = {"true": True, "false": False}
 
 
-# Recipes of the user's own.
+# Recipe files.
 
 
 def read_recipe(path: str | Path) -> Recipe:
     """Return the recipe in a TOML file.
 
-    `base` names the recipe that holds for what no pattern names (without it, that stays as it
-    is), and the table `types` gives types to patterns: regular expressions searched in names, of
-    which the first that is found decides. Raises FormatError for anything else in the file.
+    `base` names the recipe for tensors that no pattern matches (without `base` they keep their
+    type). The table `types` gives types to patterns: regular expressions searched in names; the
+    first match decides. Raises FormatError for anything else in the file.
     """
     file = Path(path)
     try:
@@ -75,8 +75,8 @@ def _type_name(kind: object) -> str:
 def parse_tensor_type(text: str) -> tuple[str, str]:
     """Return pattern and type of a text such as "attn_v=Q6_K"; the pattern is lower-cased.
 
-    So does llama-quantize, for tensors have lower-case names. Raises ValueTypeError for anything
-    else, and TensorTypeError for an unknown type.
+    llama-quantize lower-cases it too: tensors have lower-case names. Raises ValueTypeError for
+    anything else, and TensorTypeError for an unknown type.
     """
     pattern, found, kind = text.partition("=")
     if not (pattern and found and kind):
@@ -87,7 +87,7 @@ def parse_tensor_type(text: str) -> tuple[str, str]:
 
 
 def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
-    """Return patterns and types of a file: `parse_tensor_type`, between spaces or newlines."""
+    """Return the patterns and types in a file, separated by spaces or newlines."""
     try:
         words = decoded(read_small(Path(path), Most.RECIPE)).split()
     except UnicodeDecodeError:
@@ -101,8 +101,8 @@ def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
 def parse_override(text: str) -> tuple[str, Value]:
     """Return key and value of a text such as "general.name=str:Me" or "x=array[int32]:[1, -2]".
 
-    The types are llama-quantize's int, float, bool and str, and all of GGUF; an int becomes the
-    first of uint32, int32, uint64 and int64 that holds it. Arrays are written as JSON. Raises
+    The types are llama-quantize's int, float, bool and str, and all types of GGUF; an int becomes
+    the first of uint32, int32, uint64 and int64 that fits. Arrays are written as JSON. Raises
     ValueTypeError for anything else.
     """
     key, found, rest = text.partition("=")

@@ -1,8 +1,8 @@
 """The recipes of llama-quantize as tables: which type each kind of tensor gets, and when.
 
-A recipe has a base type and, for each role a tensor can play, rules: a type and the conditions
-under which it is taken. The first rule that holds wins; where none does, the base type stays.
-Source: `llama-quant.cpp` of llama.cpp, October 2026. `type_choice.py` walks these tables.
+A recipe has a base type and, for each role of a tensor, rules: a type and its conditions. The first
+rule whose conditions hold wins; otherwise the tensor gets the base type. Source: `llama-quant.cpp`
+of llama.cpp, October 2026. `type_choice.py` applies these tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ggufkit.quantization.conditions import (
     without_imatrix,
 )
 
-# Roles, by the first part of its name that a tensor shows.
+# Roles: the first part that occurs in a tensor's name decides.
 
 EXACT_ROLES: Final = {
     "output.weight": "output",
@@ -76,12 +76,12 @@ NEEDS_IMATRIX: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S"
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe: `base` is the type of what no rule speaks of, None to keep every type.
+    """A recipe: `base` is the type of tensors without a rule, None to keep every type.
 
-    `file_type` is its number in `general.file_type`. `needs_imatrix` are the types that it takes
-    only with importance data, the embedding and the output aside. `patterns` (see `patterns_of`)
-    come before all rules, as a user's own recipe has them. `by_count` recipes take the number of
-    tensors met for the layer, even where experts are sprinkled over layers.
+    `file_type` is its number in `general.file_type`. `needs_imatrix` are the types that it uses
+    only with importance data, except for the embedding and the output. `patterns` (see
+    `patterns_of`) come before all rules; a user's recipe file sets them. `by_count` recipes use the
+    number of tensors met so far as the layer, even if only some layers have experts.
     """
 
     name: str
@@ -105,7 +105,7 @@ _EXPERTS: Final = (_use("MXFP4", stacked_experts), _use("Q8_0"))
 
 
 def _recipe(name: str, base: str, **rules: RecipeRules) -> Recipe:
-    """Return a recipe with the rules that all share: 8 experts lift small attention tensors."""
+    """Return a recipe with the shared rules: 8 experts give small attention tensors more bits."""
     shared = {
         "output": rules.pop("output", _OUTPUT),
         "attention_v": (_EIGHT_EXPERTS, *rules.pop("attention_v", ())),
@@ -115,7 +115,7 @@ def _recipe(name: str, base: str, **rules: RecipeRules) -> Recipe:
 
 
 def _tiny(name: str, base: str, lift: str, embedding: str, output: str) -> Recipe:
-    """Return a recipe below 3 bits: `lift` is the type of what suffers most."""
+    """Return a recipe below 3 bits: `lift` is the type of the most sensitive tensors."""
     rules: dict[str, RecipeRules] = {
         "output": _TINY_OUTPUT,
         "embedding": (_use(embedding),),
@@ -266,16 +266,16 @@ _ALL: Final = (
         dict.fromkeys((*ROLES.values(), "embedding", "other"), _EXPERTS)
         | {"output": (_use("Q8_0"),)},
     ),
-    _recipe("NVFP4", "NVFP4"),  # llama.cpp has the number and the type, its tool no such recipe
+    _recipe("NVFP4", "NVFP4"),  # llama-quantize lacks this recipe; llama.cpp has its number
     Recipe("COPY", None, None),
 )
 RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 KEEP_ALL: Final = RECIPES["COPY"]
 ALIASES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
-# What comes after the rules.
+# After the rules.
 
-# Attention values that eight heads share are small: models that llama.cpp calls 70B afford more.
+# If eight heads share attention values, these are small: 70B models can afford more bits.
 LIFTED_IN_70B: Final = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}
 NAMED_70B: Final = {
     "llama": 80,
@@ -286,7 +286,7 @@ NAMED_70B: Final = {
     "qwen2": 80,
 }
 
-# Where rows do not divide into blocks; what does not fit either becomes F16.
+# Fallbacks if rows do not divide into blocks; if these do not fit either, F16.
 FALLBACKS: Final = {
     "IQ1_S": "IQ4_NL",
     "IQ1_M": "IQ4_NL",
@@ -304,13 +304,13 @@ FALLBACKS: Final = {
     "Q4_K": "Q5_0",
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
-    # llama-quantize gives up on these two.
+    # llama-quantize stops with an error at these two.
     "Q1_0": "Q4_0",
     "NVFP4": "Q4_0",
 }
 LAST_RESORT: Final = "F16"
 
-# The nearest type that needs no importance data, for tensors that have none.
+# The nearest type that needs no importance data, for tensors without it.
 PROMOTED: Final = {
     "IQ1_S": "Q2_K",
     "IQ1_M": "Q2_K",
@@ -321,7 +321,7 @@ PROMOTED: Final = {
     "Q2_K": "Q3_K",
 }
 
-# Weights of glm5-next that are never made smaller than Q8_0.
+# Weights of glm5-next that never become smaller than Q8_0.
 FLOORS: Final = {"glm5-next": (("attn_q_a", "attn_q_b", "nextn.eh_proj"), "Q8_0")}
 
 
@@ -344,7 +344,7 @@ def find_recipe(name: str | int) -> Recipe:
 def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns:
     """Return regular expressions, to be searched in names, with their types.
 
-    Raises ValueTypeError for what is not a regular expression, TensorTypeError for an unknown type.
+    Raises ValueTypeError for an invalid regular expression, TensorTypeError for an unknown type.
     """
     return tuple((_compiled(pattern), tensor_type(kind)) for pattern, kind in pairs)
 

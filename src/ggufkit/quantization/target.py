@@ -1,9 +1,9 @@
-"""Choose a type for each tensor so that a model has a given size and errs least.
+"""Choose a type for each tensor so that a model has a given size and the least error.
 
-For small errors, what a model's predictions suffer is a sum over its tensors: the relative error
-of what each computes, times how sensitive the model is to it. The first is measured on a sample
-of rows, weighted by importance data where there is some; the second is a table. What is left is
-the knapsack of `quantization/knapsack.py`.
+For small errors, the loss in a model's predictions is a sum over its tensors: the relative error of
+each tensor's output, times the model's sensitivity to it. The error is measured on a sample of
+rows, weighted by importance data if given; the sensitivity comes from a table.
+`quantization/knapsack.py` then chooses the types.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ CANDIDATES: Final = (
     *("Q3_K", "IQ3_S", "IQ3_XXS", "Q2_K", "IQ2_S", "IQ2_XS", "IQ2_XXS"),
 )
 SAMPLE: Final = 1 << 16  # elements of a tensor that are measured: hundreds of blocks
-MIN_ROWS: Final = 16  # unless rows are so long that fewer are
+MIN_ROWS: Final = 16  # of a sample; fewer if MAX_SAMPLE is less
 MAX_SAMPLE: Final = 1 << 22
 BITS: Final = 8  # of a byte
 
-# How much the predictions of a model suffer from the same relative error in all tensors of a kind
-# together; the first part that stands in a name counts. Measured: docs/internals/target-sizes.md.
+# The loss in a model's predictions from the same relative error in all tensors of a kind together;
+# the first part that occurs in a name counts. Measured: docs/internals/target-sizes.md.
 SENSITIVITY: Final = (
     ("attn_qkv", 8.0),
     ("attn_q", 1.8),
@@ -79,14 +79,14 @@ def target(  # noqa: PLR0913 (each says one thing)
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, TensorType]:
-    """Return the type of each tensor that is to be quantized, for `quantize(model, types=...)`.
+    """Return the type of each tensor to quantize, for `quantize(model, types=...)`.
 
     Give either `nbytes`, which the file written will not exceed, or `bpw`, bits per weight of all
     tensors together. `imatrix` and `override_kv` are those that `quantize` gets too; without
-    importance data, types that need it are left out. Samples of rows are read and quantized as
-    each of the `candidates`, by `threads` threads; `progress(done, total)` counts tensors. Raises
-    ShapeError where even the smallest is too large, saying by how much, and TensorTypeError for
-    types without codec.
+    importance data, types that need it are left out. Samples of rows are read and quantized as each
+    of the `candidates`, by `threads` threads; `progress(done, total)` counts tensors. Raises
+    ShapeError if even the smallest possible file is too large, with the difference, and
+    TensorTypeError for types without a codec.
     """
     if (nbytes is None) == (bpw is None):
         raise ValueTypeError("a target is a size or bits per weight, not both", remedy="Give one")
@@ -116,7 +116,7 @@ def _within_file(
     *,
     has_imatrix: bool,
 ) -> dict[str, Option]:
-    """Allocate what a file of `nbytes` leaves for the tensors, each padded to the alignment."""
+    """Allocate the bytes that a file of `nbytes` has for tensors, padded to the alignment."""
     smallest = {name: min(each, key=_size) for name, each in options.items()}
     made = quantized({name: option.type for name, option in smallest.items()})
     aligned = {
@@ -134,7 +134,7 @@ def _within_file(
 
 
 def _too_small(least: str, has_imatrix: bool) -> ShapeError:  # noqa: FBT001 (of one error)
-    """Return the error of a target below the least that is possible."""
+    """Return the error for a target below the smallest possible size."""
     more = "" if has_imatrix else "; with an importance matrix there are smaller types"
     return ShapeError(f"the smallest model {least}", remedy=f"Ask for at least that{more}")
 
@@ -186,11 +186,11 @@ def measure(
     *,
     sensitivity: float = 1,
 ) -> list[Option]:
-    """Return the options of a tensor: those of `kinds` that fit it, and the loss of each.
+    """Return the options of a tensor: each of `kinds` that fits its rows, with its loss.
 
     The loss is the squared error of a sample of rows relative to their squares, both weighted by
     `weights` of shape (width,) or (experts, width), times the `sensitivity` to it. The sample is
-    the same every time. Types that need weights are left out where there are none.
+    deterministic. Types that need weights are left out without weights.
     """
     rows, width = rows_and_width(tensor.shape)
     possible = [
@@ -213,7 +213,7 @@ def measure(
 
 
 def _sampled(rows: int, width: int) -> npt.NDArray[np.int64]:
-    """Return the numbers of the rows to measure, evenly spread."""
+    """Return the indices of the rows to measure, evenly spaced."""
     least = max(1, min(MIN_ROWS, MAX_SAMPLE // max(width, 1)))
     count = min(rows, max(least, math.ceil(SAMPLE / max(width, 1))))
     return (2 * np.arange(count, dtype=np.int64) + 1) * rows // (2 * count)
@@ -246,9 +246,9 @@ def _weighted_squares(rows: Floats, weights: Floats | None) -> float:
 
 
 def sensitivities(names: Collection[str]) -> dict[str, float]:
-    """Return how much predictions suffer from the relative error of each of a model's tensors.
+    """Return the sensitivity of predictions to the relative error of each tensor.
 
-    The tensors of a kind share its sensitivity; embeddings that are the output too have both.
+    Tensors of a kind share its sensitivity; tied embeddings add that of the output.
     """
     members = Counter(map(_kind, names))
     found = {name: _of_kind(name) / members[_kind(name)] for name in names}

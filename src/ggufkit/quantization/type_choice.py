@@ -1,6 +1,6 @@
-"""Choose a type for every tensor as llama-quantize does: walk the tables of `recipes.py`.
+"""Choose a type for every tensor as llama-quantize does, by the tables of `recipes.py`.
 
-Nothing but names, shapes, types and metadata is looked at.
+Only names, shapes, types and metadata are read.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _LAYER: Final = re.compile(r"blk\.\s*([+-]?\d{1,18})")  # as sscanf reads "blk.%
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What a user wants otherwise than the recipe has it, by the names of llama-quantize's flags.
+class TypeRequests:
+    """Types that the user sets over the recipe, named after llama-quantize's flags.
 
-    `patterns` are regular expressions searched in names, the first that is found deciding;
-    `types` are by exact name and come before everything else.
+    `patterns` are regular expressions searched in names; the first match decides. `types` are by
+    exact name and take precedence over everything else.
     """
 
     pure: bool = False
@@ -56,7 +56,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The type of one tensor; `wanted` differs where rows do not divide into its blocks."""
+    """The type of one tensor; `wanted` differs if rows do not divide into its blocks."""
 
     type: TensorType
     wanted: TensorType
@@ -68,7 +68,7 @@ class Choice:
 
 
 def role_of(name: str) -> str:
-    """Return the part that a tensor of this name plays, "other" for most."""
+    """Return the role of a tensor of this name, "other" for most."""
     return _role_of(without_layer(name))
 
 
@@ -83,13 +83,13 @@ def _role_of(name: str) -> str:
 
 
 def _layer_of(name: str) -> int | None:
-    """Return the layer that a name begins with, None where it has none."""
+    """Return the layer number at the start of a name, None if it has none."""
     found = _LAYER.match(name)
     return int(found[1]) if found else None
 
 
 def order_key(name: str) -> tuple[int, bytes]:
-    """Return what llama.cpp sorts tensors by: those of no layer first, then layer by layer."""
+    """Return llama.cpp's sort key: tensors outside layers first, then layer by layer."""
     layer = _layer_of(name)
     return (-1 if layer is None else layer), name.encode("utf-8", "surrogateescape")
 
@@ -98,7 +98,7 @@ def order_key(name: str) -> tuple[int, bytes]:
 
 
 def facts_of(metadata: Metadata) -> ModelFacts:
-    """Return what the policy asks about a model, as llama.cpp's loader would know it."""
+    """Return the facts that conditions read, as llama.cpp's loader computes them."""
     architecture = metadata.text("general.architecture")
     blocks = _number(metadata, f"{architecture}.block_count")
     experts = _number(metadata, f"{architecture}.expert_count")
@@ -114,14 +114,14 @@ def facts_of(metadata: Metadata) -> ModelFacts:
 
 
 def _layers(architecture: str, blocks: int, metadata: Metadata) -> int:
-    """Return the layers that the loader makes of `blocks`, which is not the same for some."""
+    """Return the loader's number of layers for `blocks`; some architectures differ."""
     if architecture == "nanbeige":
         return blocks * max(_number(metadata, "nanbeige.num_loops", 1), 1)
     return blocks + (architecture == "graniteswitch")  # one more, for the router
 
 
 def _number(metadata: Metadata, key: str, default: int = 0) -> int:
-    """Return an integer, or the first of an array with one for each layer."""
+    """Return an integer value, or the first element of an array by layer."""
     value: Any = metadata.get(key)
     if isinstance(value, np.ndarray):
         value = value[0] if value.size else None
@@ -135,18 +135,18 @@ def choose(
     tensors: Iterable[Tensor],
     facts: ModelFacts,
     recipe: Recipe,
-    wishes: Wishes = Wishes(),
+    requests: TypeRequests = TypeRequests(),
     *,
     imatrix: bool = False,
 ) -> dict[str, Choice]:
     """Return the choice for each tensor, by name; the order of `tensors` matters.
 
     Some rules count the tensors met before, so they must come in the order of llama.cpp
-    (`order_key`). `imatrix` says whether there is importance data at all.
+    (`order_key`). `imatrix` is true if there is any importance data.
     """
     ordered = list(tensors)
     roles = {tensor.name: role_of(tensor.name) for tensor in ordered}
-    walk = _Walk(facts, recipe, wishes, imatrix, Counter(roles.values()))
+    walk = _Walk(facts, recipe, requests, imatrix, Counter(roles.values()))
     return {tensor.name: walk.choice(tensor, roles[tensor.name]) for tensor in ordered}
 
 
@@ -157,15 +157,15 @@ class _Walk:
         self,
         facts: ModelFacts,
         recipe: Recipe,
-        wishes: Wishes,
+        requests: TypeRequests,
         imatrix: bool,  # noqa: FBT001
         held: Counter[str],
     ) -> None:
-        """Begin before the first tensor; `held` counts the model's tensors of each role."""
+        """Start before the first tensor; `held` counts the model's tensors of each role."""
         self.facts = facts
         self.recipe = recipe
         self.base = tensor_type(recipe.base) if recipe.base else None
-        self.wishes = wishes
+        self.requests = requests
         self.imatrix = imatrix
         self.floor = FLOORS.get(facts.architecture, ((), ""))
         self.held = held
@@ -177,8 +177,8 @@ class _Walk:
         return _choice(fitting(tensor, wanted), wanted)
 
     def _wanted(self, tensor: Tensor, role: str) -> TensorType:
-        if tensor.name in self.wishes.types and not is_whole(tensor.type):
-            return self.wishes.types[tensor.name]
+        if tensor.name in self.requests.types and not is_whole(tensor.type):
+            return self.requests.types[tensor.name]
         if not self._is_eligible(tensor):
             return tensor.type
         base = self.base or tensor.type
@@ -186,22 +186,22 @@ class _Walk:
         asked = self._asked(tensor.name, role, mixes)
         if asked is not None:
             return asked
-        return self._by_rules(tensor, role, base) if mixes and not self.wishes.pure else base
+        return self._by_rules(tensor, role, base) if mixes and not self.requests.pure else base
 
     def _asked(self, name: str, role: str, mixes: bool) -> TensorType | None:  # noqa: FBT001
-        """Return the type that the user asked for, None where the recipe decides."""
-        wishes = self.wishes
-        named = _found(name, wishes.patterns)
+        """Return the type that the user set, None if the recipe decides."""
+        requests = self.requests
+        named = _found(name, requests.patterns)
         own = named is not None and name == PER_LAYER_EMBEDDING
-        if wishes.token_embedding_type and role == "embedding" and not own:
-            return wishes.token_embedding_type
-        if wishes.output_tensor_type and role == "output":
-            return wishes.output_tensor_type
-        # llama-quantize looks at no pattern where the recipe is F32, F16 or BF16.
+        if requests.token_embedding_type and role == "embedding" and not own:
+            return requests.token_embedding_type
+        if requests.output_tensor_type and role == "output":
+            return requests.output_tensor_type
+        # llama-quantize ignores patterns if the recipe is F32, F16 or BF16.
         return named if named is not None and mixes else _found(name, self.recipe.patterns)
 
     def _is_eligible(self, tensor: Tensor) -> bool:
-        if self.wishes.leave_output_tensor and tensor.name == "output.weight":
+        if self.requests.leave_output_tensor and tensor.name == "output.weight":
             return False
         return is_eligible(tensor, self.facts.architecture)
 
@@ -209,10 +209,10 @@ class _Walk:
         parts, floor = self.floor
         if any(part in tensor.name for part in parts):
             return tensor_type(floor)
-        if role == "embedding" and not self.held["output"]:  # tied: it is the output as well
+        if role == "embedding" and not self.held["output"]:  # tied: it is also the output
             role = "output"
-        if role == "output" and self.wishes.output_tensor_type:
-            return self.wishes.output_tensor_type
+        if role == "output" and self.requests.output_tensor_type:
+            return self.requests.output_tensor_type
         rules = self.recipe.rules.get(role)
         taken = _first_that_holds(rules, self._place(tensor, role, base)) if rules else None
         self.met[role] += 1
@@ -236,14 +236,14 @@ class _Walk:
         )
 
 
-_choice = functools.lru_cache(Choice)  # many tensors have it in common
+_choice = functools.lru_cache(Choice)  # many tensors share one choice
 
 
-def unmatched(names: Iterable[str], recipe: Recipe, wishes: Wishes) -> tuple[str, ...]:
-    """Return the patterns that change nothing: no name contains them, or nobody looks at them."""
+def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> tuple[str, ...]:
+    """Return the patterns without effect: they match no name, or the recipe ignores them."""
     known = list(names)
     is_idle = recipe.base is not None and not tensor_type(recipe.base).is_quantized
-    asked = [(pattern, is_idle) for pattern, _ in wishes.patterns]
+    asked = [(pattern, is_idle) for pattern, _ in requests.patterns]
     asked += [(pattern, False) for pattern, _ in recipe.patterns]
     return tuple(
         pattern.pattern for pattern, idle in asked if idle or not any(map(pattern.search, known))
@@ -262,7 +262,7 @@ def _first_that_holds(rules: RecipeRules, place: TensorPlace) -> str | None:
 
 
 def fitting(tensor: Tensor, wanted: TensorType) -> TensorType:
-    """Return `wanted`, or its fallback where the tensor's rows do not divide into its blocks."""
+    """Return `wanted`, or its fallback if the tensor's rows do not divide into its blocks."""
     if wanted == tensor.type:
         return wanted
     width = tensor.shape[-1] if tensor.shape else 1
