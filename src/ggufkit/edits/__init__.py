@@ -1,5 +1,5 @@
-"""Models with other metadata, names or tensors, and files changed in place.
+"""Change metadata, names and the set of tensors, in new files or in place.
 
-Every verb that changes a model and keeps its numbers lives here. Other types belong in
-`quantization`, other formats in `conversion`.
+This package has all operations that keep the numbers in tensors. A change of tensor types belongs
+in `quantization`, of formats in `conversion`.
 """

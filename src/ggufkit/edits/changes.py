@@ -1,4 +1,4 @@
-"""What differs between two metadata."""
+"""Compare two sets of metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ChangeKind = Literal["added", "removed", "changed", "renamed"]
 
 @dataclass(frozen=True)
 class Change:
-    """A key that differs: `before` and `after` are its values, `name` what it was renamed to."""
+    """A key that differs: `before` and `after` are its values, `name` is its new name."""
 
     kind: ChangeKind
     key: str
@@ -30,7 +30,7 @@ class Change:
     name: str = ""
 
     def items(self) -> list[tuple[int, Any, Any]]:
-        """Return index, old and new value of the items of arrays of one length; else nothing."""
+        """Return (index, old, new) of each item of arrays of equal length; else nothing."""
         before, after = self.before, self.after
         if not isinstance(before, np.ndarray | Strings) or not isinstance(after, type(before)):
             return []
@@ -41,7 +41,7 @@ class Change:
 
 
 def changes(before: Metadata, after: Metadata) -> list[Change]:
-    """Return what differs between two metadata, slack aside: changed, renamed, removed, added."""
+    """Return the changed, renamed, removed and added keys, without the key for slack."""
     old, new = visible(before), visible(after)
     gone = [key for key in old if key not in new]
     fresh = [key for key in new if key not in old]
@@ -59,7 +59,7 @@ def changes(before: Metadata, after: Metadata) -> list[Change]:
 def _moves(
     old: Metadata, new: Metadata, gone: list[str], fresh: list[str]
 ) -> Iterator[tuple[str, str]]:
-    """Pair keys that went with those that came and hold the same."""
+    """Pair each removed key with an added key of the same value: these were renamed."""
     left = {key: _encoded(new, key) for key in fresh}
     for key in gone:
         content = _encoded(old, key)

@@ -1,4 +1,4 @@
-"""Edit metadata: Model -> Model, and what differs between two of them."""
+"""Edit metadata: Model -> Model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ggufkit.model.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 TAGS: Final = "general.tags"
-# What people call special tokens, where llama.cpp's keys have another word (or spelling).
+# Common names of special tokens for which llama.cpp's keys have another word (or spelling).
 SPECIAL_TOKENS: Final = {
     "bos": "bos",
     "eos": "eos",
@@ -45,7 +45,7 @@ _TYPED: Final = (np.generic, np.ndarray, Strings, Arrays)
 
 
 class Edits(TypedDict, total=False):
-    """What may be edited; see `edit`."""
+    """The options of an edit; see `edit`."""
 
     set: Mapping[str, object]
     types: Mapping[str, str]
@@ -69,18 +69,18 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     reserve: int | None = None,
     force: bool = False,
 ) -> Model:
-    """Return `model` with other metadata; no tensor is read and no file is changed.
+    """Return `model` with changed metadata; no tensor is read and no file is changed.
 
     Keys are renamed first, then removed, then set. `set` maps keys to values, or items of arrays
-    ("tokenizer.ggml.tokens[5]") to theirs; a value gets the type that its key has, or the one
-    that `types` names, and a new key what `typed_value` documents. NumPy values and those of
+    ("tokenizer.ggml.tokens[5]") to theirs; a value gets the type of its key, or the one that
+    `types` names, and a new key the type that `typed_value` documents. NumPy values and those of
     `typed` keep their own. `special_tokens` maps names such as "eos" to ids or to the tokens
-    themselves; `chat_template` is the text of one, and `add_tags` go behind those that are there.
-    `reserve` bytes of slack make later edits in place cheap.
+    themselves; `chat_template` is the text of a template, and `add_tags` are appended to existing
+    tags. `reserve` bytes of slack make later edits in place cheap.
 
-    Raises MissingKeyError for a key that is not there; ValueTypeError for values that do not fit,
-    and, unless `force` is true, for what may keep the model from loading in llama.cpp;
-    FormatError for an alignment that is none.
+    Raises MissingKeyError for a missing key; ValueTypeError for values that do not fit, and, unless
+    `force` is true, for changes that may keep llama.cpp from loading the model; FormatError for an
+    invalid alignment.
     """
     require_slack(reserve)
     metadata = _renamed(model.metadata, rename or {})
@@ -94,7 +94,7 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     if reserve is not None:
         metadata = visible(metadata).updated(slack(reserve) if reserve else {})
     changed = model.replace(metadata=metadata)
-    alignment_of(metadata)  # without which no reader finds a tensor, forced or not
+    alignment_of(metadata)  # raises even if forced: readers need it to find tensors
     if not force:
         _refuse(obstacles(model, changed))
     return changed
@@ -155,7 +155,7 @@ def _with_values(
 
 
 def _require_no_item(metadata: Metadata, key: str) -> None:
-    """Raise ValueTypeError for what was to be an item of an array there is."""
+    """Raise ValueTypeError if `key` looks like an item of an existing array."""
     owner, bracket, _ = key.partition("[")
     if bracket and key not in metadata and owner in metadata:
         raise ValueTypeError(
@@ -165,7 +165,7 @@ def _require_no_item(metadata: Metadata, key: str) -> None:
 
 
 def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> Value:
-    """Return a value with the type that was named, its own, or the one its key has."""
+    """Return a value with the type that the caller named, its own type, or its key's."""
     try:
         keeps = type is None and not isinstance(value, _TYPED) and key in metadata
         wanted = metadata.type_name(key) if keeps else type
@@ -175,7 +175,7 @@ def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> 
 
 
 def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str | None) -> Value:
-    """Return the array of a key with one item replaced, which keeps its type."""
+    """Return the array of a key with one item replaced; the array keeps its type."""
     key = item["key"]
     if type is not None:
         raise ValueTypeError(
@@ -188,7 +188,7 @@ def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str
 
 
 def item_type(metadata: Metadata, item: re.Match[str]) -> str:
-    """Return the name of the type that an item has: it may be one of an inner array."""
+    """Return the name of an item's type; the item may be in an inner array."""
     value: Value = metadata[item["key"]]
     for place in _places(item):
         if not isinstance(value, Arrays) or not -len(value) <= place < len(value):
@@ -229,12 +229,12 @@ def _replaced(array: Value, places: list[int], value: object) -> Array:
 
 
 def _name(array: np.ndarray[Any, Any]) -> str:
-    """Return the name of the type of an array's elements."""
+    """Return the name of the element type of an array."""
     return "bool" if array.dtype.kind == "b" else array.dtype.newbyteorder("=").name
 
 
 def _alike(array: Array, value: object) -> Array:
-    """Return a value as an array of the type that another has."""
+    """Return a value as an array of another array's type."""
     if isinstance(value, _TYPED) or isinstance(array, Arrays):
         return _as_array(typed_value(value))
     kind = "string" if isinstance(array, Strings) else _name(array)

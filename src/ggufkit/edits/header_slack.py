@@ -1,7 +1,7 @@
-"""Fit changed metadata into the space of the old header, so that no tensor has to move.
+"""Fit changed metadata into the space of the old header, so that tensors stay in place.
 
 A header has no field for slack, and tensor data begins at the first aligned byte after the tensor
-infos. Slack is therefore a key of its own, RESERVED_KEY, the last one: zeros that readers ignore.
+infos. Slack is therefore a separate key, RESERVED_KEY, the last one: zeros that readers ignore.
 Pure: bytes in, bytes out.
 """
 
@@ -19,8 +19,8 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAGIC, RESERVED_KEY, padded
 from ggufkit.format.values import Value
 
-MOST_SLACK: Final = 64 << 20  # bytes to ask for: more than any header has, and soon written
-# Where there is too little room for an empty array, a number of the right size fills it.
+MOST_SLACK: Final = 64 << 20  # bytes to reserve: more than any header has, and quick to write
+# If the space is too small for an empty array, a number of the right size fills it.
 _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
 
 
@@ -30,12 +30,12 @@ def visible(metadata: Metadata) -> Metadata:
 
 
 def slack(nbytes: int) -> dict[str, Value]:
-    """Return the key that holds `nbytes` of slack."""
+    """Return the key with `nbytes` of slack."""
     return {RESERVED_KEY: np.zeros(nbytes, np.uint8)}
 
 
 def require_slack(nbytes: int | None) -> None:
-    """Raise ValueTypeError for slack that no header should have."""
+    """Raise ValueTypeError for negative or excessive slack."""
     if nbytes is not None and not 0 <= nbytes <= MOST_SLACK:
         raise ValueTypeError(
             f"{nbytes:,} bytes is not a possible size for header slack",
@@ -46,11 +46,11 @@ def require_slack(nbytes: int | None) -> None:
 def refit(
     header: Header, old: bytes, metadata: Metadata, *, step: int, reserve: int | None = None
 ) -> bytes:
-    """Return all bytes before the data of a file whose header becomes one with `metadata`.
+    """Return all bytes before the data of a file whose header gets `metadata`.
 
-    `old` are the bytes before the data now, of which the tensor infos stay as they are. The
-    result has their number, or more by the least multiple of `step` bytes and of the alignment
-    that is enough for the header and for `reserve` bytes of slack.
+    `old` are the present bytes before the data; the tensor infos in them stay unchanged. The result
+    has the same size, or is larger by the smallest multiple of `step` bytes and of the alignment
+    that fits the header and `reserve` bytes of slack.
     """
     form = _HeaderForm(header, old, visible(metadata))
     if not header.places.starts:
@@ -66,10 +66,10 @@ def refit(
 
 
 class _HeaderForm:
-    """How one file writes its header."""
+    """Encodes the header of one file."""
 
     def __init__(self, header: Header, old: bytes, metadata: Metadata) -> None:
-        """Encode what is the same whatever the slack; the tensor infos stay as they lie."""
+        """Encode the parts that do not depend on slack; the tensor infos stay unchanged."""
         self.header = header
         self.encoding = Encoding(header.byte_order, wide=header.version != 1)
         self.alignment = header.alignment
@@ -80,7 +80,7 @@ class _HeaderForm:
         self.pairs = metadata.encode(self.encoding)
 
     def written(self, filler: dict[str, Value]) -> bytes:
-        """Return the header with a filler or none, not padded."""
+        """Return the header with or without a filler, not padded."""
         counts = (len(self.header.places.infos.names), self.keys + len(filler))
         head = self.encoding.u32(self.header.version) + b"".join(map(self.encoding.count, counts))
         return b"".join(
@@ -88,13 +88,13 @@ class _HeaderForm:
         )
 
     def freely(self, reserve: int | None) -> bytes:
-        """Return the header of a file without tensors, which may have any size."""
+        """Return the header of a file without tensors; it may have any size."""
         made = self.written(slack(reserve) if reserve else {})
         is_padded = self.header.nbytes >= padded(self.header.end, self.alignment)
         return made.ljust(padded(len(made), self.alignment), b"\0") if is_padded else made
 
     def filled(self, space: int, reserve: int | None) -> bytes | None:
-        """Return the header in exactly `space` bytes; None where no filler makes it fit."""
+        """Return the header in exactly `space` bytes; None if no filler makes it fit."""
         for filler in self.fillers(space, reserve):
             made = self.written(filler)
             if padded(len(made), self.alignment) == space:
@@ -102,7 +102,7 @@ class _HeaderForm:
         return None
 
     def fillers(self, space: int, reserve: int | None) -> Iterator[dict[str, Value]]:
-        """Yield what may fill the space, the least first: nothing, a number, an array."""
+        """Yield the possible fillers, the smallest first: nothing, a number, an array."""
         if not reserve:
             yield {}
             yield from ({RESERVED_KEY: number} for number in _FILLERS)

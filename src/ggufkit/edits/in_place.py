@@ -1,7 +1,7 @@
-"""Edit a file in place: its header is written anew, and its data moves by whole blocks at most.
+"""Edit a file in place: rewrite its header, and move its data by whole blocks at most.
 
-`plan` reads the header and decides; `apply` acts. Where the file system cannot move blocks, or
-another process has the file open, the file is written anew beside itself and takes its own place.
+`plan` reads the header and decides; `apply` acts. If the file system cannot move blocks, or another
+process has the file open, a new file is written next to the old one and replaces it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 Way = Literal["nothing", "patched", "moved", "cloned", "copied", "laid out"]
 
-_DIGEST: Final = re.compile(r"(sha256-)?([0-9a-f]{40}|[0-9a-f]{64})")  # how caches name files
-COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies between two reports of progress
+_DIGEST: Final = re.compile(r"(sha256-)?([0-9a-f]{40}|[0-9a-f]{64})")  # names of files in caches
+COPY_CHUNK: Final = 32 << 20  # bytes that the kernel copies between reports of progress
 
 
 @dataclass(frozen=True)
 class EditPlan:
-    """An edit of one file: what changes in its metadata and in its bytes.
+    """An edit of one file: the changes of its metadata and its bytes.
 
-    `metadata` is set where every tensor must move, and then nothing can be done in place.
+    `metadata` is set if every tensor must move; then the edit cannot be done in place.
     """
 
     path: Path
@@ -57,13 +57,13 @@ class EditPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no byte would change."""
+        """Whether the edit changes no byte."""
         return self.journal.old == self.journal.new and self.metadata is None
 
 
 @dataclass(frozen=True)
 class Edited:
-    """An edit that was done: in which `way`, and by how many bytes the tensor data moved."""
+    """A finished edit: its `way`, and by how many bytes the tensor data moved."""
 
     path: Path
     way: Way
@@ -79,13 +79,13 @@ def edit_in_place(
     progress: Progress | None = None,
     **edits: Unpack[Edits],
 ) -> Edited:
-    """Edit the metadata of a file, whatever its size, in time proportional to its header.
+    """Edit the metadata of a file of any size, in time proportional to its header.
 
-    Of a shard set any shard may be named: the first, which holds the keys, is edited. `reserve`
-    is the slack to leave in the header, in bytes; `progress(done, total)` is called with bytes
-    where data must be copied. Killed at any moment, the file is as before or edited when it is
-    opened next. Returns how it was done. Raises as `edit` does, and OutputError (an OSError) where
-    the file cannot be written, and for links unless `force` is true.
+    `path` may be any shard of a set: the first shard, which has the keys, is edited. `reserve` is
+    the slack to leave in the header, in bytes; `progress(done, total)` counts bytes if data must be
+    copied. If the process is killed, the next opening finds the file unchanged or fully edited.
+    Returns how the edit was done. Raises the errors of `edit`, and OutputError (an OSError) if the
+    file cannot be written, and for links unless `force` is true.
     """
     return apply(plan(path, reserve=reserve, force=force, **edits), progress=progress)
 
@@ -96,7 +96,7 @@ def edit_in_place(
 def plan(
     path: AnyPath, *, reserve: int | None = None, force: bool = False, **edits: Unpack[Edits]
 ) -> EditPlan:
-    """Return what `edit_in_place` would do, without doing it."""
+    """Plan the edit of `edit_in_place`, and change nothing."""
     return plan_by(path, lambda _: edits, reserve=reserve, force=force)
 
 
@@ -107,7 +107,7 @@ def plan_by(
     reserve: int | None = None,
     force: bool = False,
 ) -> EditPlan:
-    """Return the same for edits that depend on the metadata; the header is parsed once."""
+    """Plan an edit that depends on the metadata; the header is parsed once."""
     target = editable(first_file(path), force=force)
     part, old = _part(target)
     before = _whole(part)
@@ -127,7 +127,7 @@ def plan_by(
 
 
 def editable(path: Path, *, force: bool) -> Path:
-    """Return the file itself; refuse links, by which other names would change too."""
+    """Return the path of the file; refuse links: the edit would change other names too."""
     status = path.lstat()
     is_link = stat.S_ISLNK(status.st_mode)
     target = edit_journal.real(path) if is_link else path
@@ -152,7 +152,7 @@ def editable(path: Path, *, force: bool) -> Path:
 
 
 def _part(target: Path) -> tuple[ParsedFile, bytes]:
-    """Parse a file and close it, for a map would keep its blocks from moving; also its header."""
+    """Return a file's model and header, closed again: blocks of a mapped file cannot move."""
     with contextlib.ExitStack() as opened:
         part = open_part(target, opened)
         with part.file.unchanged():
@@ -161,7 +161,7 @@ def _part(target: Path) -> tuple[ParsedFile, bytes]:
 
 
 def _whole(part: ParsedFile) -> Model:
-    """Return the model of a file, with the tensors of all its shards where they are at hand."""
+    """Return the model of a file, with the tensors of all its shards that are present."""
     model = model_of([part])
     if shard_count(part.header) == 1:
         return model
@@ -174,7 +174,7 @@ def _whole(part: ParsedFile) -> Model:
 
 
 def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
-    """Do what a plan says, and return how it was done."""
+    """Carry out a plan, and return how it was done."""
     try:
         way = _apply(plan, progress)
     except OSError as error:
@@ -208,17 +208,17 @@ def _apply(plan: EditPlan, progress: Progress | None) -> Way:
 
 
 def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
-    """Change the file where it lies; return False where that cannot be, or is not safe."""
-    if os.fstat(descriptor).st_nlink > 1:  # beside its other names there is no journal
+    """Change the file in place; return False if that is impossible or unsafe."""
+    if os.fstat(descriptor).st_nlink > 1:  # its other names have no journal
         return False
     with disk_blocks.sole_use(descriptor) as is_alone:
-        # A reader that is loading must not see the header change, nor any reader data move.
+        # No reader may see the header change while it loads, or data move at any time.
         is_safe = is_alone if change.shift else is_alone is not False
         return bool(is_safe) and _moved_and_written(target, descriptor, change)
 
 
 def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bool:
-    """Move the data and write the header; return False where the file system cannot."""
+    """Move the data and write the header; return False if the file system cannot."""
     edit_journal.publish(target, change)
     try:
         if not disk_blocks.shift(descriptor, change.shift):
@@ -227,7 +227,7 @@ def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bo
         write_at(descriptor, change.new, 0)
         os.fsync(descriptor)
     except BaseException:
-        with contextlib.suppress(OSError):  # then the journal stays for the next opening
+        with contextlib.suppress(OSError):  # if this fails, the next opening uses the journal
             _take_back(target, descriptor, change)
         raise
     _finish(target)
@@ -235,16 +235,16 @@ def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bo
 
 
 def _finish(target: Path) -> None:
-    """Conclude an edit that is done, which no error may deny: the next edit tries again."""
+    """Conclude a finished edit. Errors here are ignored: the next edit tries again."""
     with contextlib.suppress(OSError):
         edit_journal.finish(target)
 
 
 def _take_back(target: Path, descriptor: int, change: EditJournal) -> None:
-    """Restore the file, unless that needs room too; then the journal stays as well.
+    """Restore the file; if that too needs disk space, leave the journal.
 
-    At each step the file is one that the journal knows: the old header where it moved to comes
-    first, and what stands before it goes at once.
+    After each step the journal knows the file's state: first write the old header at the place it
+    moved to, then remove everything before it in one call.
     """
     has_moved = os.fstat(descriptor).st_size != change.nbytes
     if has_moved and change.shift < 0:
@@ -265,7 +265,7 @@ def _anew(
     held: contextlib.ExitStack,
     progress: Progress | None,
 ) -> Way:
-    """Write the changed file beside the old one and let it take its place."""
+    """Write the changed file next to the old one, and replace the old one."""
     stage = Staging(target)
     try:
         way = _made_anew(stage, descriptor, change, progress)
@@ -283,8 +283,8 @@ def _anew(
 
 @contextlib.contextmanager
 def _locked_on(stage: Staging) -> Iterator[None]:
-    """Keep the new file locked beyond its publication, that no other edit begins before the end."""
-    if not descriptors.renames_open_files:  # nor locked ones
+    """Keep the new file locked until after its publication, so that no other edit starts early."""
+    if not descriptors.renames_open_files:  # such systems cannot rename locked files either
         yield
         return
     keeper = os.dup(stage.descriptor)
@@ -295,7 +295,7 @@ def _locked_on(stage: Staging) -> Iterator[None]:
 
 
 def _made_anew(stage: Staging, source: int, change: EditJournal, progress: Progress | None) -> Way:
-    """Write the changed file beside the old one, whole and safe on disk."""
+    """Write the changed file next to the old one, complete and synced to disk."""
     begun = os.fstat(source).st_mtime_ns
     stage.resize(change.nbytes + change.shift)
     way = _carry(source, stage, change, progress)
@@ -310,7 +310,7 @@ def _made_anew(stage: Staging, source: int, change: EditJournal, progress: Progr
 
 
 def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress | None) -> Way:
-    """Bring the data to its new place: shared where the file system can, else copied."""
+    """Put the data into the new file: share its blocks if the file system can, else copy."""
     copy, folder = stage.descriptor, stage.target.parent
     at, shift = len(change.old), change.shift
     step = disk_blocks.block_bytes(source)
@@ -341,7 +341,7 @@ def _copy(  # noqa: PLR0913 (from, to, how far)
 
 
 def _keep_attributes(source: int, target: int) -> None:
-    """Give the new file the permissions, owner and labels of the old one, as far as allowed."""
+    """Give the new file the old one's permissions, owner and labels, as far as allowed."""
     status = os.fstat(source)
     if hasattr(os, "fchown"):
         with contextlib.suppress(OSError):
@@ -360,7 +360,7 @@ def _labels(descriptor: int) -> list[str]:
 
 
 def _laid_out(plan: EditPlan, metadata: Metadata, progress: Progress | None) -> Way:
-    """Write the file anew with every tensor at another place, which no journal takes back."""
+    """Rewrite the file with every tensor at a new offset; no journal can undo this."""
     target = plan.path
     with contextlib.closing(open_model(target, shards=False)) as model:
         laid = layout(model.replace(metadata=metadata), target.name)

@@ -1,7 +1,7 @@
-"""What keeps an edited model from loading in llama.cpp, told before it is written.
+"""Find what keeps an edited model from loading in llama.cpp, before it is written.
 
-A rule looks at the model alone; what was wrong before an edit is no obstacle to it. The rules are
-those by which `check` says that llama.cpp refuses a file, and what may not change at all.
+Faults that the model had before the edit do not count. The rules are those of `check` for files
+that llama.cpp refuses, and the keys that must not change at all.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ggufkit.rules.findings import finding
 from ggufkit.rules.rules import RULES
 
 ALIGNMENT: Final = "general.alignment"
-BEYOND: Final = "token-id-range"  # which llama.cpp ignores, and no edit can mean
+BEYOND: Final = "token-id-range"  # llama.cpp ignores these, but no edit intends them
 _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 
 
 def obstacles(before: Model, after: Model) -> list[str]:
-    """Return what an edit breaks, one sentence each; nothing where the model still loads."""
+    """Return one sentence for each thing that an edit breaks; none if the model still loads."""
     old, new = Subject.of(before), Subject.of(after)
     broken = [*_newly_refused(old, new), *_broken_templates(old, new)]
     return [*_lost(old, new), *_sentences(broken)]
 
 
 def refusals(before: Model, after: Model) -> list[str]:
-    """Return why llama.cpp refuses a model made of another, where it did not refuse that one."""
+    """Return the reasons why llama.cpp refuses the new model and did not refuse the old."""
     return list(_sentences(_newly_refused(Subject.of(before), Subject.of(after))))
 
 
@@ -42,7 +42,7 @@ def _newly_refused(old: Subject, new: Subject) -> list[Broken]:
 
 
 def _lost(old: Subject, new: Subject) -> Iterator[str]:
-    """Look at what may not change or go at all."""
+    """Check the keys that must not change or disappear."""
     for key in (ALIGNMENT, *SPLIT_TYPES):
         if _bytes(old, key) != _bytes(new, key) and not _is_set_right(key, old, new):
             why = "all tensors move" if key == ALIGNMENT else "the shards no longer fit together"
@@ -53,7 +53,7 @@ def _lost(old: Subject, new: Subject) -> Iterator[str]:
 
 
 def _is_set_right(key: str, old: Subject, new: Subject) -> bool:
-    """Whether a key about shards has the same number, now of the type that llama.cpp insists on."""
+    """Whether a key about shards keeps its number and now has the type that llama.cpp needs."""
     number = new.number(key)
     if number is None or key not in SPLIT_TYPES or number != old.number(key):
         return False
@@ -65,7 +65,7 @@ def _bytes(seen: Subject, key: str) -> bytes:
 
 
 def _refused(seen: Subject) -> dict[tuple[str, str, str], Broken]:
-    """Return what llama.cpp refuses, by rule and place."""
+    """Return the faults that llama.cpp refuses, by rule and place."""
     found = [broken for rule in LOADING for broken in rule(seen)]
     if seen.is_language_model:
         found += [*inconsistencies(seen), *vocabulary_faults(seen)]
@@ -80,7 +80,7 @@ def _refused(seen: Subject) -> dict[tuple[str, str, str], Broken]:
 
 
 def _broken_templates(old: Subject, new: Subject) -> Iterator[Broken]:
-    """Yield what is wrong with the templates that the edit changes."""
+    """Yield the faults of chat templates that the edit changes."""
     changed = [key for key in template_keys(new) if _bytes(old, key) != _bytes(new, key)]
     for broken in template_faults(new, changed) if changed else ():
         if RULES[broken.rule].severity != "note":
@@ -88,7 +88,7 @@ def _broken_templates(old: Subject, new: Subject) -> Iterator[Broken]:
 
 
 def _sentences(found: list[Broken]) -> Iterator[str]:
-    """Yield a sentence for each rule: its first case, and how many more there are."""
+    """Yield a sentence for each rule: its first case, and the number of further cases."""
     for rule in dict.fromkeys(broken.rule for broken in found):
         first, *others = [broken for broken in found if broken.rule == rule]
         more = f" (and {len(others)} more)" if others else ""

@@ -1,4 +1,4 @@
-"""The file name that the convention gives to a model: out of its header, for names lie."""
+"""Derive a model's conventional file name from its header: file names can be wrong."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PARTS: Final = ("basename", "size_label", "finetune", "version")
 def name(model: Model) -> FileName:
     """Return the parts of the conventional name of `model`.
 
-    What the header tells in keys of its own comes first, then what `general.name` says, then the
-    name that the file has; the size is counted where nothing tells it, and the version is v1.0.
-    Parts that nothing tells are empty.
+    Each part comes from its key in the header, else from `general.name`, else from the present name
+    of the file. If all lack it, the size is counted, the version is v1.0, and other parts are
+    empty.
     """
     metadata = model.metadata
     count = sum(tensor.elements for tensor in model.tensors.values())
@@ -60,10 +60,10 @@ def name(model: Model) -> FileName:
 
 
 def rename(model: Model, parts: FileName) -> list[Path]:
-    """Give the files of an opened model the name of `parts` in their folder; return their paths.
+    """Rename the files of an opened model after `parts`, in their folder; return their paths.
 
     A shard set is renamed as a whole. Raises OutputError for a name that is taken, and for links
-    (which is what the Hugging Face cache holds); then nothing is renamed.
+    (as in the Hugging Face cache); then nothing is renamed.
     """
     if not model.files:
         raise OutputError(
@@ -85,7 +85,7 @@ def rename(model: Model, parts: FileName) -> list[Path]:
 
 
 def new_paths(model: Model, parts: FileName) -> list[Path]:
-    """Return what the paths of the model's files would be under the name of `parts`."""
+    """Return the paths that the model's files would have under the name of `parts`."""
     count = len(model.files)
     shards = [(i + 1, count) if count > 1 else None for i in range(count)]
     return [
@@ -95,7 +95,7 @@ def new_paths(model: Model, parts: FileName) -> list[Path]:
 
 
 def _text(metadata: Metadata, key: str) -> str:
-    """Return the text of a key, nothing for what cannot be part of a name."""
+    """Return the text of a key, empty if it cannot be part of a name."""
     value = metadata.get(key, "")
     return value.strip() if isinstance(value, str) and value.isprintable() else ""
 
@@ -117,9 +117,9 @@ def _sidecar(metadata: Metadata) -> str:
 
 
 def _counted(model: Model, count: int) -> str:
-    """Return the size by the number of parameters; nothing for an adapter, and for experts.
+    """Return the size by the number of parameters; empty for an adapter and for experts.
 
-    Those of experts in use are not told by shapes alone.
+    Shapes alone do not show how many experts are active.
     """
     is_part = any(key.endswith(".expert_count") for key in model.metadata) or not model.tensors
     return (

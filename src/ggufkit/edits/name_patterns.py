@@ -1,4 +1,4 @@
-"""Patterns of names: globs, or regular expressions after `re:`, and what renames make of them."""
+"""Patterns for names: globs, or regular expressions after `re:`, and renames by them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _WILD: Final = re.compile(r"\*|\?|\[!?\]?[^]]*\]")
 
 @dataclass(frozen=True)
 class Pattern:
-    """What some names match: the whole name a glob, any part of it a regular expression."""
+    """A pattern for names: a glob matches the whole name, a regular expression any part."""
 
     text: str
     expression: re.Pattern[str]
 
     @property
     def is_glob(self) -> bool:
-        """Whether it was written as a glob."""
+        """Whether the pattern was written as a glob."""
         return not self.text.startswith(REGEX)
 
     def match(self, name: str) -> re.Match[str] | None:
-        """Return how a name matches, None if it does not."""
+        """Return the match of a name, None if it does not match."""
         return self.expression.fullmatch(name) if self.is_glob else self.expression.search(name)
 
 
@@ -47,11 +47,11 @@ class Rename:
 
 
 def pattern(text: str) -> Pattern:
-    """Return the pattern that `text` means; ValueTypeError if it means none.
+    """Parse a pattern; ValueTypeError if `text` is not a valid pattern.
 
-    In a glob `*` is any run of characters, `?` any character and `[...]` one of some; upper and
-    lower case differ. After `re:` stands a regular expression, found anywhere in a name unless
-    anchored.
+    In a glob `*` matches any run of characters, `?` any character and `[...]` one of a set; upper
+    and lower case differ. The text after `re:` is a regular expression, searched anywhere in a name
+    unless anchored.
     """
     if not text.removeprefix(REGEX):
         raise ValueTypeError("a pattern is empty", remedy="Write a name, a glob, or re:REGEX")
@@ -66,10 +66,10 @@ def pattern(text: str) -> Pattern:
 
 
 def rename(text: str) -> Rename:
-    r"""Return the rename that "PATTERN=NAME" means; ValueTypeError if it means none.
+    r"""Parse "PATTERN=NAME"; ValueTypeError if it is not a valid rename.
 
-    The wildcards of a glob stand in the new name, in order, for what they matched; after a regular
-    expression the new text replaces what matched, with its groups as \1, \2 and so on.
+    Wildcards in the new name, in order, insert the text that the glob's wildcards matched; with a
+    regular expression the new text replaces the match, with its groups as \1, \2 and so on.
     """
     old, equals, new = text.rpartition("=")
     if not equals or not new:
@@ -87,7 +87,7 @@ def rename(text: str) -> Rename:
 
 
 def _globbed(text: str) -> str:
-    """Return the regular expression of a glob, a group for each wildcard."""
+    """Return the regular expression of a glob, with a group for each wildcard."""
     made, at = "", 0
     for wild in _WILD.finditer(text):
         made += re.escape(text[at : wild.start()]) + _group(wild[0])
@@ -118,11 +118,11 @@ def _placed(found: Pattern, new: str) -> str:
     )
 
 
-# Names that must be there.
+# Names that must match.
 
 
 def matching(names: Iterable[str], wanted: Pattern, *, of_keys: bool = False) -> list[str]:
-    """Return the names that match, in order; an error tells the nearest where there is none.
+    """Return the names that match, in order; if none does, the error names the nearest.
 
     Raises MissingTensorError, or MissingKeyError for the names of keys.
     """

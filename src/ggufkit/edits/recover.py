@@ -22,20 +22,20 @@ Outcome = Literal["nothing", "before", "after", "replaced"]
 def recover(path: AnyPath, *, force: bool = False) -> Outcome:
     """Bring a file whose edit was interrupted to the state before or after it.
 
-    `path` may also be any shard of a set, a folder, or a name of a cached model: all its files are
-    looked at. Returns "before" or "after"; "nothing" where no edit was interrupted, and "replaced"
-    where another file has taken its place since. `force` follows a journal although the file was
-    copied since. Raises FormatError for a damaged journal, ForeignFileError (an OSError) for one
-    that this user did not make, OSError where the file cannot be written and must be.
+    `path` may also be any shard of a set, a folder, or the name of a cached model: all its files
+    are checked. Returns "before" or "after"; "nothing" if no edit was interrupted, and "replaced"
+    if another file has replaced it since. `force` follows a journal even if the file was copied
+    since. Raises FormatError for a damaged journal, ForeignFileError (an OSError) for a journal
+    that this user did not make, OSError if the file must be written and cannot be.
     """
     named = resolve(as_path(path))
-    named.stat()  # a file that is missing is told as ever
+    named.stat()  # raises the usual error if the file is missing
     outcomes = [_recovered(real(file), force=force) for file in _files(named)]
     return next((outcome for outcome in outcomes if outcome != "nothing"), "nothing")
 
 
 def _files(named: Path) -> list[Path]:
-    """Return the file, all shards of its set that are there, or the models of a folder."""
+    """Return the file, all present shards of its set, or the models of a folder."""
     if named.is_dir():
         return sorted(path for path in named.glob("*.gguf") if path.is_file())
     shard = parse_shard_name(named.name)
@@ -53,7 +53,7 @@ def _recovered(target: Path, *, force: bool) -> Outcome:
 
 
 def settle(target: Path, *, force: bool = False) -> Outcome:
-    """Do what `recover` does for the file itself, at next to no cost where there is nothing."""
+    """Recover the file itself; almost free if no edit was interrupted."""
     if not edit_journal.is_pending(target):
         return "nothing"
     with naming(target), edit_journal.exclusively(target) as descriptor:

@@ -1,4 +1,4 @@
-"""Repair what can be set right without a doubt: the keys of a file, edited in place."""
+"""Repair the keys of a file in place, where the right value is certain."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ REPAIRED: Final = frozenset(
 
 
 def plan_repair(path: AnyPath) -> EditPlan:
-    """Return the edit that sets right what is wrong in a file, for `patching.apply` to do.
+    """Plan the edit that repairs a file, for `in_place.apply`.
 
-    It changes nothing about what llama.cpp computes: numbers get the type in which llama.cpp
-    reads them, ids of tokens that do not exist are removed, as llama.cpp ignores them, the
-    version that readers assume is written down, and a recipe that is none, or not the file's, makes
-    way for the one that llama.cpp would guess. Raises as `open` and `edit_in_place` do.
+    llama.cpp computes the same as before: numbers get the type that llama.cpp reads, ids of tokens
+    that do not exist are removed (llama.cpp ignores them), the version that readers assume is
+    stored, and a wrong or unknown recipe is replaced by the one that llama.cpp would guess. Raises
+    the errors of `open` and `edit_in_place`.
     """
     with open_model(path) as model:
         edits = repairs(model)
@@ -46,7 +46,7 @@ def plan_repair(path: AnyPath) -> EditPlan:
 
 
 def repairs(model: Model) -> Edits:
-    """Return the edits that set a model right; none where nothing is wrong, or nothing is safe."""
+    """Return the edits that repair a model; none if nothing is wrong, or no repair is safe."""
     seen = Subject.of(model)
     values: dict[str, object] = {}
     gone: list[str] = []
@@ -66,13 +66,13 @@ def repairs(model: Model) -> Edits:
 
 
 def _quantizable(seen: Subject) -> list[Tensor]:
-    """Return the tensors that a recipe decides on; all where it decides on none."""
+    """Return the tensors that a recipe quantizes; all tensors if there are none."""
     tensors = list(seen.model.tensors.values())
     return [t for t in tensors if is_eligible(t, seen.architecture)] or tensors
 
 
 def _split_values(model: Model) -> dict[str, object]:
-    """Return what the keys of a split that is none should be; an opened set shows no such keys."""
+    """Return the right values for split keys in a single file; an opened set shows no such keys."""
     told = ((key, kind.name.lower()) for key, kind in SPLIT_TYPES.items() if key in model.metadata)
     found = {
         key: same_value(model.metadata[key], name)
@@ -83,6 +83,6 @@ def _split_values(model: Model) -> dict[str, object]:
 
 
 def _faults(seen: Subject) -> Iterator[Broken]:
-    """Yield what the keys are wrong about, false claims last: they are to be other numbers."""
+    """Yield the faults of keys; claims come last, because their numbers are replaced."""
     yield from inconsistencies(seen)
     yield from false_claims(seen)

@@ -1,4 +1,4 @@
-"""Choose, rename, add and leave out the tensors, layers and keys of a model."""
+"""Select, rename, add and remove the tensors, layers and keys of a model."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def select(  # noqa: PLR0913 (each is one choice)
     vocab_only: bool = False,
     tensors: bool = True,
 ) -> Model:
-    """Return `model` with a choice of its tensors and keys, and with some of other models.
+    """Return `model` with some of its tensors and keys, and with some of other models.
 
-    Tensors that match a pattern of `keep` stay (all, if there is none), then those that match one
-    of `drop` go. The layers `prune` go as `ggufkit.model.layers.prune_layers` has it. Of `renames`,
-    each "PATTERN=NAME", the first that matches counts. `graft` adds tensors of other models, each
-    in the place of the one of its name or at the end; layers that the model lacks bring the keys
-    that count layers along. `keep_keys`, `drop_keys` and `graft_keys` then do the same for keys.
-    `vocab_only` leaves what the vocabulary needs, and `tensors=False` no tensor.
+    Tensors that match a pattern of `keep` stay (all, if `keep` is empty); then those that match one
+    of `drop` are removed. The layers `prune` are removed by `ggufkit.model.layers.prune_layers`.
+    `renames` are "PATTERN=NAME"; the first match counts. `graft` adds tensors of other models: each
+    replaces the tensor of its name, or comes at the end; new layers update the keys that count
+    layers. `keep_keys`, `drop_keys` and `graft_keys` then do the same for keys. `vocab_only` leaves
+    only what the vocabulary needs, and `tensors=False` no tensors.
 
     Patterns are those of `ggufkit.edits.name_patterns.pattern`; one that matches nothing raises
-    MissingTensorError or MissingKeyError. Raises ShapeError where two tensors would have one name,
-    or grafted layers do not fit. No tensor data is read.
+    MissingTensorError or MissingKeyError. Raises ShapeError if two tensors would have one name, or
+    grafted layers do not fit. No tensor data is read.
     """
     chosen = model.replace(
         metadata=model.metadata.without(*SPLIT_KEYS),
@@ -100,7 +100,7 @@ def _renamed(model: Model, renames: Sequence[str]) -> Model:
 
 
 def _vocabulary(metadata: Metadata) -> Metadata:
-    """Return what llama.cpp reads of a vocabulary alone, and what names the model."""
+    """Return the keys that llama.cpp reads for a vocabulary, and the keys that name the model."""
     kept = [
         key
         for key in metadata
@@ -125,7 +125,7 @@ def _grafted(model: Model, donor: Model, text: str) -> Model:
 
 
 def _require_shape(ours: Tensor, theirs: Tensor) -> None:
-    """Raise ShapeError for a tensor that would take the place of one of another shape."""
+    """Raise ShapeError for a tensor that would replace one of another shape."""
     if ours.shape != theirs.shape:
         raise ShapeError(
             f"the tensor {ours.name!r} has the shape {list(ours.shape)} here and "
@@ -135,11 +135,11 @@ def _require_shape(ours: Tensor, theirs: Tensor) -> None:
 
 
 def _is_new_layer(name: str, model: Model) -> bool:
-    """Whether a tensor belongs to a layer beyond those that the model counts."""
+    """Whether a tensor belongs to a layer beyond the model's layer count."""
     layer = layer_of(name)
     try:
         return layer is not None and layer >= block_count(model.metadata)[1]
-    except (MissingKeyError, ValueTypeError):  # what counts no layers lacks none: an adapter
+    except (MissingKeyError, ValueTypeError):  # no layer count: an adapter
         return False
 
 

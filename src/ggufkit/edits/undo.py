@@ -19,26 +19,26 @@ from ggufkit.system.threads import Progress
 
 
 def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
-    """Take back the last edit in place; called again, the one before it.
+    """Undo the last edit in place; called again, the one before it.
 
-    The header is restored byte for byte, and tensor data moves back to its place. The file is
-    named, and `progress` and `force` work, as in `edit_in_place`. Raises OutputError where there
-    is no edit to take back, FormatError where something else changed the file since: its size,
-    its header, or the first or last 64 KiB of its tensor data. Other tensor data is not read.
+    The header is restored byte for byte, and tensor data moves back to its place. `path`,
+    `progress` and `force` are those of `edit_in_place`. Raises OutputError if there is no edit to
+    undo, FormatError if something else changed the file since: its size, its header, or the first
+    or last 64 KiB of its tensor data. Other tensor data is not read.
     """
     return apply(plan_undo(path, force=force), progress=progress)
 
 
 def redo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
-    """Make the edit again that `undo` took back last; arguments and errors as for `undo`."""
+    """Repeat the edit that `undo` undid last; arguments and errors as for `undo`."""
     return apply(plan_undo(path, force=force, again=True), progress=progress)
 
 
 def plan_undo(path: AnyPath, *, force: bool = False, again: bool = False) -> EditPlan:
-    """Return what `undo` would do, or `redo` if `again`, without doing it."""
+    """Plan what `undo`, or `redo` if `again`, does, and change nothing."""
     target = editable(first_file(path), force=force)
     with contextlib.closing(MappedFile(target)) as shown:
-        header_to_show(shown)  # which says if an edit was interrupted
+        header_to_show(shown)  # warns if an edit was interrupted
     with naming(target), target.open("rb") as file:
         done = edit_journal.last_of(target, file.fileno())
     found = done and (done.redone if again else done.undone)

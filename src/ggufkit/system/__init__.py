@@ -1,5 +1,5 @@
 """Files, locks, threads, processes and processors: nothing of GGUF.
 
-Code here would serve any program that handles large files with care. What knows a tensor, a key
-or a header belongs in `format` or above.
+Code here suits any program that handles large files safely. Code that knows tensors, keys or
+headers belongs in `format` or above.
 """

@@ -1,8 +1,8 @@
 """A cluster as an executor: the machines of a Dask scheduler.
 
-Dask and not Ray: its client is an executor of `concurrent.futures` already, it is small and pure
-Python, runs over SSH, batch systems and Kubernetes alike, and gives the work of a lost machine to
-another of its own accord.
+Why Dask and not Ray: its client already is an executor of `concurrent.futures`, it is small and
+pure Python, runs over SSH, batch systems and Kubernetes, and repeats the work of a lost machine on
+another.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Final
 from ggufkit._version import __version__
 from ggufkit.errors import ClusterError, MissingExtraError
 
-TIMEOUT: Final = 10  # seconds to reach a scheduler, which answers at once if it is there
-RETRIES: Final = 3  # of a chunk that failed, for one machine may be at fault
+TIMEOUT: Final = 10  # seconds to reach a scheduler; a running one answers immediately
+RETRIES: Final = 3  # of a chunk that failed: the fault may be one machine's
 _ADDRESS: Final = re.compile(r"(?:(?:tcp|tls|wss?)://)?[^\s:/]+:\d+/?")
 
 
 @contextlib.contextmanager
 def executor_of(address: str) -> Iterator[Executor]:
-    """Lend the executor of the Dask scheduler at `address`, such as "tcp://host:8786".
+    """Provide the executor of the Dask scheduler at `address`, such as "tcp://host:8786".
 
     Its workers need this version of ggufkit, and inputs and output under the same paths as here.
-    Raises MissingExtraError without Dask, and ClusterError where no scheduler answers, where it
-    has no workers, or where it lost too many.
+    Raises MissingExtraError without Dask, and ClusterError if no scheduler answers, if it has no
+    workers, or if it lost too many.
     """
     try:
         from distributed import Client, KilledWorker  # noqa: PLC0415 (an extra)

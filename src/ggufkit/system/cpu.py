@@ -1,4 +1,4 @@
-"""What this machine offers: the instruction sets of the kernels, and cores."""
+"""The processor: the instruction sets that kernels can use, and the number of cores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ggufkit.errors import GGUFError, ValueTypeError
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Return the instruction sets that this machine runs, the fastest first."""
+    """Return the instruction sets that this machine supports, the fastest first."""
     return tuple(_native.instruction_sets())
 
 
 def instruction_set() -> str:
     """Return the instruction set in use: the fastest, or the one that GGUFKIT_ISA names.
 
-    Raises GGUFError when GGUFKIT_ISA names none that this machine runs.
+    Raises GGUFError if this machine does not support the one in GGUFKIT_ISA.
     """
     return _chosen(os.environ.get("GGUFKIT_ISA", ""))
 
@@ -35,14 +35,14 @@ def _chosen(forced: str) -> str:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def worker_count(threads: int | None) -> int:
-    """Return how many threads to work with: one for each usable core if none are asked for."""
+    """Return the number of threads to use: as given, else one for each usable core."""
     if threads is None:
         return usable_cores()
     try:

@@ -1,6 +1,6 @@
-"""Open files: bytes read, written and copied at offsets, files locked, folders made durable.
+"""Read, write and copy bytes at offsets, lock files, and sync folders.
 
-Every call that only some platforms have stands here beside its fallback.
+Each call that only some platforms have is here, next to its fallback.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 T = TypeVar("T")
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
-BUFFERS: Final = 1024  # that one call fills: all systems allow as many
-COPY_BYTES: Final = 1 << 20  # per read where the kernel cannot copy by itself
+BUFFERS: Final = 1024  # filled by one call: all systems allow this many
+COPY_BYTES: Final = 1 << 20  # per read if the kernel cannot copy by itself
 MANY_FILES: Final = 10240  # open at once: the most that macOS allows
 BINARY: Final = getattr(os, "O_BINARY", 0)
 _HELD: Final = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
@@ -57,7 +57,7 @@ else:
 
 
 def as_path(path: AnyPath) -> Path:
-    """Return any kind of path as a Path; an empty one is missing, and not the current folder."""
+    """Return any kind of path as a Path; an empty path is an error, not the current folder."""
     name = os.fsdecode(path)
     if not name:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -65,9 +65,9 @@ def as_path(path: AnyPath) -> Path:
 
 
 def with_descriptors(act: Callable[[], T]) -> T:
-    """Return what `act` opens, with more open files than at first allowed if there must be.
+    """Return the result of `act`; raise the limit on open files if it is too low.
 
-    A set of shards takes two for each shard, and systems allow 256 or 1024 where nobody asks.
+    Each shard of a set takes two descriptors; systems allow 256 or 1024 by default.
     """
     try:
         return act()
@@ -80,7 +80,7 @@ def with_descriptors(act: Callable[[], T]) -> T:
 
 
 def _too_many(error: OSError) -> OSError:
-    """Return the error with what its user can do."""
+    """Return the error with a remedy for the user."""
     reason = (
         f"{error.strerror}: raise the limit (`ulimit -n`), "
         "or merge the shards on a machine with a higher limit"
@@ -89,7 +89,7 @@ def _too_many(error: OSError) -> OSError:
 
 
 def _allow_descriptors() -> bool:
-    """Take what the system would allow; say whether that is more than before."""
+    """Raise the limit as far as the system allows; return whether it is higher than before."""
     if resource is None:
         return False
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -103,14 +103,14 @@ def _allow_descriptors() -> bool:
 
 
 def close(descriptor: int) -> None:
-    """Close what was read, synced or given up: a failure tells nothing about it any more."""
+    """Close a file that was read, synced or given up: an error no longer matters."""
     with contextlib.suppress(OSError):
         os.close(descriptor)
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have errors of the system tell of which file they are, as those of descriptors do not."""
+    """Add the file's name to errors of the system: calls on descriptors lack it."""
     try:
         yield
     except OSError as error:
@@ -120,13 +120,13 @@ def naming(path: Path) -> Iterator[None]:
 
 
 class ShortReadError(OSError):
-    """A file ended before the bytes that it should have."""
+    """A file ended before the expected bytes."""
 
 
 def read_at(descriptor: int, nbytes: int, offset: int) -> bytes:
     """Read exactly `nbytes` at `offset`; ShortReadError if the file ends before.
 
-    Everything that reads through a descriptor reads here, so that no short read is overlooked.
+    All reads through descriptors come here, so that every short read is found.
     """
     parts: list[bytes] = []
     while nbytes:
@@ -148,9 +148,9 @@ def _read_some(descriptor: int, nbytes: int, offset: int) -> bytes:
 
 
 def fill_from(descriptor: int, offset: int, nbytes: int, arrays: Sequence[Any]) -> None:
-    """Read `nbytes` from `offset` on into arrays in turn; ShortReadError as `read_at`.
+    """Read `nbytes` from `offset` on into arrays, in order; ShortReadError as in `read_at`.
 
-    There are at most `BUFFERS` arrays.
+    `arrays` has at most `BUFFERS` items.
     """
     if preadv and preadv(descriptor, arrays, offset) == nbytes:
         return
@@ -163,7 +163,7 @@ def fill_from(descriptor: int, offset: int, nbytes: int, arrays: Sequence[Any]) 
 
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of `data` at `offset`, however many calls it takes."""
+    """Write all of `data` at `offset`, in as many calls as needed."""
     view = memoryview(data).cast("B")
     while view:
         written = _write_some(descriptor, view, offset)
@@ -180,7 +180,7 @@ def _write_some(descriptor: int, view: memoryview, offset: int) -> int:
 
 
 def checksum_at(descriptor: int, offset: int, nbytes: int) -> int:
-    """Return the checksum of `nbytes` at `offset`; ShortReadError as `read_at`."""
+    """Return the checksum of `nbytes` at `offset`; ShortReadError as in `read_at`."""
     checksum = 0
     for at in range(offset, offset + nbytes, COPY_BYTES):
         data = read_at(descriptor, min(COPY_BYTES, offset + nbytes - at), at)
@@ -189,7 +189,7 @@ def checksum_at(descriptor: int, offset: int, nbytes: int) -> int:
 
 
 def begin_writeback(descriptor: int, offset: int, nbytes: int) -> None:
-    """Have the kernel begin to write bytes to the disk, so that syncing at the end is short."""
+    """Ask the kernel to start writing bytes to disk, so that the final sync is short."""
     if sync_file_range:
         sync_file_range(descriptor, offset, nbytes, _SYNC_FILE_RANGE_WRITE)
 
@@ -209,15 +209,15 @@ def copy_at(source: int, source_offset: int, target: int, target_offset: int, nb
 def copy_in_kernel(
     source: int, source_offset: int, target: int, target_offset: int, nbytes: int
 ) -> int:
-    """Return how many bytes the kernel copied before it could not, or the source ended."""
+    """Return the bytes that the kernel copied before it failed, or the source ended."""
     done = 0
     while copy_file_range and done < nbytes:
         try:
             count = copy_file_range(
                 source, target, nbytes - done, source_offset + done, target_offset + done
             )
-        except OSError:  # other file system, old kernel, special file: copied by hand instead,
-            return done  # where a real fault (a full disk) shows again and is raised
+        except OSError:  # other file system, old kernel, special file: the caller copies,
+            return done  # and raises real errors (a full disk)
         if count == 0:
             return done
         done += count
@@ -225,9 +225,9 @@ def copy_in_kernel(
 
 
 def lock(descriptor: int) -> bool | None:
-    """Lock an open file: True if taken, False if another holds it, None where there are no locks.
+    """Lock an open file: True if locked, False if another holds it, None without file locks.
 
-    The lock ends with the descriptor, and so with the process, however that ends.
+    The lock ends with the descriptor, so at the latest with the process.
     """
     try:
         if fcntl:
@@ -242,7 +242,7 @@ def lock(descriptor: int) -> bool | None:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Whether another process holds an open file locked, as far as the platform can tell."""
+    """Whether another process has locked an open file, if the platform can tell."""
     if not fcntl:
         return False
     try:
@@ -254,7 +254,7 @@ def is_locked(descriptor: int) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in `folder` durable, where folders can be synced."""
+    """Make renames in `folder` durable, if folders can be synced."""
     try:
         descriptor = with_descriptors(lambda: os.open(folder, os.O_RDONLY))
     except OSError:  # Windows

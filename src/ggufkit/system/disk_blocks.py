@@ -1,6 +1,6 @@
-"""What file systems can do beyond reading and writing: move blocks, share them, tell who reads.
+"""Operations of file systems on blocks: move them, share them, and detect readers.
 
-Only some platforms and file systems can; each function says so instead of raising.
+Only some platforms and file systems support these; each function returns that, and does not raise.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SET_SIGNAL: Final = 10  # F_SETSIG
 
 
 def _find_fallocate() -> Callable[..., int] | None:
-    """Return the C library's fallocate, for Python has only posix_fallocate."""
+    """Return the C library's fallocate; Python has only posix_fallocate."""
     is_wide = ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(ctypes.c_int64)
-    name = "fallocate" if is_wide else "fallocate64"  # which takes 64-bit offsets
+    name = "fallocate" if is_wide else "fallocate64"  # with 64-bit offsets
     with contextlib.suppress(OSError, TypeError, AttributeError):
         function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
         function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -45,7 +45,7 @@ fallocate: Callable[..., int] | None = _find_fallocate()
 
 
 def block_bytes(descriptor: int) -> int:
-    """Return the size of a block of the file system that an open file lies in."""
+    """Return the block size of an open file's file system."""
     if not hasattr(os, "fstatvfs"):
         return USUAL_BLOCK
     size = os.fstatvfs(descriptor).f_frsize
@@ -54,10 +54,10 @@ def block_bytes(descriptor: int) -> int:
 
 
 def shift(descriptor: int, nbytes: int) -> bool:
-    """Move all content of a file by whole blocks: onward for a positive number, back for others.
+    """Move all content of a file by whole blocks: forward if positive, back if negative.
 
-    Moved onward it has zeros before it, moved back it loses its first bytes. Returns False where
-    the file system cannot, and then nothing was changed.
+    Moved forward, the file begins with zeros; moved back, it loses its first bytes. Returns False
+    if the file system cannot; then the file is unchanged.
     """
     if nbytes == 0:
         return True
@@ -74,7 +74,7 @@ def shift(descriptor: int, nbytes: int) -> bool:
 
 
 def clone(source: int, source_offset: int, target: int, target_offset: int) -> bool:
-    """Let `target` share the blocks of `source` from an offset to its end; say if it could."""
+    """Let `target` share the blocks of `source` from an offset on; return False if it cannot."""
     if fcntl is None:
         return False
     request = struct.pack("qQQQ", source, source_offset, 0, target_offset)
@@ -87,10 +87,10 @@ def clone(source: int, source_offset: int, target: int, target_offset: int) -> b
 
 @contextlib.contextmanager
 def sole_use(descriptor: int) -> Iterator[bool | None]:
-    """Tell whether nobody else has the file open or mapped; None where nobody can know.
+    """Whether nobody else has the file open or mapped; None if the platform cannot tell.
 
-    If so, whoever opens it waits until the end of the context (the kernel gives up after
-    /proc/sys/fs/lease-break-time, 45 seconds by default).
+    If true, other processes that open it wait until the end of the context (the kernel gives up
+    after /proc/sys/fs/lease-break-time, 45 seconds by default).
     """
     taken = _lease(descriptor)
     try:
@@ -105,7 +105,7 @@ def _lease(descriptor: int) -> bool | None:
     if not hasattr(fcntl, "F_SETLEASE"):
         return None
     try:
-        # Who wants the file makes the kernel send a signal: one that is ignored by default.
+        # If a process opens the file, the kernel sends a signal: choose one ignored by default.
         fcntl.fcntl(descriptor, _SET_SIGNAL, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as error:

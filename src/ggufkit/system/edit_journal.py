@@ -1,9 +1,9 @@
-"""The journal beside a file that is edited in place: what the edit changes, and how far it came.
+"""The journal of an edit in place: both headers, to finish, undo and redo the edit.
 
-A change in place goes through four steps, each safe on disk before the next: the journal appears
-whole under its name; the file is changed; the file is safe; the journal is renamed and from then
-on is what `undo` goes back by. Where the process ends in between, the journal tells how far it
-came. It also keeps the headers of earlier edits, so that more than one can be undone.
+An edit in place has four steps, each synced to disk before the next: the journal appears complete
+under its name; the file is changed; the file is synced; the journal is renamed, and `undo` uses it
+from then on. If the process ends in between, the journal shows how far the edit came. It also keeps
+the headers of earlier edits, so that several can be undone.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ggufkit.system.hidden_files import (
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
 from ggufkit.system.staging import ATTEMPTS, Staging
 
-MAX_BYTES: Final = 1 << 30  # of a journal, which is read whole; real ones have a few MiB
+MAX_BYTES: Final = 1 << 30  # of a journal, which is read into memory; real ones have a few MiB
 MAX_STEPS: Final = 8  # that can be undone
-MAX_HISTORY: Final = 64 << 20  # bytes of headers kept for undo, beyond that of the last edit
-SAMPLE: Final = 64 << 10  # bytes at each end of the tensor data that tell it from other data
+MAX_HISTORY: Final = 64 << 20  # bytes of headers kept for undo, besides the last edit's
+SAMPLE: Final = 64 << 10  # bytes at each end of the tensor data that identify it
 _MAGIC: Final = b"ggufkit journal 2\n"
 _OLD_MAGIC: Final = b"ggufkit journal 1\n"
 _NUMBERS: Final = struct.Struct("<QQQQQQ")
@@ -50,10 +50,10 @@ EditState = Literal["before", "after", "between", "half moved", "foreign"]
 class EditJournal:
     """A change of a file: all bytes before its data, before and after the change.
 
-    The rest of the file is the same before and after, only its place differs. `inodes` are the
-    file's numbers before and after the change, which differ where it is copied; `nbytes` is its
-    size before; `data` is the digest of samples of its tensor data. `past` are the headers that
-    undo goes back to afterwards, the oldest first, and `future` those that redo goes on to.
+    The rest of the file keeps its content and only moves. `inodes` are the file's inode numbers
+    before and after the change; they differ if it is copied. `nbytes` is its size before; `data` is
+    the digest of samples of its tensor data. `past` are the headers that further undos restore, the
+    oldest first, and `future` those that redos restore.
     """
 
     inodes: tuple[int, int]
@@ -66,13 +66,13 @@ class EditJournal:
 
     @classmethod
     def of(cls, descriptor: int, old: bytes, new: bytes) -> EditJournal:
-        """Return the journal of an edit of an open file, which has the header `old` now."""
+        """Return the journal of an edit of an open file whose present header is `old`."""
         status = os.fstat(descriptor)
         data = _sample_digest(descriptor, len(old), status.st_size)
         return cls((status.st_ino, status.st_ino), status.st_size, old, new, data, (old,))
 
     def after(self, earlier: EditJournal | None) -> EditJournal:
-        """Return this edit with what an earlier one, which led to this one's beginning, keeps."""
+        """Return this edit with the history of the edit before it."""
         kept = [self.old]
         room = MAX_HISTORY
         for state in reversed(earlier.past if earlier else ()):
@@ -84,14 +84,14 @@ class EditJournal:
 
     @property
     def undone(self) -> EditJournal | None:
-        """The change that takes the last edit back; None if there is none."""
+        """The change that undoes the last edit; None if there is nothing to undo."""
         if not self.past:
             return None
         return self._step(self.past[-1], self.past[:-1], (self.new, *self.future))
 
     @property
     def redone(self) -> EditJournal | None:
-        """The change that makes an edit again that was undone; None if there is none."""
+        """The change that repeats an undone edit; None if there is nothing to redo."""
         if not self.future:
             return None
         return self._step(self.future[0], (*self.past, self.new), self.future[1:])
@@ -105,7 +105,7 @@ class EditJournal:
 
     @property
     def shift(self) -> int:
-        """How far the data moves."""
+        """The bytes by which the data moves."""
         return len(self.new) - len(self.old)
 
     def encode(self) -> bytes:
@@ -119,7 +119,7 @@ class EditJournal:
 
     @classmethod
     def decode(cls, data: bytes) -> EditJournal | None:
-        """Return the journal of a file's content; None if it is damaged or something else."""
+        """Return the journal in the content of a file; None if it is damaged or something else."""
         content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
         begin = len(_MAGIC) + _NUMBERS.size
         if len(content) < begin or not content.startswith(_MAGIC):
@@ -127,7 +127,7 @@ class EditJournal:
         if hashlib.sha256(content).digest() != digest:
             return None
         before, after, nbytes, at, is_undo, count = _NUMBERS.unpack_from(content, len(_MAGIC))
-        origin = at + 1 if is_undo else at - 1  # where the header before the change is
+        origin = at + 1 if is_undo else at - 1  # index of the header before the change
         if not 0 <= origin < count or at >= count or count * _LENGTH.size > len(content) - begin:
             return None
         lengths = [_LENGTH.unpack_from(content, begin + i * _LENGTH.size)[0] for i in range(count)]
@@ -141,7 +141,7 @@ class EditJournal:
         return cls((before, after), nbytes, states[origin], states[at], sample, past, future)
 
     def state(self, descriptor: int, *, any_inode: bool = False) -> EditState:
-        """Tell how far the change of an open file came; "foreign" if it is not about this file.
+        """Return how far the change of an open file came; "foreign" if it is of another file.
 
         The file's inode is compared unless `any_inode`; its size, header and samples of its data
         always are.
@@ -154,7 +154,7 @@ class EditJournal:
             return "foreign"
         if self._is(descriptor, status.st_size, status.st_size, self.new):
             return "after"
-        if self.inodes[0] != self.inodes[1]:  # a copy takes the file's place at once
+        if self.inodes[0] != self.inodes[1]:  # a copy replaces the file in one step
             return "foreign"
         is_mixed = self._is_mixture(read_at(descriptor, len(self.new), 0))
         if is_mixed and self._has_data(descriptor, len(self.new)):
@@ -175,14 +175,14 @@ class EditJournal:
         return _sample_digest(descriptor, begin, nbytes) == self.data
 
     def _is_mixture(self, found: bytes) -> bool:
-        """Whether each byte is that of the new header, or of the old one where it moved to."""
+        """Whether each byte is from the new header, or from the old one at its new place."""
         moved = self.old[-self.shift :] if self.shift < 0 else bytes(self.shift) + self.old
         now, new, old = (np.frombuffer(each, np.uint8) for each in (found, self.new, moved))
         return bool(((now == new) | (now == old)).all())
 
 
 def _sample_digest(descriptor: int, begin: int, nbytes: int) -> bytes:
-    """Return the digest of the first and the last bytes of the data, which begins at `begin`."""
+    """Return the digest of the first and last bytes of the data from `begin` on."""
     size = max(0, min(SAMPLE, nbytes - begin))
     total = hashlib.sha256(read_at(descriptor, size, begin))
     total.update(read_at(descriptor, size, nbytes - size))
@@ -193,27 +193,27 @@ def _sample_digest(descriptor: int, begin: int, nbytes: int) -> bytes:
 
 
 def real(path: AnyPath) -> Path:
-    """Return the file itself, to which links may lead: beside it lies its journal."""
+    """Resolve links to the file itself: its journal is in the same folder."""
     return Path(os.path.realpath(as_path(path)))
 
 
 def is_pending(target: Path) -> bool:
-    """Whether an edit of a file was begun and not finished, as far as the names tell."""
+    """Whether an edit of a file was started and not finished, by the names of files."""
     return os.path.lexists(hidden(target, EDIT))
 
 
 def pending(target: Path) -> EditJournal | None:
-    """Return the journal of the edit that is under way or was interrupted; errors as `_load`."""
+    """Return the journal of a running or interrupted edit; errors as `_load`."""
     return _load(hidden(target, EDIT))
 
 
 def last(target: Path) -> EditJournal | None:
-    """Return the journal of the last change that was finished; errors as `_load`."""
+    """Return the journal of the last finished change; errors as `_load`."""
     return _load(hidden(target, UNDO))
 
 
 def last_of(target: Path, descriptor: int) -> EditJournal | None:
-    """Return the edit that left a file as it is; also one that was interrupted after it began."""
+    """Return the edit that made the file's present state, even if it was interrupted."""
     for load in (pending, last):
         with contextlib.suppress(FormatError, ForeignFileError):
             journal = load(target)
@@ -223,9 +223,9 @@ def last_of(target: Path, descriptor: int) -> EditJournal | None:
 
 
 def publish(target: Path, journal: EditJournal) -> None:
-    """Put the journal beside its file, whole and safe on disk.
+    """Write the journal next to its file, complete and synced to disk.
 
-    Raises ForeignFileError (an OutputError) where it could not become what undo goes back by.
+    Raises ForeignFileError (an OutputError) if a foreign file has the name for undo.
     """
     content = journal.encode()
     if len(content) > MAX_BYTES:
@@ -249,19 +249,19 @@ def publish(target: Path, journal: EditJournal) -> None:
 
 
 def finish(target: Path) -> None:
-    """Keep the journal for `undo`, in the place of the one before."""
+    """Keep the journal for `undo`; it replaces the one before."""
     with OpenFolder(target.parent) as folder:
         folder.replace(hidden(target, EDIT).name, hidden(target, UNDO).name)
         folder.sync()
 
 
 def withdraw(target: Path) -> None:
-    """Remove the journal of a change that was not made."""
+    """Remove the journal of a change that did not happen."""
     _remove(target, hidden(target, EDIT))
 
 
 def forget(target: Path) -> None:
-    """Remove the journal of the last change, which can no longer be undone."""
+    """Remove the journal of the last change, so that it can no longer be undone."""
     with contextlib.suppress(ForeignFileError):
         _remove(target, hidden(target, UNDO))
 
@@ -274,7 +274,7 @@ def _remove(target: Path, path: Path) -> None:
 
 
 def follow(old: Path, new: Path) -> None:
-    """Have the journal of the last change go with a file that was renamed, where that can be."""
+    """Rename the journal of the last change with its file, if possible."""
     if old == new:
         return
     with contextlib.suppress(OSError), OpenFolder(old.parent) as folder:
@@ -286,8 +286,8 @@ def follow(old: Path, new: Path) -> None:
 def _load(path: Path) -> EditJournal | None:
     """Return the journal in a file, None if there is no file.
 
-    Raises FormatError for one that is damaged or made by an older version, and ForeignFileError
-    for what this user's ggufkit did not make.
+    Raises FormatError for a journal that is damaged or made by an older version, and
+    ForeignFileError for a file that this user's ggufkit did not make.
     """
     try:
         descriptor = open_own(path, os.O_RDONLY)
@@ -324,7 +324,7 @@ class BusyError(OutputError):
 
 @contextlib.contextmanager
 def exclusively(target: Path) -> Iterator[int]:
-    """Lend a file open for reading and writing, and locked against other edits."""
+    """Open a file for reading and writing, locked against other edits."""
     descriptor = _locked(target)
     try:
         yield descriptor
@@ -344,7 +344,7 @@ def _locked(target: Path) -> int:
             raise
         close(descriptor)
         if not is_taken:
-            break  # else another file took the place of the one that was locked
+            break  # else another file replaced the locked one
     raise BusyError(
         f"{target} is being edited by another process", remedy="Wait for it, and try again"
     )

@@ -23,11 +23,11 @@ from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_fi
 
 @contextlib.contextmanager
 def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
-    """Lend a hidden folder that takes the place of `folder` at the end, or vanishes on an error.
+    """Provide a hidden folder that becomes `folder` at the end, or vanishes on an error.
 
-    Nobody beyond `limit` may ever enter it. Raises OutputError where `folder` holds something, or
-    another process is making it, and ForeignFileError (an OutputError) where something else has
-    the hidden folder's name.
+    Only users within `limit` can ever enter it. Raises OutputError if `folder` is not empty, or
+    another process is making it, and ForeignFileError (an OutputError) if something else has the
+    hidden folder's name.
     """
     _require_free(folder)
     path = hidden(folder, FOLDER)
@@ -36,13 +36,13 @@ def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
         with own_folder(path, mode) as descriptor:
             _require_lock(folder, path, descriptor)
             with _removed_on_error(path, descriptor):
-                _require_free(folder)  # of others that were making it, one may be done
+                _require_free(folder)  # another process may have finished it
                 empty_folder(path, descriptor)
                 yield path
                 _require_free(folder)
                 _make_room(folder, descriptor, limit)
                 path.rename(folder)
-    except (KeyboardInterrupt, SystemExit):  # of a signal, before the folder was locked
+    except (KeyboardInterrupt, SystemExit):  # a signal came before the folder was locked
         with contextlib.suppress(OSError):
             path.rmdir()
         raise
@@ -71,7 +71,7 @@ def _removed_on_error(path: Path, descriptor: int | None) -> Iterator[None]:
 
 
 def _make_room(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:
-    """Remove the empty folder that is replaced, if there is one; the new one gets its mode."""
+    """Remove the empty folder to replace, if it exists; the new one gets its mode."""
     if not folder.is_dir():
         return
     if descriptor is not None:

@@ -1,8 +1,8 @@
-"""Hidden files beside outputs and models: the list of their names, and how they are opened.
+"""Hidden files next to outputs and models: the list of their names, and how they are opened.
 
 Anyone who can write to the folder may have put something else under such a name. So a hidden file
-is created only where nothing is, and one that exists is used only if it is a regular file of this
-user with no other name. No function here follows a link.
+is created only if its name is free, and an existing one is used only if it is a regular file of
+this user with no other name. No function here follows a link.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _UNFOLLOWED: Final = getattr(os, "O_NOFOLLOW", 0) | BINARY
 # Opening a pipe must not wait for the other end.
 _EXISTING: Final = _UNFOLLOWED | getattr(os, "O_NONBLOCK", 0)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-# What the system answers for a link, a folder, a socket, a file of another user.
+# The system's errors for a link, a folder, a socket, a file of another user.
 _NOT_OURS: Final = {
     errno.ELOOP,
-    errno.EMLINK,  # FreeBSD's answer for a link
+    errno.EMLINK,  # FreeBSD's error for a link
     errno.EISDIR,
     errno.ENOTDIR,
     errno.ENXIO,
@@ -40,7 +40,7 @@ _HAS_FOLDER_DESCRIPTORS: Final = {os.open, os.unlink, os.rename, os.stat} <= os.
 
 
 class HiddenName(NamedTuple):
-    """How the hidden entry of one kind is named: `.NAME` plus `suffix`."""
+    """The name of one kind of hidden entry: `.NAME` plus `suffix`."""
 
     suffix: str
     holds: str
@@ -59,11 +59,11 @@ HIDDEN_NAMES: Final = (PART, RESUME, RESUME_JOURNAL, EDIT, UNDO, FOLDER)
 
 
 class ForeignFileError(OutputError):
-    """A hidden name is taken by something that this user's ggufkit did not make."""
+    """Something that this user's ggufkit did not make has a hidden name."""
 
 
 def hidden(target: Path, name: HiddenName) -> Path:
-    """Return the hidden path beside `target`; a name that is too long is replaced by a digest."""
+    """Return the hidden path next to `target`; a digest replaces a name that is too long."""
     found = f".{target.name}{name.suffix}"
     if len(os.fsencode(found)) > MAX_FILE_NAME:
         found = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{name.suffix}"
@@ -71,10 +71,10 @@ def hidden(target: Path, name: HiddenName) -> Path:
 
 
 class OpenFolder:
-    """An open folder: entries are named relative to it, even if its path changes meanwhile."""
+    """An open folder: names are relative to it, even if its path changes meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        """Open the folder; on Windows, which cannot, remember its path."""
+        """Open the folder; Windows cannot, so remember its path there."""
         self.path = path
         self.descriptor: int | None = None
         if _HAS_FOLDER_DESCRIPTORS:
@@ -89,18 +89,18 @@ class OpenFolder:
         self.close()
 
     def close(self) -> None:
-        """Close the folder; nothing happens the second time."""
+        """Close the folder; closing it again does nothing."""
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is not None:
             close(descriptor)
 
     def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
-        """Open an entry, never through a link."""
+        """Open an entry; never follow a link."""
         with self._naming(name):
             return with_descriptors(lambda: os.open(*self._at(name), flags, mode, **self._where()))
 
     def status(self, name: str) -> os.stat_result:
-        """Return the status of an entry; of a link its own."""
+        """Return the status of an entry; for a link, the link's own."""
         with self._naming(name):
             return os.stat(*self._at(name), follow_symlinks=False, **self._where())
 
@@ -120,7 +120,7 @@ class OpenFolder:
             os.mkdir(*self._at(name), mode, **self._where())  # noqa: PTH102
 
     def replace(self, name: str, other: str) -> None:
-        """Rename an entry; the other, if there is one, is replaced."""
+        """Rename an entry, and replace the target if it exists."""
         here = self.descriptor
         both: dict[str, Any] = {} if here is None else {"src_dir_fd": here, "dst_dir_fd": here}
         with self._naming(other):
@@ -128,7 +128,7 @@ class OpenFolder:
 
     @contextlib.contextmanager
     def _naming(self, name: str) -> Iterator[None]:
-        """Have errors of the system name the whole path."""
+        """Put the whole path into errors of the system."""
         try:
             yield
         except OSError as error:
@@ -136,7 +136,7 @@ class OpenFolder:
             raise
 
     def sync(self) -> None:
-        """Make renames durable, where folders can be synced."""
+        """Make renames durable, if folders can be synced."""
         if self.descriptor is not None:
             with contextlib.suppress(OSError):
                 os.fsync(self.descriptor)
@@ -183,7 +183,7 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def _open_own(folder: OpenFolder, path: Path, flags: int) -> int:
-    require_own(folder.status(path.name), path)  # before opening: that alone may act on a device
+    require_own(folder.status(path.name), path)  # first: opening may act on a device
     try:
         descriptor = folder.open(path.name, flags | _EXISTING)
     except OSError as error:
@@ -237,7 +237,7 @@ def is_at(path: Path, descriptor: int) -> bool:
 
 
 def remove(path: Path, *, missing_ok: bool = True) -> None:
-    """Remove a hidden file or link, whatever it is; what a link leads to stays."""
+    """Remove a hidden file or link of any kind; the target of a link stays."""
     with (
         contextlib.suppress(FileNotFoundError) if missing_ok else contextlib.nullcontext(),
         OpenFolder(path.parent) as folder,
@@ -250,9 +250,9 @@ def remove(path: Path, *, missing_ok: bool = True) -> None:
 
 @contextlib.contextmanager
 def own_folder(path: Path, mode: int) -> Iterator[int | None]:
-    """Lend the descriptor of a hidden folder, created if missing; None where folders have none.
+    """Open a hidden folder, created if missing, as a descriptor; None if folders have none.
 
-    Its mode is `mode` less the umask, or less if it was there.
+    Its mode is `mode` without the umask, or fewer bits if it existed.
 
     Raises ForeignFileError for a link, a file, and a folder of another user.
     """
@@ -282,7 +282,7 @@ def own_folder(path: Path, mode: int) -> Iterator[int | None]:
 
 
 def empty_folder(path: Path, descriptor: int | None) -> None:
-    """Remove everything in a folder, through descriptors where the system has them."""
+    """Remove everything in a folder, through descriptors if the system has them."""
     if descriptor is None:
         for entry in path.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -309,7 +309,7 @@ def _remove_folder(name: str, parent: int) -> None:
 
 
 def remove_folder(path: Path, descriptor: int | None) -> None:
-    """Remove the folder that `descriptor` has open; never another to which `path` may lead now."""
+    """Remove the folder open as `descriptor`, and never another one now at `path`."""
     with OpenFolder(path.parent) as parent:
         if descriptor is None or parent.is_at(path.name, descriptor):
             empty_folder(path, descriptor)

@@ -1,4 +1,4 @@
-"""Signals that wait for a moment, where the exception of their handler would leave a lock held.
+"""Delay signals for a moment, so that an exception of their handler leaves no lock held.
 
 The classes of `concurrent.futures` take and release locks in Python. An exception between the two
 leaves a lock that nobody releases, and the next thread waits for ever. While such code runs, the
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-LOOK_SECONDS: Final = 0.1  # between two looks for a signal, while waiting for other threads
-PATIENCE: Final = 1.0  # seconds after a signal in which another one waits, too
+LOOK_SECONDS: Final = 0.1  # between checks for a signal while waiting for other threads
+PATIENCE: Final = 1.0  # seconds after a signal in which another one waits too
 _NAMES: Final = ("SIGINT", "SIGTERM", "SIGALRM")  # Windows lacks the last
 _NUMBERS: Final = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 _Handler = Callable[[int, "FrameType | None"], Any]
 
 
 class _Held:
-    """A stretch of the main thread in which handlers of signals wait; elsewhere it does nothing."""
+    """A context in which handlers of signals wait; in other threads it does nothing."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -37,7 +37,7 @@ class _Held:
         if self._depth == 1:
             try:
                 self._take()
-            except BaseException:  # of a handler that is not replaced yet
+            except BaseException:  # from a handler that is not replaced yet
                 self._leave()
                 raise
         return self
@@ -73,7 +73,7 @@ class _Held:
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._first and now - self._first > PATIENCE and number in self._before:
-            self._before[number](number, frame)  # whoever insists does not wait
+            self._before[number](number, frame)  # a user who insists need not wait
             return
         self._first = self._first or now
         self._noted.append(number)
@@ -89,4 +89,4 @@ def _restore(handlers: list[tuple[int, _Handler]]) -> None:
             _restore(handlers[1:])
 
 
-HELD: Final = _Held()  # `with HELD:` around what must not be left half done
+HELD: Final = _Held()  # `with HELD:` around steps that must not stop halfway

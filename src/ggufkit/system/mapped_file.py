@@ -1,4 +1,4 @@
-"""Files mapped into memory for reading, which notice when they are changed or cut meanwhile."""
+"""Map files into memory for reading, and notice if they are changed or cut meanwhile."""
 
 from __future__ import annotations
 
@@ -36,38 +36,38 @@ from ggufkit.system.descriptors import (
 Bytes = npt.NDArray[np.uint8]
 Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
 
-HEAD_BYTES: Final = 1 << 20  # of a file tell it from others: the metadata, mostly
-REOPENED: Final = 64  # files that travelled here are kept open, for they come again
+HEAD_BYTES: Final = 1 << 20  # identify a file: mostly the metadata
+REOPENED: Final = 64  # files sent by other processes stay open: they come again
 
 
-# None on Windows, which keeps mapped files from being cut.
+# None on Windows: it does not let mapped files be cut.
 _Guard: Final[Any] = getattr(_native, "MapGuard", None)
 
 
 class MappedBytes(mmap.mmap):
     """The mapped content of a file; `shut` when its model was closed.
 
-    Closing cannot always unmap, for NumPy arrays may still look into the map. What is not decoded
-    yet must not depend on that. Where the file is cut meanwhile, the map reads as zeros instead of
-    ending the process, and `is_whole` says so. Call `watch` before looking into the map: another
-    handler of SIGBUS, such as faulthandler's, may have been installed since.
+    Closing cannot always unmap: NumPy arrays may still use the map. Data not yet decoded must not
+    depend on that. If the file is cut meanwhile, the map reads as zeros instead of ending the
+    process, and `is_whole` is false. Call `watch` before reading the map: another handler of
+    SIGBUS, such as faulthandler's, may have been installed since.
     """
 
     shut = False
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Guard the map, which is made already."""
+        """Guard an existing map."""
         self.guard = _Guard(self) if _Guard else None
 
     def watch(self) -> None:
-        """Take bus errors in this map again, if another handler takes them now."""
+        """Handle bus errors in this map again, if another handler now takes them."""
         if self.guard:
             self.guard.renew()
 
     def close(self) -> None:
-        """Unmap; BufferError while arrays look into the map, which stays guarded then.
+        """Unmap; BufferError while arrays use the map, which then stays guarded.
 
-        The guard goes first, for the addresses may be those of another map right afterwards.
+        The guard is removed first: another map may get the addresses right afterwards.
         """
         if self.guard:
             self.guard.release()
@@ -79,15 +79,15 @@ class MappedBytes(mmap.mmap):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes could be read since, and are still there."""
+        """Whether all reads so far found their bytes, and the file still has its size."""
         return self.size() >= len(self) and not (self.guard and self.guard.lost)
 
 
 @contextlib.contextmanager
 def view(data: Data) -> Iterator[memoryview]:
-    """Lend a view of the bytes.
+    """Provide a view of the bytes.
 
-    Raises ClosedError when their model was closed, FormatError if their file was cut meanwhile.
+    Raises ClosedError if their model was closed, FormatError if their file was cut meanwhile.
     """
     if not isinstance(data, MappedBytes):
         yield memoryview(data)
@@ -109,7 +109,7 @@ def view(data: Data) -> Iterator[memoryview]:
 
 
 class Identity(NamedTuple):
-    """Size, time of the last change, and a digest of how the file begins."""
+    """Size, time of the last change, and a digest of the beginning of a file."""
 
     nbytes: int
     modified: int
@@ -119,14 +119,14 @@ class Identity(NamedTuple):
 class MappedFile:
     """A file that is open for reading and mapped into memory.
 
-    `view` looks into the map, which is free, but reads as zeros where the file is cut afterwards;
-    `read` and `copy` go through the descriptor and notice when the file changes. What looks into
-    `data` does so inside `unchanged`. All raise ClosedError after `close`. A file that is replaced,
-    renamed or deleted stays readable as it was.
+    `view` reads the map: this is free, but yields zeros if the file is cut afterwards; `read` and
+    `copy` use the descriptor and notice if the file changes. Code that reads `data` does so inside
+    `unchanged`. All raise ClosedError after `close`. A file that is replaced, renamed or deleted
+    stays readable as it was.
     """
 
     def __init__(self, path: Path) -> None:
-        """Map the whole file; OSError as `open` raises it, or for what is no regular file."""
+        """Map the whole file; OSError as from `open`, or if it is not a regular file."""
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         self.path = path
@@ -144,9 +144,9 @@ class MappedFile:
         return MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
 
     def show(self, head: bytes) -> None:
-        """Have `data` and `view` begin with other bytes than the file, which is not changed.
+        """Let `data` and `view` begin with other bytes; the file does not change.
 
-        What is read and copied through the descriptor is the file's own.
+        `read` and `copy` still return the bytes of the file.
         """
         with self.borrowed() as descriptor:
             changed = MappedBytes(descriptor, self.nbytes, access=mmap.ACCESS_COPY)
@@ -161,7 +161,7 @@ class MappedFile:
             pass
         if nbytes == 0:
             return np.empty(0, np.uint8)
-        if offset + nbytes > self.nbytes:  # as of a file that was opened although it is cut
+        if offset + nbytes > self.nbytes:  # the file was opened although it is cut
             raise FormatError(
                 f"the file ends at byte {self.nbytes:,}, before byte {offset + nbytes:,}",
                 remedy="Download the rest of the file",
@@ -179,7 +179,7 @@ class MappedFile:
         return np.frombuffer(data, np.uint8)
 
     def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
-        """Read offset, count and the arrays for so many bytes of each part; errors as `read`."""
+        """Fill the arrays of each part: offset, count of bytes, arrays; errors as `read`."""
         with self.borrowed() as descriptor, self._reading():
             for part in parts:
                 fill_from(descriptor, *part)
@@ -194,7 +194,7 @@ class MappedFile:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        """Have errors name the file, and turn a short read into the FormatError of a change."""
+        """Add the file's name to errors, and turn a short read into the FormatError of a change."""
         try:
             with naming(self.path):
                 yield
@@ -203,7 +203,7 @@ class MappedFile:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Let `data` be looked at; FormatError if the file changed since it was opened."""
+        """Allow reading `data`; FormatError if the file changed since it was opened."""
         self._watch()
         try:
             yield
@@ -214,12 +214,12 @@ class MappedFile:
                 self._require_same(is_same=self.data.is_whole)
 
     def __reduce__(self) -> tuple[Callable[..., MappedFile], tuple[str, Identity]]:
-        """Travel as a path and as what tells whether the file found there is the same."""
+        """Pickle the path and an identity that shows if the file found there is the same."""
         return _reopened, (os.fspath(self.path.absolute()), self.identity)
 
     @functools.cached_property
     def identity(self) -> Identity:
-        """What tells this file from others and from its own later states, on any machine."""
+        """The identity of this file in its present state, on any machine."""
         head = self.read(0, min(self.nbytes, HEAD_BYTES))
         return Identity(
             self.nbytes, self._opened.st_mtime_ns, hashlib.sha256(head.data).hexdigest()
@@ -231,13 +231,13 @@ class MappedFile:
         return self._opened
 
     def same_file(self, path: Path) -> bool:
-        """Whether `path` is this very file, by whatever name."""
+        """Whether `path` leads to this same file, under any name."""
         with contextlib.suppress(OSError):
             return os.path.samestat(path.stat(), self._opened)
         return False
 
     def close(self) -> None:
-        """Close and unmap, unless arrays still look into the map: then the last of them does."""
+        """Close and unmap; if arrays still use the map, the last of them unmaps it."""
         with self._lock:
             self.closed = True
             self._release()
@@ -258,7 +258,7 @@ class MappedFile:
 
     @contextlib.contextmanager
     def borrowed(self) -> Iterator[int]:
-        """Lend a descriptor of its own to each thread, that none reads from a number reused."""
+        """Provide each thread its own descriptor: a closed number may be reused."""
         with self._lock:
             self._require_open()
             descriptor = with_descriptors(lambda: os.dup(self._descriptor))
@@ -282,7 +282,7 @@ class MappedFile:
 
 @functools.lru_cache(maxsize=REOPENED)
 def _reopened(path: str, identity: Identity) -> MappedFile:
-    """Open a file that another process has open; FormatError if it is another one by now."""
+    """Open a file that another process has open; FormatError if it is now a different one."""
     remedy = (
         "Give all processes the same file under the same path, and do not change it while they run"
     )

@@ -1,4 +1,4 @@
-"""Who may read an output: nobody who may not read what it is made of."""
+"""Limit who may read an output to those who may read all its inputs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ReadersLimit:
 
     @classmethod
     def all_of(cls, limits: Iterable[ReadersLimit]) -> ReadersLimit:
-        """Return the limit that all of these set together."""
+        """Return the limit that all of these limits set together."""
         return cls(tuple({each for limit in limits for each in limit.inputs}))
 
     def mode(self, wanted: int, group: int) -> int:
-        """Return the part of a mode that gives nobody more than the inputs do.
+        """Return the bits of a mode that give nobody more than the inputs do.
 
         `group` is the group of the output.
         """
@@ -56,12 +56,12 @@ class ReadersLimit:
             with contextlib.suppress(OSError):
                 os.fchown(descriptor, replaced.st_uid, replaced.st_gid)
         mode = stat.S_IMODE(replaced.st_mode) & 0o777
-        with contextlib.suppress(OSError):  # of file systems that keep no modes
+        with contextlib.suppress(OSError):  # file systems without modes
             os.fchmod(descriptor, self.mode(mode, os.fstat(descriptor).st_gid))
 
 
 NO_LIMIT: Final = ReadersLimit()
-PRIVATE_LIMIT: Final = ReadersLimit(((0o600, -1, -1),))  # of what only this user may read
+PRIVATE_LIMIT: Final = ReadersLimit(((0o600, -1, -1),))  # only this user may read
 
 
 def group_of_new_files(folder: Path) -> int:

@@ -14,7 +14,7 @@ from ggufkit.errors import OutputError
 
 Pairs = Sequence[tuple[Path, Path]]
 
-# What a file system without hard links answers.
+# The errors of a file system without hard links.
 _NO_LINKS: Final = {
     errno.EPERM,
     errno.EMLINK,
@@ -34,9 +34,9 @@ hard_link: Any = getattr(os, "link", _no_link)
 def rename_files(pairs: Pairs) -> None:
     """Rename each first path of `pairs` to its second.
 
-    Every file has both names before any loses its old one, so that whenever the process ends, the
-    whole set is there under the old names or the new. Raises OutputError for a link and for a
-    name that is taken; then nothing is renamed.
+    Every file gets its new name before any loses its old one: whenever the process ends, the whole
+    set exists under the old names or the new. Raises OutputError for a link and for a name that is
+    taken; then nothing is renamed.
     """
     todo = [(old, new) for old, new in pairs if old != new]
     for old, new in todo:
@@ -63,12 +63,12 @@ def _require_free(old: Path, new: Path) -> None:
 
 
 def _is_same(old: Path, new: Path) -> bool:
-    """Whether two spellings name one entry, as on a disk that knows no case."""
+    """Whether two spellings name one entry, as on a file system that ignores case."""
     return old.parent == new.parent and old.name.lower() == new.name.lower() and new.samefile(old)
 
 
 def _is_linked(old: Path, new: Path) -> bool:
-    """Whether a file has both names already, as one has whose renaming was killed."""
+    """Whether a file already has both names, as after a killed rename."""
     return not new.is_symlink() and new.samefile(old)
 
 
@@ -88,7 +88,7 @@ def _rename(pairs: Pairs) -> None:
 
 def _link(pairs: Pairs) -> None:
     with _undone_on_failure() as undo:
-        for old, new in reversed(pairs):  # of a shard set the first comes last, as written
+        for old, new in reversed(pairs):  # the first shard last, as when writing
             if not os.path.lexists(new):
                 hard_link(old, new)
                 undo.append(new.unlink)
@@ -103,7 +103,7 @@ def _move(pairs: Pairs) -> None:
 
 @contextlib.contextmanager
 def _undone_on_failure() -> Iterator[list[Callable[[], object]]]:
-    """Lend a list of what undoes the steps that were taken, done if a later one fails."""
+    """Provide a list for functions that undo finished steps; they run if a later step fails."""
     undo: list[Callable[[], object]] = []
     try:
         yield undo

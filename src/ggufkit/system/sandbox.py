@@ -1,7 +1,7 @@
-"""Work that a stranger's file asks for, in a process of its own with limits on time and memory.
+"""Run work on an untrusted file in a separate process with limits on time and memory.
 
-A module that does such work has `answer`, from JSON to JSON. It is imported before the limits are
-set; nothing of the file is looked at before.
+A module that does such work has a function `answer`, from JSON to JSON. It is imported before the
+limits are set; nothing from the file is read before.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CHILD: Final = (
 
 
 class StoppedError(Exception):
-    """The work went beyond a limit."""
+    """The work exceeded a limit."""
 
 
 def answer_of(module: str, job: object) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return what the `answer` of a module says to a job; StoppedError beyond the limits."""
+    """Return the result of a module's `answer` for a job; StoppedError beyond the limits."""
     paths = json.dumps([each for each in sys.path if each])
     command = [sys.executable, "-I", "-c", _CHILD, paths, module]
     sent = json.dumps(job).encode()
@@ -45,7 +45,7 @@ def answer_of(module: str, job: object) -> Any:  # noqa: ANN401 (as JSON is)
 
 
 def serve(module: str) -> None:
-    """Be the child: read a job from stdin, and write the answer to stdout."""
+    """Run in the child: read a job from stdin, and write the answer to stdout."""
     answer = importlib.import_module(module).answer
     job = json.load(sys.stdin)
     limit()
@@ -53,7 +53,7 @@ def serve(module: str) -> None:
 
 
 def limit(seconds: int = MAX_SECONDS) -> None:
-    """Let the system stop this process where it uses too much."""
+    """Set the limits of this process, so that the system stops it."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415 (not on Windows, where the parent's clock must do)
 

@@ -1,4 +1,4 @@
-"""Outputs: hidden siblings of their targets that grow, and are published when they are whole."""
+"""Write outputs as hidden files next to their targets, and publish them when complete."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from ggufkit.system.hidden_files import (
 )
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
-ATTEMPTS: Final = 100  # others may sweep, or begin the same output, between any two calls
+ATTEMPTS: Final = 100  # others may sweep or start the same output between calls
 
 
 class Output:
-    """A file that grows: open in the process that made it, reopened by its path in any other."""
+    """An unfinished file: open in the process that made it, reopened by path in others."""
 
     def __init__(self, path: Path, number: int, descriptor: int | None = None) -> None:
-        """Take a path, the file's number (inode) and, where it is open, its descriptor."""
+        """Take a path, the file's inode number and, if it is open, its descriptor."""
         self.path = path
         self.number = number
         self._descriptor = descriptor
 
     def __reduce__(self) -> tuple[Callable[..., Output], tuple[Path, int]]:
-        """Travel without the descriptor, which means nothing elsewhere."""
+        """Pickle without the descriptor: it is invalid in other processes."""
         return Output, (self.path.absolute(), self.number)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """Lend a descriptor for writing; what is written is safe at the end, or once synced."""
+        """Provide a descriptor for writing; bytes are durable at the end, or once synced."""
         if self._descriptor is not None:
             yield self._descriptor
             return
@@ -63,18 +63,18 @@ class Output:
 
 
 class Staging:
-    """The hidden sibling in which an output grows until it is whole.
+    """The hidden file next to the target that becomes the output when complete.
 
-    Its name follows from the output's, and it is locked while in use: whoever comes next can
-    tell a leftover of a killed process from one that is being written, and removes the former.
-    One that is `kept` is no leftover: it lies under another name, and the next one goes on in it.
+    Its name follows from the output's, and it is locked while in use: so the next process can tell
+    leftovers of killed processes from files being written, and removes leftovers. A `kept` file is
+    not a leftover: it has another name, and the next run continues it.
 
-    `limit` says who may read the inputs: nobody else may read the output, from its first byte on.
-    An output that replaces a file keeps its mode within that limit, and its owner where allowed.
+    `limit` is who may read the inputs: nobody else may read the output, from its first byte on. An
+    output that replaces a file keeps its mode within that limit, and its owner if allowed.
     """
 
     def __init__(self, target: Path, *, kept: bool = False, limit: ReadersLimit = NO_LIMIT) -> None:
-        """Create or take over, and lock, the sibling of `target`.
+        """Create or take over the hidden file of `target`, and lock it.
 
         Raises OutputError if another process writes it, ForeignFileError (an OutputError) if
         something else has its name.
@@ -110,7 +110,7 @@ class Staging:
         raise self._refusal(self.path)
 
     def _opened(self) -> int:
-        """Open the file; -1 if another was in the way and is gone."""
+        """Open the file; -1 if another file was there and is now gone."""
         try:
             return create(self.path, self._first_mode())
         except FileExistsError:
@@ -122,8 +122,8 @@ class Staging:
         raise self._refusal(self.path)
 
     def _first_mode(self) -> int:
-        """Return the mode to create the file with, of which the umask takes its part."""
-        if self.replaced:  # whose mode the output gets in the end
+        """Return the mode for creating the file, before the umask."""
+        if self.replaced:  # the output gets its mode at the end
             return PRIVATE
         return self.limit.mode(0o666, group_of_new_files(self.target.parent))
 
@@ -134,7 +134,7 @@ class Staging:
         )
 
     def resize(self, nbytes: int) -> None:
-        """Give the file its final size; what is never written reads as zeros."""
+        """Give the file its final size; bytes not written read as zeros."""
         os.ftruncate(self.descriptor, nbytes)
 
     def sync(self) -> None:
@@ -142,7 +142,7 @@ class Staging:
         os.fsync(self.descriptor)
 
     def publish(self) -> None:
-        """Put the file in the place of the target, at once."""
+        """Replace the target by the file, in one step."""
         if self.replaced:
             self.limit.pass_on(self.replaced, self.descriptor)
         with OpenFolder(self.path.parent) as folder:
@@ -154,20 +154,20 @@ class Staging:
             self._finish(lambda: folder.replace(self.path.name, self.target.name))
 
     def leave(self) -> None:
-        """Keep the file for the next run, or remove it; nothing happens if it was published."""
+        """Keep the file for the next run, or remove it; a published file stays."""
         if self.is_kept:
             self._close()
         self.discard()
 
     def discard(self) -> None:
-        """Remove the file; nothing happens if it was published."""
+        """Remove the file, unless it was published."""
         if self.descriptor >= 0 and is_at(self.path, self.descriptor):
             with contextlib.suppress(OSError):
                 self._finish(lambda: remove(self.path))
         self._close()
 
     def _finish(self, act: Callable[[], object]) -> None:
-        """Rename or remove the file while it is locked, or closed where that must be."""
+        """Rename or remove the file while it is locked, or closed if the system needs that."""
         if not descriptors.renames_open_files:
             self._close()
         act()
@@ -180,7 +180,7 @@ class Staging:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """Return the status of a regular file; None if there is none."""
+    """Return the status of a regular file; None if it is missing."""
     with contextlib.suppress(OSError):
         status = path.lstat()
         return status if stat.S_ISREG(status.st_mode) else None
@@ -188,23 +188,23 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def kept_bytes(target: Path) -> int:
-    """Return how much of its disk the kept staging file of `target` takes already."""
-    with contextlib.suppress(OSError, AttributeError):  # Windows counts no blocks
+    """Return the bytes that the kept staging file of `target` already uses on disk."""
+    with contextlib.suppress(OSError, AttributeError):  # Windows has no count of blocks
         return hidden(target, RESUME).lstat().st_blocks * 512
     return 0
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left behind in `folder`: own staging files that nobody locks."""
+    """Remove leftovers of killed processes in `folder`: own staging files without a lock."""
     for path in folder.glob(f".*{PART.suffix}"):
         with contextlib.suppress(ForeignFileError):
             remove_leftover(path)
 
 
 def remove_leftover(path: Path) -> bool:
-    """Remove a staging file unless a process holds it, and say whether it is gone.
+    """Remove a staging file unless a process holds it; return whether it is gone.
 
-    Raises ForeignFileError for what no ggufkit of this user made.
+    Raises ForeignFileError for a file that this user's ggufkit did not make.
     """
     try:
         descriptor = open_own(path, os.O_RDWR)

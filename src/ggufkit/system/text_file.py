@@ -1,4 +1,4 @@
-"""Text files of users: UTF-8, or what Windows' editors and shells write.
+"""Read text files of users: UTF-8, or the encodings that Windows' editors and shells write.
 
 PowerShell's `>` writes UTF-16, and Notepad puts a byte order mark before UTF-8. With either, the
 first word of a list would match nothing.
@@ -26,9 +26,9 @@ _LONGEST: Final = max(map(len, _MARKS))
 
 
 class Most(IntEnum):
-    """How many bytes a small file of each kind may have: a larger one is not such a file.
+    """The most bytes that a small file of each kind may have.
 
-    Without a limit, a sparse file of gigabytes would be read into memory.
+    Without limits, a sparse file of gigabytes would be read into memory.
     """
 
     POINTER = 1 << 12  # one path or digest
@@ -40,13 +40,13 @@ class Most(IntEnum):
 
 
 def read_small(path: Path, most: Most) -> bytes:
-    """Return the content of a file; FormatError for one that has more than `most` bytes."""
+    """Return the content of a file; FormatError if it has more than `most` bytes."""
     with path.open("rb") as file:
         return read_stream(file, most, str(path))
 
 
 def read_stream(stream: IO[bytes], most: Most, name: str) -> bytes:
-    """Return all that a stream gives; FormatError for more than `most` bytes."""
+    """Return the content of a stream; FormatError if it has more than `most` bytes."""
     data = stream.read(most + 1)
     if len(data) > most:
         raise FormatError(
@@ -58,7 +58,7 @@ def read_stream(stream: IO[bytes], most: Most, name: str) -> bytes:
 
 
 def encoding_of(head: bytes) -> str:
-    """Return the encoding that the first bytes of a text tell; UTF-8 where they tell none."""
+    """Return the encoding by the byte order mark of a text; UTF-8 without a mark."""
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8")
 
 
@@ -68,7 +68,7 @@ def decoded(raw: bytes) -> str:
 
 
 def open_text(path: Path) -> io.TextIOWrapper:
-    """Open a text file for reading line by line; bytes that are no text become surrogates."""
+    """Open a text file for reading line by line; invalid bytes become surrogates."""
     file = path.open("rb")
     encoding = encoding_of(file.peek(_LONGEST)[:_LONGEST])
     errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"

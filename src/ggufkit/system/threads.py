@@ -1,4 +1,4 @@
-"""Work done by several threads: let go of on errors and signals, and taken in its order.
+"""Run work in several threads: stop it on errors and signals, and take results in order.
 
 Nothing else may wait for a Future or submit work: a signal that arrives inside `concurrent.futures`
 would leave its locks held. Here signals wait until it has returned.
@@ -16,19 +16,19 @@ from typing import Any, Final, TypeVar
 from ggufkit.system.interrupts import HELD, LOOK_SECONDS
 
 T = TypeVar("T")
-# What a caller may pass to be told how work goes.
-Progress = Callable[[int, int], None]  # called with what is done and the total
+# Callbacks for progress.
+Progress = Callable[[int, int], None]  # called with the amount done and the total
 Say = Callable[[str], None]  # called with a note
-_here: Final = threading.local()  # what stops the work of this thread
+_here: Final = threading.local()  # holds the event that stops the work of this thread
 
 
 class LeftError(Exception):
-    """The pool of this thread is being left: nobody wants what it makes."""
+    """The pool of this thread is being left: its results are no longer needed."""
 
 
 @contextlib.contextmanager
 def pool_of(threads: int) -> Iterator[Executor]:
-    """Lend a pool that, on any error, drops what has not begun and stops what looks at `stop`."""
+    """Provide a pool that, on any error, drops waiting tasks and stops those that check `stop`."""
     left = threading.Event()
     leaving = (*getattr(_here, "leaving", ()), left)
     with HELD:
@@ -48,7 +48,7 @@ def _begin(leaving: tuple[threading.Event, ...]) -> None:
 
 
 def require_wanted() -> None:
-    """Raise LeftError in a thread whose pool is being left; between two steps of long work."""
+    """Raise LeftError if this thread's pool is being left; call it between steps of long work."""
     if any(left.is_set() for left in getattr(_here, "leaving", ())):
         raise LeftError
 
@@ -59,13 +59,13 @@ def submit(
     *arguments: Any,
     **options: Any,
 ) -> Future[T]:
-    """Have a pool do a task."""
+    """Submit a task to a pool."""
     with HELD:
         return pool.submit(task, *arguments, **options)
 
 
 def result_of(future: Future[T]) -> T:
-    """Return what a task made, or raise what it raised."""
+    """Return the result of a task, or raise its exception."""
     while True:
         with HELD:
             if wait((future,), LOOK_SECONDS).done:
@@ -73,7 +73,7 @@ def result_of(future: Future[T]) -> T:
 
 
 def first_done(futures: Collection[Future[T]]) -> tuple[set[Future[T]], set[Future[T]]]:
-    """Return the futures that are done, one at least, and the others."""
+    """Return the futures that are done, at least one, and the others."""
     while True:
         with HELD:
             found = wait(futures, LOOK_SECONDS, FIRST_COMPLETED)
@@ -82,14 +82,14 @@ def first_done(futures: Collection[Future[T]]) -> tuple[set[Future[T]], set[Futu
 
 
 def cancel(futures: Iterable[Future[Any]]) -> None:
-    """Cancel what has not begun."""
+    """Cancel tasks that have not started."""
     with HELD:
         for future in futures:
             future.cancel()
 
 
 def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
-    """Yield the results of `tasks` in their order, while at most `ahead` more are worked at."""
+    """Yield the results of `tasks` in order, while at most `ahead` more are running."""
     pending: deque[Future[T]] = deque()
     try:
         for task in tasks:
