@@ -1,17 +1,16 @@
-"""Codec throughput beside ggml and gguf-py, in one run: one core, then two.
+"""Compare codec throughput with ggml and gguf-py in one run: one core, then two.
 
     python benchmarks/codec.py [--types Q8_0 Q4_K ...] [--isa v3 v2 ...] [--weighted]
                                [--only encode] [--elements N] [--repeats N] [--quiet]
 
-Figures are millions of elements per second, medians, and how many times ggml's rate on one core
-that is.
-On a shared machine others take their part of a core's ports and caches by fits and starts, and
-most from code that would use them best. With --quiet, calls are short and many, for all alike, and
-what is told is the rate that one in ten exceeds: a core's when it is left alone.
-Each thread is measured in its own CPU time, so that what else runs counts little, and of two the
-slower counts; all take turns. At the end come geometric means over the types.
-`memory` works on buffers larger than the last-level cache, `cache` on small ones; outputs are
-allocated and touched beforehand for all. Decoding in memory uses streaming stores.
+Figures are medians in millions of elements per second, and their ratio to ggml's rate on one core.
+On a shared machine, other work takes part of a core's ports and caches irregularly, and slows the
+fastest code most. With --quiet, all calls are short and many, and the figure is the 90th
+percentile: the rate of an undisturbed core. Each thread is measured in its own CPU time, so that
+other work counts little; with two threads the slower counts. All codecs take turns. Geometric means
+over the types come last. `memory` works on buffers larger than the last-level cache, `cache` on
+small ones; outputs are allocated and touched beforehand for all. Decoding in memory uses streaming
+stores.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ from ggufkit.quants import parallel
 from ggufkit.system.cpu import usable_cores
 
 WIDTH = 4096
-CACHED = 16 * WIDTH  # elements whose float32 and packed form fit in a core's second-level cache
-LEAST = 1 << 22  # elements worked on between two looks at the clock, unless that takes too long
+CACHED = 16 * WIDTH  # elements that fit in a core's L2 cache, float32 and packed
+LEAST = 1 << 22  # elements between two readings of the clock, unless that takes too long
 
-Work = Callable[[int], float]  # works on the first so many rows and tells what it took
+Work = Callable[[int], float]  # codes that many rows and returns the seconds
 Maker = Callable[["Buffers"], Callable[[int], object]]
-CLOCK = time.thread_time  # what else runs on the machine does not count
+CLOCK = time.thread_time  # other processes do not count
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long and how often to measure, and which of the rates to tell."""
+    """How long and how often to measure, and which of the rates to report."""
 
-    patience: float  # seconds that one call may take: slow types get fewer rows
+    patience: float  # seconds per call at most: slow types get fewer rows
     smallest: int  # rows
-    warm_up: bool  # whether an untimed call goes before: another's tables are in the caches
+    warm_up: bool  # run an untimed call first, to fill the caches
     repeats: int
     tell: Callable[[list[float]], float]
 
@@ -67,7 +66,7 @@ QUIET = Pace(
 
 @dataclass(frozen=True)
 class Buffers:
-    """Rows of a type in both forms, with the weights of their columns."""
+    """Rows of a type, packed and as floats, with the weights of their columns."""
 
     type: TensorType
     floats: npt.NDArray[np.float32]
@@ -129,7 +128,7 @@ def own_decoder(b: Buffers, isa: str, *, streaming: bool) -> Callable[[int, int]
 
 
 def in_threads(part: Callable[[int, int], object], pool: ThreadPoolExecutor | None) -> Work:
-    """Return `part` over all rows, by two threads if there is a pool; it tells what it took."""
+    """Return `part` over all rows, in two threads if a pool is given; it returns the seconds."""
 
     def timed(start: int, stop: int) -> float:
         begin = CLOCK()
@@ -145,7 +144,7 @@ def in_threads(part: Callable[[int, int], object], pool: ThreadPoolExecutor | No
 
 
 def by_peer(work: Callable[[int], object]) -> Work:
-    """Return a peer's work on the first so many rows, which tells what it took."""
+    """Return a peer's work on the first rows; it returns the seconds."""
 
     def timed(rows: int) -> float:
         begin = CLOCK()
@@ -156,11 +155,11 @@ def by_peer(work: Callable[[int], object]) -> Work:
 
 
 def calls(work: Work, rows: int, pace: Pace) -> Callable[[], float]:
-    """Return what works as long as the pace says, and tells its rate in millions of elements."""
+    """Return a call that works as long as `pace` sets and returns millions of elements/s."""
     least = min(rows, pace.smallest)
     rows = max(least, min(rows, int(pace.patience / work(least) * least)))
     loops = max(1, CACHED // (rows * WIDTH)) if not pace.warm_up else 1
-    if rows * WIDTH == CACHED:  # short calls, of which the first finds a cold cache
+    if rows * WIDTH == CACHED:  # short calls: the first meets a cold cache
         loops = max(1, min(LEAST // CACHED, int(pace.patience / work(rows))))
 
     def rate() -> float:
@@ -172,7 +171,7 @@ def calls(work: Work, rows: int, pace: Pace) -> Callable[[], float]:
 
 
 def peer(make: Maker, b: Buffers, pace: Pace) -> Callable[[], float] | None:
-    """Return the calls of a peer, None where it lacks the type."""
+    """Return the calls of a peer, None if it lacks the type."""
     try:
         return calls(by_peer(make(b)), len(b.floats), pace)
     except (NotImplementedError, AttributeError, ValueError):
@@ -180,7 +179,7 @@ def peer(make: Maker, b: Buffers, pace: Pace) -> Callable[[], float] | None:
 
 
 def rates(works: list[Callable[[], float] | None], pace: Pace) -> list[float | None]:
-    """Return rates, the works taking turns, so that all meet the same disturbances."""
+    """Return rates; works take turns, so that all meet the same disturbances."""
     rounds = [[work and work() for work in works] for _ in range(pace.repeats)]
     columns = zip(*rounds, strict=True)
     return [None if None in column else pace.tell(list(column)) for column in columns]

@@ -1,10 +1,10 @@
-"""Measure `ggufkit convert` beside llama.cpp's converter and a plain copy of the checkpoint.
+"""Compare `ggufkit convert` with llama.cpp's converter and a plain copy of the checkpoint.
 
     python benchmarks/convert.py [--size GIB] [--folder FOLDER] [--rounds N] [--only WORK ...]
 
 The checkpoint is synthetic, with Llama's shape and BF16 matrices. llama.cpp's converter runs in the
-environment that `make test-oracle` makes, and is left out where that is missing. Times are medians
-of the rounds, memory is the highest peak of the process. ggufkit waits until its output is on the
+environment that `make test-oracle` makes, and is left out if that is missing. Times are medians of
+the rounds, memory is the highest peak of the process. ggufkit waits until its output is on the
 disk, as does "copy, synced"; the others do not.
 """
 

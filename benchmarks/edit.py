@@ -1,13 +1,12 @@
-"""Editing the chat template of a large file in place, beside gguf-py's gguf_new_metadata.
+"""Compare editing a large file's chat template in place with gguf-py's gguf_new_metadata.
 
     python benchmarks/edit.py [--folder FOLDER] [--gigabytes 20] [--peer-gigabytes 2]
 
-The files are sparse: Gemma's vocabulary, and tensors of zeros that take no room on the disk.
-ggufkit edits a file of the full size three times: with a template of the same length, which is
-patched; with a longer one, which moves the data; and once more, to take that back. gguf-py writes
-a whole new file, which is not sparse: its time for the full size is reckoned from two smaller
-ones. Each edit is a process of its own, Python's start included, and ends when the file is safe
-on disk.
+The files are sparse: Gemma's vocabulary, and tensors of zeros that use no disk space. ggufkit edits
+a file of the full size three times: with a template of the same length, which is patched; with a
+longer one, which moves the data; and once more, to undo that. gguf-py writes a whole new file,
+which is not sparse: its time for the full size is extrapolated from two smaller ones. Each edit is
+a separate process, including Python's start, and ends when the file is synced to disk.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}\n" * 
 
 @dataclass(frozen=True)
 class Hole:
-    """Rows of zeros, which nobody has to write."""
+    """Rows of zeros that need not be written."""
 
     byte_order = "little"
     span = None
@@ -50,7 +49,7 @@ class Hole:
 
 
 def make(path: Path, nbytes: int) -> None:
-    """Write the header of Gemma with other tensors, and leave a hole where they lie."""
+    """Write Gemma's header with other tensors, and leave a hole for their data."""
     count = nbytes // TENSOR_BYTES
     shape = (TENSOR_BYTES // ROW_BYTES, ROW_BYTES // 2)
     tensors = [Tensor.over(f"hole.{i}", tensor_type("F16"), shape, Hole()) for i in range(count)]
@@ -63,7 +62,7 @@ def make(path: Path, nbytes: int) -> None:
 
 
 def seconds(command: Sequence[str]) -> float:
-    """Return how long a command takes, all that it wrote being safe on disk."""
+    """Return the seconds of a command, until its output is synced to disk."""
     os.sync()
     begin = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -72,12 +71,12 @@ def seconds(command: Sequence[str]) -> float:
 
 
 def edit(path: Path, *arguments: str) -> float:
-    """Return how long ggufkit takes for an edit."""
+    """Return the seconds that ggufkit takes for an edit."""
     return seconds([sys.executable, "-m", "ggufkit", "edit", str(path), *arguments])
 
 
 def peer(path: Path, template: str) -> float:
-    """Return how long gguf-py takes to write a new file with another template."""
+    """Return the seconds that gguf-py takes to write a new file with another template."""
     module, out = "gguf.scripts.gguf_new_metadata", path.with_name("out.gguf")
     command = [sys.executable, "-m", module, "--force", "--chat-template", template]
     took = seconds([*command, str(path), str(out)])
@@ -88,7 +87,7 @@ def peer(path: Path, template: str) -> float:
 def measured(
     folder: Path, gigabytes: int, peers: Sequence[int]
 ) -> Iterator[tuple[str, int, float]]:
-    """Yield what was done, the size of the file in GB, and the seconds it took."""
+    """Yield the work, the size of the file in GB, and the seconds."""
     path = folder / "model.gguf"
     make(path, gigabytes * 10**9)
     same, longer = folder / "same.jinja", folder / "longer.jinja"

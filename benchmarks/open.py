@@ -1,10 +1,10 @@
-"""Opening time, memory and import cost, beside ggml's C reader and gguf-py, in one run.
+"""Compare opening time, memory and import cost with ggml's C reader and gguf-py.
 
     python benchmarks/open.py [--repeats N]
 
-Each reader opens each model in a process of its own, so that memory means something. Opening
+Each reader opens each model in a separate process, so that memory is comparable. Opening
 includes every tensor's name, shape, type and offset. The page cache is warm for all of them.
-Memory is the growth of anonymous memory, which leaves out the pages of a mapped file.
+Memory is the growth of anonymous memory, without the pages of mapped files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 import real
 
 TOKENS = "tokenizer.ggml.tokens"
-SLOW = 3  # repeats are enough where one takes seconds
+SLOW = 3  # repeats are enough if one takes seconds
 
 
 class InitParameters(ctypes.Structure):
@@ -55,7 +55,7 @@ def gguf_py_reader() -> tuple[Callable[[str], Any], Callable[[Any], Any]]:
 
 
 def ggml_reader(library: ctypes.CDLL) -> tuple[Callable[[str], Any], Callable[[Any], Any]]:
-    """Return how to open and how to close with ggml, of which `library` is a build."""
+    """Return how to open and how to close with ggml; `library` is a build of it."""
     initialize, free = library.gguf_init_from_file, library.gguf_free
     initialize.restype = ctypes.c_void_p
     initialize.argtypes = [ctypes.c_char_p, InitParameters]
@@ -94,14 +94,14 @@ def anonymous_bytes() -> int:
 
 
 def seconds(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how long a call takes, and its result."""
+    """Return the seconds of a call, and its result."""
     begin = time.perf_counter()
     result = function()
     return time.perf_counter() - begin, result
 
 
 def measure(name: str, path: str, small: str, repeats: int) -> dict[str, float]:
-    """Measure one reader on one model; `small` is opened first, to have everything imported."""
+    """Measure one reader on one model; open `small` first, so that all imports are done."""
     opener, closer = READERS[name]()
     closer(opener(small))
     before = anonymous_bytes()
@@ -144,7 +144,7 @@ def print_model(path: Path, small: Path, repeats: int) -> None:
 
 
 def print_imports(repeats: int) -> None:
-    """Print what it costs to import and to start, the interpreter itself not counted."""
+    """Print the cost of import and start, without that of the interpreter."""
     cases = {
         "import numpy": "import numpy",
         "import ggufkit": "import ggufkit",
@@ -153,7 +153,7 @@ def print_imports(repeats: int) -> None:
         "from ggufkit.cli import main\ntry: main()\nexcept SystemExit: pass",
     }
     times: dict[str, list[float]] = {case: [] for case in ("pass", *cases)}
-    for _ in range(repeats):  # in turn, so that a busy moment falls on all of them
+    for _ in range(repeats):  # in turn, so that all share a busy moment
         for case, code in {"pass": "pass", **cases}.items():
             command = [sys.executable, "-c", code]
             times[case].append(

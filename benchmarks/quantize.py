@@ -1,11 +1,11 @@
-"""Quantizing a whole model, beside llama.cpp, in turn on the same file.
+"""Compare quantizing a whole model with llama.cpp, in turn on the same file.
 
     python benchmarks/quantize.py [RECIPE ...] [--threads N] [--repeats N] [--folder FOLDER]
 
-Every job is a process of its own, from its start to the file on disk; the page cache is warm. The
-model is made once: random weights of Llama's shape, 1.2 GiB as F16, with a real vocabulary. Printed
-are medians of wall time and of processor time, their ratios, and the peak of memory that a process
-has for itself; the outputs are compared byte by byte.
+Every job is a separate process, measured from its start to the file on disk; the page cache is
+warm. The model is made once: random weights of Llama's shape, 1.2 GiB as F16, with a real
+vocabulary. The output is medians of wall time and of processor time, their ratios, and the peak of
+private memory; the files are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LAYERS, WIDTH, HIDDEN, HEADS, SHARED_HEADS = 11, 2048, 5632, 32, 8
 
 
 class Cost(NamedTuple):
-    """Seconds of wall time and of processors, and bytes of memory at most."""
+    """Seconds of wall time and of processor time, and peak memory in bytes."""
 
     wall: float
     processor: float
@@ -103,7 +103,7 @@ def make_imatrix(model: Path, path: Path) -> None:
 
 
 def run_ggufkit(source: str, target: str, recipe: str, threads: int) -> None:
-    """Quantize with ggufkit, here and now."""
+    """Quantize with ggufkit in this process."""
     imatrix = IMATRIX if recipe in WEIGHTED else None
     with ggufkit.open(source) as model:
         chosen = imatrix and Path(source).with_name(imatrix)
@@ -141,7 +141,7 @@ RUNNERS = {"ggufkit": run_ggufkit, "llama.cpp": run_llama_cpp}
 
 
 def measured(name: str, source: Path, target: Path, recipe: str, threads: int) -> Cost:
-    """Run one job in a process of its own and return what it cost."""
+    """Run one job in a separate process and return its cost."""
     target.unlink(missing_ok=True)
     command = [sys.executable, __file__, "--run", name, source, target, recipe, str(threads)]
     begin = time.perf_counter()
@@ -158,10 +158,10 @@ def measured(name: str, source: Path, target: Path, recipe: str, threads: int) -
 
 
 class Peak:
-    """The most memory that a process has for itself, looked at every few milliseconds."""
+    """The peak of a process's private memory, sampled every few milliseconds."""
 
     def __init__(self, pid: int) -> None:
-        """Begin to look."""
+        """Start sampling."""
         self.status = Path(f"/proc/{pid}/status")
         self.most = 0
         self.done = threading.Event()
@@ -203,14 +203,14 @@ def compare(source: Path, folder: Path, recipe: str, options: argparse.Namespace
 
 
 def warm(path: Path) -> None:
-    """Have the page cache hold a file."""
+    """Read a file into the page cache."""
     with path.open("rb") as file:
         while file.read(1 << 24):
             pass
 
 
 def main() -> None:
-    """Make the model if it is not there, and print a line for each recipe."""
+    """Make the model if it is missing, and print a line for each recipe."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipes", nargs="*", default=RECIPES)
     parser.add_argument("--threads", type=int, default=2)

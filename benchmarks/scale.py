@@ -1,11 +1,11 @@
-"""Open what is far larger than any model: the time and memory must follow the header.
+"""Open files far larger than any model: time and memory must follow the header's size.
 
     python benchmarks/scale.py [FOLDER]
 
-Makes each file in turn in a folder (a temporary one if none is given), opens it in a process of its
-own, and prints seconds of processor time to open it, to summarize it as `inspect` does, to plan a
-copy, and to decide what quantizing makes of it, with the memory after opening and after all, beyond
-that of a file of one tensor. The files are sparse: none takes more room than its header.
+Makes each file in turn in a folder (a temporary one if none is given), opens it in a separate
+process, and prints seconds of processor time to open it, to summarize it as `inspect` does, to plan
+a copy, and to decide how to quantize it, with the memory after opening and after all, minus that
+for a file of one tensor. The files are sparse: each uses only the disk space of its header.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def text(value: bytes) -> bytes:
 
 
 def header(tensors: int, pairs: list[bytes]) -> bytes:
-    """Return all that stands before the tensor infos."""
+    """Return the bytes before the tensor infos."""
     architecture = text(b"general.architecture") + struct.pack("<I", STRING) + text(b"llama")
     counts = struct.pack("<4sIQQ", b"GGUF", 3, tensors, 1 + len(pairs))
     return b"".join((counts, architecture, *pairs))
@@ -70,7 +70,7 @@ def of_tokens(folder: Path) -> Path:
 
 
 def sparse(folder: Path) -> Path:
-    """Make a file of vast tensors."""
+    """Make a file of huge tensors."""
     each = SPARSE // 1024
     infos = (info(b"blk.%d.weight" % n, (each // 4,), n * each) for n in range(1024))
     return write(folder / "sparse.gguf", b"".join((header(1024, []), *infos)), SPARSE)
@@ -90,7 +90,7 @@ def of_shards(folder: Path) -> Path:
 
 
 def small(folder: Path) -> Path:
-    """Make a file of one tensor, which the others are compared with."""
+    """Make a file of one tensor, to compare the others with."""
     return of_tensors(folder, 1)
 
 
@@ -111,7 +111,7 @@ def spent(act: Callable[[], object]) -> float:
 
 
 def peak() -> float:
-    """Return the most memory that this process had so far, in MiB."""
+    """Return the peak memory of this process so far, in MiB."""
     found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     if found is None:
         raise SystemExit("needs /proc of Linux")

@@ -1,19 +1,19 @@
-"""Beside recipes: what a model of the same size predicts whose types `target` chose.
+"""Compare the predictions of models of one size: types by recipe, and types by `target`.
 
-For each recipe the model is quantized twice, by the recipe and by `ggufkit.target` for the size
-that the recipe's file has, with the same importance matrix. llama.cpp then reads a text with each,
-and what it predicts is compared with what the unquantized model does: perplexity, the mean
-Kullback-Leibler divergence, and how often the most likely token is the same. The importance matrix
-is computed on the first half of the text, the measuring done on the second; every chunk counts from
-its second quarter on.
+For each recipe the model is quantized twice, by the recipe and by `ggufkit.target` for the size of
+the recipe's file, with the same importance matrix. llama.cpp then reads a text with each, and its
+predictions are compared with those of the unquantized model: perplexity, the mean Kullback-Leibler
+divergence, and how often the most likely token is the same. The importance matrix is computed on
+the first half of the text; the second half is for measuring. Every chunk counts from its second
+quarter on.
 
-By default the model is SmolLM2 in a form that has no grid: the package index holds it only
-quantized, and a type that its weights were rounded to before would lose nothing. `widened` undoes
-that without changing what the model computes. The text is Python's own reference (`pydoc`).
+By default the model is SmolLM2 with weights off any grid: the package index has it only quantized,
+and a type whose grid its weights already have would lose nothing. `widened` moves them off the grid
+without changing the model's results. The text is Python's own reference (`pydoc`).
 
-`--sensitivity` measures instead how much each kind of tensor matters: the divergence that
-quantizing it alone causes, for each unit of its relative error. This is where the table in
-`targeting.py` comes from.
+`--sensitivity` measures instead how much each kind of tensor matters: the divergence from
+quantizing it alone, per unit of its relative error. The table in `quantization/target.py` comes
+from this.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ Logits = list[tuple[npt.NDArray[np.float32], list[int]]]
 def widened(model: Model) -> Model:
     """Return SmolLM2 with rows of 768 and off its grid, computing the same as before.
 
-    Each channel of the residual stream is turned with one other by a random angle, some with new
-    ones that are zero; norms move into the matrices that follow, as does what the zeros change in
-    the mean of squares. The added heads are zero.
+    Each channel of the residual stream is rotated with another one by a random angle, some with new
+    channels that are zero. Norms move into the matrices that follow, with a factor for the zeros'
+    effect on the mean square. The added heads are zero.
     """
     turn = _turn(np.random.default_rng(0))
     scale = np.sqrt(NARROW / WIDE)
@@ -126,7 +126,7 @@ def _turn(rng: np.random.Generator) -> Array:
     return turn
 
 
-# What it predicts.
+# Predictions.
 
 
 def predictions(path: Path, text: Path, chunks: int, context: int, threads: int) -> Logits:
@@ -143,7 +143,7 @@ def predictions(path: Path, text: Path, chunks: int, context: int, threads: int)
 
 
 def compared(base: Logits, other: Logits) -> dict[str, float]:
-    """Return perplexity, mean divergence from `base`, and the share of equal first choices."""
+    """Return perplexity, mean divergence from `base`, and the share of equal most likely tokens."""
     rows = [
         row
         for (expected, tokens), (found, _) in zip(base, other, strict=True)
@@ -176,10 +176,10 @@ def _log_softmax(logits: npt.NDArray[np.float32]) -> Array:
 
 
 class Bench:
-    """The model, the halves of the text, the importance matrix, and what the model predicts."""
+    """The model, the halves of the text, the importance matrix, and the model's predictions."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        """Make what both comparisons need."""
+        """Prepare the data of both comparisons."""
         self.options, self.folder = options, folder
         self.path = options.model or folder / "smollm2-wide-f16.gguf"
         if not self.path.exists():
@@ -212,7 +212,7 @@ class Bench:
         )
 
     def result(self, label: str, made: Model) -> dict[str, object]:
-        """Write a model, have it read the text, print and return what came of it."""
+        """Write a model, let it read the text, print and return the figures."""
         path = self.folder / "quantized.gguf"
         ggufkit.write(made, path, threads=self.options.threads)
         figures = compared(self.base, self._predictions(path))

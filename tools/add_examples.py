@@ -21,7 +21,7 @@ def whole(text: str) -> Edit:
 
 
 def after(place: str, text: str) -> Edit:
-    """Return an edit that puts text behind the first place."""
+    """Return an edit that puts text after the first occurrence of `place`."""
 
     def edit(old: str) -> str:
         if place not in old:
@@ -32,7 +32,7 @@ def after(place: str, text: str) -> Edit:
 
 
 def before(place: str, text: str) -> Edit:
-    """Return an edit that puts text in front of the first place."""
+    """Return an edit that puts text before the first occurrence of `place`."""
 
     def edit(old: str) -> str:
         if place not in old:

@@ -1,4 +1,4 @@
-"""Build the wheel of this tree, and show how the compiler gets on.
+"""Build the wheel of this tree, and show the progress of the compiler.
 
     python tools/build_wheel.py FOLDER
 

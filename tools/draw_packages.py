@@ -1,7 +1,7 @@
 """Draw the packages of ggufkit by their imports: `tools/draw_packages.py` prints the drawing.
 
-`--write` puts it into docs/design.md. A package stands one floor above the highest package that it
-imports; imports that run in a circle have no floor, and end in an error.
+`--write` puts it into docs/design.md. A package is one floor above the highest package that it
+imports; circular imports are an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END: Final = "<!-- end of the drawing -->\n"
 
 
 class CircleError(Exception):
-    """Imports run in a circle."""
+    """Imports are circular."""
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
@@ -54,7 +54,7 @@ def arrows(known: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def _module(parts: list[str], known: dict[str, Path]) -> str:
-    """Return the longest prefix that is a module; what remains is a name in it."""
+    """Return the longest prefix that is a module; the rest is a name in it."""
     for stop in range(len(parts), 0, -1):
         if ".".join(parts[:stop]) in known:
             return ".".join(parts[:stop])
@@ -62,7 +62,7 @@ def _module(parts: list[str], known: dict[str, Path]) -> str:
 
 
 def room(name: str) -> str:
-    """Return the package that a module belongs to; one of conversion's stands for itself."""
+    """Return the package of a module; conversion's packages count separately."""
     parts = name.split(".")
     if parts[0] in {"", "__main__"} or not (PACKAGE / parts[0]).is_dir():
         return name or "__init__"
@@ -79,7 +79,7 @@ def between(known: dict[str, Path]) -> dict[str, set[str]]:
 
 
 def floors(graph: dict[str, set[str]]) -> dict[str, int]:
-    """Return the floor of each node: one above the highest that it imports. Circles raise."""
+    """Return the floor of each node: one above the highest that it imports; or CircleError."""
     done: dict[str, int] = {}
 
     def floor(node: str, path: tuple[str, ...]) -> int:

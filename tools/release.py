@@ -1,14 +1,14 @@
-"""Build what a release publishes into dist/, and test it where no compiler is.
+"""Build the files of a release into dist/, and test them without a compiler.
 
     python tools/release.py
 
 - The sdist, and from the sdist alone a wheel. With Python 3.12 or newer it is abi3, for that and
-  all later versions; nanobind knows no stable ABI of older ones.
+  all later versions; nanobind does not support the stable ABI of older ones.
 - The wheel in build/wheel, if it is for a Python before 3.12.
-- auditwheel tells which Linux systems a wheel runs on, and writes that into its name.
+- auditwheel finds the Linux systems that a wheel runs on, and puts them into its name.
 
-Then every wheel is installed into an empty environment of each Python here that it is for, and
-the tests that need no download run there, with no compiler on the path.
+Then every wheel is installed into an empty environment of each matching Python here, and the tests
+that need no download run there, without a compiler on the path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMPILERS = re.compile(
     r"(.*-)?(c\+\+|cc|c89|c99|cpp|g\+\+|gcc|clang|clang\+\+|clang-cpp|ld|ld\..*|as|cmake|ninja|make)"
     r"(-[\d.]+)?"
 )
-# All tests run in the first environment, in the others those that the native core matters to.
+# All tests run in the first environment; the others run those that use the native core.
 FEWER_TESTS = ["tests/format", "tests/model", "tests/quants", "tests/system"]
 
 
@@ -48,7 +48,7 @@ class Python:
 
     @property
     def is_stable(self) -> bool:
-        """Tell whether nanobind knows its stable ABI."""
+        """Whether nanobind supports its stable ABI."""
         return (3, self.minor) >= STABLE
 
     def environment(self, name: str, packages: Sequence[str | Path]) -> Path:
@@ -90,7 +90,7 @@ def pythons() -> list[Python]:
 
 
 def works(program: str) -> bool:
-    """Tell whether a program on the path is a Python that can make environments."""
+    """Whether a program on the path is a Python that can make environments."""
     probe = [program, "-c", "import ensurepip, venv"]
     return subprocess.run(probe, check=False, capture_output=True).returncode == 0
 
@@ -115,7 +115,7 @@ def build_from(source: Path, python: Python) -> None:
 
 
 def repair(folder: Path) -> None:
-    """Have auditwheel look at the wheel of a folder, and name it for the systems it runs on."""
+    """Let auditwheel check the wheel of a folder, and name it after the systems it runs on."""
     (wheel,) = folder.glob("*.whl")
     tools = Path(sys.executable).parent
     command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", DIST, wheel]
@@ -123,7 +123,7 @@ def repair(folder: Path) -> None:
 
 
 def programs_without_compilers() -> Path:
-    """Return a folder of links to this machine's programs, but for what compiles."""
+    """Return a folder of links to this machine's programs, without compilers."""
     folder = WORK / "programs"
     folder.mkdir()
     for place in ["/usr/bin", "/bin"]:
@@ -138,7 +138,7 @@ def programs_without_compilers() -> Path:
 
 
 def suits(wheel: Path, python: Python) -> bool:
-    """Tell whether a wheel is for a Python."""
+    """Whether a wheel fits a Python."""
     tag = int(re.search(r"-cp3(\d+)-", wheel.name)[1])
     return python.minor == tag or ("-abi3-" in wheel.name and python.minor > tag)
 

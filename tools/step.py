@@ -1,9 +1,9 @@
-"""Run one step of a build: say what it does, that it goes on, and how long it took.
+"""Run one step of a build: print its title, that it is running, and how long it took.
 
     python tools/step.py [--silent-command] TITLE COMMAND...
 
-With --silent-command, for a command that shows nothing by itself, a line every ten seconds says
-that the step goes on.
+With --silent-command, for a command without output, a line every ten seconds shows that the step is
+running.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run(
 
 
 def main(arguments: list[str]) -> int:
-    """Run the step that the command line tells."""
+    """Run the step that the command line names."""
     is_silent = arguments[:1] == ["--silent-command"]
     title, *command = arguments[is_silent:]
     return run(title, command, is_silent=is_silent)

@@ -1,8 +1,8 @@
 """Write the lists in docs from the code: `tools/write_indexes.py`.
 
-docs/commands.md gets a table of all commands, docs/index.md a line in the section of each; both say
-what the short help says. docs/check.md gets a row for each rule. `pages()` returns the pages as
-they should be.
+docs/commands.md gets a table of all commands, docs/index.md a line in the section of each; both
+show the short help. docs/check.md gets a row for each rule. `pages()` returns the pages as they
+should be.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def index(page: str) -> str:
 
 
 def rules(page: str) -> str:
-    """Return docs/check.md with a row for each rule; what a message names stands in capitals."""
+    """Return docs/check.md with a row for each rule; capitals stand for names in messages."""
     from ggufkit.rules.explain import pattern  # noqa: PLC0415 (of this tree, see below)
     from ggufkit.rules.rules import RULES  # noqa: PLC0415
 
     last = ""
     for name, rule in RULES.items():
         row = f"| `{name}` | {rule.severity} | {rule.breaks} | {pattern(rule)} |\n"
-        if f"\n| `{name}` |" not in page:  # a new one follows the one before it
+        if f"\n| `{name}` |" not in page:  # a new rule follows the one before it
             page = page.replace(last, last + row, 1)
         page = re.sub(rf"^\| `{name}` \|.*\n", lambda _, row=row: row, page, flags=re.MULTILINE)
         last = row
@@ -69,7 +69,7 @@ def rules(page: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return what the pages with lists should hold."""
+    """Return the right content of the pages with lists."""
     return {
         DOCS / "check.md": rules((DOCS / "check.md").read_text(encoding="utf-8")),
         DOCS / "commands.md": table((DOCS / "commands.md").read_text(encoding="utf-8")),

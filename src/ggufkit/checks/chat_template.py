@@ -1,7 +1,7 @@
-"""Whether chat templates are sound: searched for code, then rendered in a process of their own.
+"""Check chat templates: search them for code, then render them in a separate process.
 
-A template is a program in Jinja that a stranger wrote. It is never run in this process: `rendering`
-runs it in jinja2's sandbox, with limits on time, memory and output.
+A template is an untrusted program in Jinja. It never runs in this process: `template_sandbox` runs
+it in jinja2's sandbox, with limits on time, memory and output.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ggufkit.format.values import Strings
 from ggufkit.system.sandbox import StoppedError, answer_of
 
 TEMPLATE: Final = "tokenizer.chat_template"
-MAX_TEMPLATES: Final = 8  # that are rendered: real files have three at most
+MAX_TEMPLATES: Final = 8  # rendered at most; real files have up to three
 MAX_CHARACTERS: Final = 1 << 20  # of one template: real ones have thousands
-# What reaches from a template into Python, in the ways of published attacks.
+# Text by which published attacks reach from a template into Python.
 _CODE: Final = re.compile(
     r"__\w+__"  # dunder attributes, as in __class__ or __globals__
     r"|(?:\\x5f|\\137|\\u005f){2}"  # the same, escaped
     r"|\battr\s*\(\s*['\"]_"  # attributes by name
-    r"|['\"]__\w|['\"]_{1,2}['\"]\s*[~*+]"  # underscores put together
+    r"|['\"]__\w|['\"]_{1,2}['\"]\s*[~*+]"  # underscores joined from parts
     r"|\b(?:lipsum|cycler|joiner)\s*(?:\.|\[|\|)"  # objects of Jinja that lead to its globals
     r"|\b(?:subprocess|importlib|builtins|popen)\b"
     r"|\b(?:eval|exec|compile|getattr|globals|os\.system)\s*\("
@@ -40,7 +40,7 @@ def template_keys(seen: Subject) -> list[str]:
 
 
 def template_faults(seen: Subject, keys: list[str] | None = None) -> Iterator[Broken]:
-    """Yield every rule that the chat templates of a model break: those of `keys`, or all."""
+    """Yield every rule that a model's chat templates break: those in `keys`, or all."""
     count = 0
     for key in template_keys(seen) if keys is None else keys:
         text = seen.metadata[key]
@@ -62,7 +62,7 @@ def _is_template(key: str) -> bool:
 
 
 def _about_code(key: str, text: str) -> Iterator[Broken]:
-    """Search what Jinja runs, not the text around it."""
+    """Search the code that Jinja runs, not the text around it."""
     for tag in _tags(text):
         found = _CODE.search(tag)
         if found:
@@ -70,7 +70,7 @@ def _about_code(key: str, text: str) -> Iterator[Broken]:
 
 
 def _tags(text: str) -> Iterator[str]:
-    """Yield what stands in tags, each looked at once."""
+    """Yield the content of each tag once."""
     opened = _OPEN.search(text)
     while opened:
         end = text.find(_CLOSE[opened[0]], opened.end())
@@ -84,7 +84,7 @@ def _about_rendering(seen: Subject, key: str, text: str) -> Iterator[Broken]:
         return
     job = {
         "template": text,
-        "is_special": key != TEMPLATE,  # one for tools or documents, which gets both
+        "is_special": key != TEMPLATE,  # for tools or documents: gets both
         "bos_token": _token(seen, "bos"),
         "eos_token": _token(seen, "eos"),
     }

@@ -1,4 +1,4 @@
-"""List what is wrong or odd about files: how they are built, and what they mean."""
+"""List faults and oddities of files, in their structure and their content."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from ggufkit.rules.findings import Finding, Findings, finding, first_error
 from ggufkit.system.mapped_file import Data
 from ggufkit.system.threads import Progress
 
-MAX_GAP: Final = 1 << 20  # bytes looked at between two tensors: padding is far shorter
+MAX_GAP: Final = 1 << 20  # bytes checked between two tensors: padding is far shorter
 
 
 @dataclass(frozen=True)
 class Looking:
-    """How deep to look: at tensor data if `data` is true, at file names if `names` is."""
+    """What to check: tensor data if `data` is true, file names if `names` is."""
 
     data: bool = False
     names: bool = False
@@ -60,13 +60,13 @@ def check(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Return what is wrong or odd about a file, sorted by file and offset; nothing if all is well.
+    """Return the faults and oddities of a file, by file and offset; empty if there are none.
 
-    Any shard stands for its whole set, a folder for all GGUF files in it. Tensor data is read
-    only if `data` is true: in bounded memory, with `threads` threads (default: one for each
-    usable core), `progress(done, total)` being called with bytes. File names that do not follow the
-    naming convention are noted only if `names` is true. Nothing is raised for what is wrong inside
-    a file; OSError, as the builtin `open` raises it, where `path` itself cannot be read.
+    Any shard means its whole set, a folder all GGUF files in it. Tensor data is read only if `data`
+    is true: in bounded memory, with `threads` threads (default: one for each usable core);
+    `progress(done, total)` counts bytes. File names that break the naming convention are findings
+    only if `names` is true. Faults inside a file raise no error; OSError, as from the builtin
+    `open`, if `path` itself cannot be read.
     """
     models = check_models(path, Looking(data, names, threads, progress))
     return sorted(itertools.chain(*models.values()), key=lambda each: (each.path, each.offset))
@@ -90,7 +90,7 @@ def _in_order(found: Iterable[Finding]) -> list[Finding]:
 
 
 def _told_once(found: list[Finding]) -> Iterator[Finding]:
-    """Leave out the zero tensors of a file whose end was never written."""
+    """Remove findings of zero tensors in a file whose end was never written."""
     ends = {each.path: each.offset for each in found if each.rule == "unfinished"}
     for each in found:
         is_same = each.rule.startswith("data-zero") and each.offset >= ends.get(each.path, np.inf)
@@ -109,15 +109,15 @@ def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
 
 
 class _CheckRun:
-    """A check of one file after the other: `checked` are those that were looked at."""
+    """Checks one file after another; `checked` are the files done so far."""
 
     def __init__(self, looking: Looking) -> None:
-        """Begin with none."""
+        """Start without files."""
         self.looking = looking
         self.checked: set[Path] = set()
 
     def readable(self, path: Path) -> Iterator[Finding]:
-        """Check a file of a folder; one that cannot be read does not keep the others from it."""
+        """Check a file of a folder; if it cannot be read, report that and go on."""
         try:
             yield from self.file(path)
         except OSError as error:
@@ -147,7 +147,7 @@ class _CheckRun:
             try:
                 parts.append(_map(path, opened))
             except FileNotFoundError:
-                continue  # named among the missing
+                continue  # reported as missing
             except OSError as error:
                 yield _unreadable(path, str(error))
                 continue
@@ -162,7 +162,7 @@ def _is_broken(part: ParsedFile) -> bool:
 
 
 def _about_whole(parts: list[ParsedFile], looking: Looking) -> Iterator[Finding]:
-    """Look at what sound files mean together."""
+    """Check the content of sound files together."""
     yield from _about_quantization(parts)
     yield from _about_split_keys(parts[0])
     model = model_of(parts)
@@ -187,7 +187,7 @@ def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
 
 
 def _place(broken: Broken, model: Model, first: ParsedFile) -> tuple[Path, int]:
-    """Return file and offset of what is broken."""
+    """Return file and offset of a fault."""
     tensor = model.tensors.get(broken.tensor)
     if tensor is not None and tensor.path is not None:
         return tensor.path, tensor.offset or 0
@@ -196,7 +196,7 @@ def _place(broken: Broken, model: Model, first: ParsedFile) -> tuple[Path, int]:
 
 
 def _about_split_keys(first: ParsedFile) -> Iterator[Finding]:
-    """Look for the keys that llama.cpp reads of each set of more than one shard."""
+    """Check the keys that llama.cpp reads from every set of more than one shard."""
     count, key = shard_count(first.header), "split.tensors.count"
     if count > 1 and key not in first.header.entries:
         at = first.header.entries["split.count"].value_at
@@ -252,7 +252,7 @@ def _about_text(key: str, value: Value, at: int, findings: Findings) -> None:
 
 
 def _about_padding(header: Header, data: Data, findings: Findings) -> None:
-    """Look for bytes other than zero between the header, the tensors, and the aligned end."""
+    """Find bytes other than zero between the header, the tensors, and the aligned end."""
     at = header.end
     for start, stop in sorted(zip(header.places.starts, header.places.stops, strict=True)):
         _about_gap(data, at, header.data_offset + start, findings)
@@ -266,7 +266,7 @@ def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
 
 
 def _padded_end(header: Header) -> int:
-    """Return where the file should end, as ggml writes it."""
+    """Return the offset where ggml would end the file."""
     return padded(header.data_end, header.alignment)
 
 

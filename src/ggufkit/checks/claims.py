@@ -1,4 +1,4 @@
-"""Whether a file is what it says of itself: its recipe, its version, its name."""
+"""Check whether a file's recipe, version and name are true."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ggufkit.quantization.eligibility import is_eligible
 from ggufkit.quantization.file_keys import FILE_TYPE_KEY, QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIPES
 
-_NAME: Final = "general.architecture"  # a name has no place in a file; this is where a model begins
+_NAME: Final = "general.architecture"  # a file name has no offset; report it here
 
 
 def false_claims(seen: Subject, *, names: bool = False) -> Iterator[Broken]:
-    """Yield every rule that a model breaks by what it says of itself.
+    """Yield every rule that a model's own claims break.
 
-    With `names`, a file name that does not follow the naming convention is one.
+    With `names`, also check that the file name follows the naming convention.
     """
     version = seen.number(VERSION_KEY)
     if version not in (None, QUANTIZATION_VERSION):
@@ -39,7 +39,7 @@ def false_claims(seen: Subject, *, names: bool = False) -> Iterator[Broken]:
 
 
 def _about_mix(seen: Subject, claimed: str) -> Iterator[Broken]:
-    """Compare the recipe with the types of the tensors that a recipe decides on."""
+    """Compare the recipe with the types of the tensors that a recipe quantizes."""
     base = RECIPES[claimed].base if claimed in RECIPES else None
     tensors = seen.model.tensors.values()
     held = Counter(t.type.name for t in tensors if is_eligible(t, seen.architecture))
@@ -51,7 +51,7 @@ def _about_mix(seen: Subject, claimed: str) -> Iterator[Broken]:
 
 
 def _standing_for(base: str) -> set[str]:
-    """Return the types that a recipe gives where its own cannot be: rows too short, no matrix."""
+    """Return the types that a recipe falls back to: rows too short, no importance matrix."""
     types, left = {base}, [base]
     while left:
         name = left.pop()
@@ -68,7 +68,7 @@ def _about_encoding(file: str, claimed: str | None) -> Iterator[Broken]:
 
 
 def _about_name(file: str) -> Iterator[Broken]:
-    """Look at names that tell something; "model.gguf" claims nothing."""
+    """Check names that state facts; "model.gguf" states none."""
     said = parse_name(file)
     if not said.conventional and said.encoding:
         yield Broken("file-name", {"file": file}, key=_NAME)

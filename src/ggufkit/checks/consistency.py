@@ -1,7 +1,7 @@
-"""Whether the keys of a model agree with one another and with its tensors, without its data.
+"""Check that a model's keys agree with each other and with its tensors, without its data.
 
-Sources: `llama-model.cpp`, which demands keys, tensors and shapes by architecture,
-`llama-model-loader.cpp`, which insists on exact types of values and lengths of arrays, and
+Sources: `llama-model.cpp`, which requires keys, tensors and shapes by architecture,
+`llama-model-loader.cpp`, which requires exact types of values and lengths of arrays, and
 `llama-vocab.cpp`.
 """
 
@@ -47,19 +47,19 @@ _TYPES: Final = (
     (re.compile(r"tokenizer\.ggml\.(add_\w+|remove_extra_whitespaces|normalizer\.\w+)"), "bool"),
     (_ID, "uint32"),
 )
-_ALSO: Final = {("tokenizer.ggml.scores", "array[int32]")}  # which llama.cpp reads as well
-# Of hyperparameters that llama.cpp does not read (yet): its numbers are of two types only.
+_ALSO: Final = {("tokenizer.ggml.scores", "array[int32]")}  # llama.cpp reads this too
+# Types of hyperparameters that llama.cpp does not read (yet): its numbers have two types only.
 _WANTED: Final = {
     "float64": "float32",
     **dict.fromkeys(("uint8", "int8", "uint16", "int16", "int32", "uint64", "int64"), "uint32"),
 }
 
 
-# What an edit may break, whatever the file is.
+# Rules that an edit can break, in any file.
 
 
 def about_missing_architecture(seen: Subject) -> Iterator[Broken]:
-    """Look for the name that every key of the architecture begins with."""
+    """Check that the architecture is named: its keys begin with that name."""
     is_model = seen.text("general.type") in ("", "model")
     is_empty = not seen.metadata and not seen.model.tensors
     if is_model and not is_empty and not seen.architecture:
@@ -67,26 +67,26 @@ def about_missing_architecture(seen: Subject) -> Iterator[Broken]:
 
 
 def about_architecture(seen: Subject) -> Iterator[Broken]:
-    """Look for the keys of the architecture."""
+    """Check for the keys of the architecture."""
     if seen.architecture and seen.metadata and not seen.hyperparameters:
         yield Broken("architecture-keys", {"architecture": seen.architecture}, key=ARCHITECTURE)
 
 
 def about_types(seen: Subject) -> Iterator[Broken]:
-    """Look at the types of values."""
+    """Check the types of values."""
     for key, found, wanted in wrong_types(seen, seen.hyperparameters):
         yield wrong_type(seen, key, found, wanted)
 
 
 def wrong_type(seen: Subject, key: str, found: str, wanted: str) -> Broken:
-    """Return what is wrong with a value, which `--fix` keeps if the wanted type can hold it."""
+    """Return the fault of a value; `--fix` keeps the value if the right type can hold it."""
     can_be_kept = same_value(seen.metadata[key], wanted) is not None
     rule = "key-type" if can_be_kept else "key-kind"
     return at_key(rule, key, found=found, wanted=wanted)
 
 
 def wrong_types(seen: Subject, hyperparameters: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield keys, the types of their values, and those that llama.cpp reads."""
+    """Yield keys with wrong types: the key, its type, and the type that llama.cpp reads."""
     for key in seen.metadata:
         found = seen.metadata.type_name(key)
         wanted = next((name for form, name in _TYPES if form.fullmatch(key)), found)
@@ -102,7 +102,7 @@ def wrong_types(seen: Subject, hyperparameters: list[str]) -> Iterator[tuple[str
 
 
 def about_tokens(seen: Subject) -> Iterator[Broken]:
-    """Compare the vocabulary with the embedding and with what each token has."""
+    """Compare the vocabulary with the embedding and with the arrays by token."""
     tokens = seen.tokens
     if tokens is None:
         return
@@ -121,7 +121,7 @@ def about_tokens(seen: Subject) -> Iterator[Broken]:
 
 
 def about_blocks(seen: Subject) -> Iterator[Broken]:
-    """Compare the number of blocks with the tensors and with what each block has."""
+    """Compare the number of blocks with the tensors and with the arrays by block."""
     key = seen.own("block_count")
     blocks = seen.number(key)
     if blocks is None:
@@ -152,7 +152,7 @@ LOADING: Final[tuple[Callable[[Subject], Iterator[Broken]], ...]] = (
 )
 
 
-# What check looks at besides, in what claims to be a model.
+# Further rules of `check`, for files that claim to be models.
 
 
 def inconsistencies(seen: Subject) -> Iterator[Broken]:

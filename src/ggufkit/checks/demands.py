@@ -1,4 +1,4 @@
-"""What llama.cpp demands of a model before it loads it: `demands.toml`, asked by architecture."""
+"""llama.cpp's requirements on a model, by architecture, from `demands.toml`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-# Demanded of every architecture.
+# Required by every architecture.
 _OF_ALL: Final = ("context_length", "embedding_length", "block_count")
-# What llama.cpp takes as the items of an array, where it reads numbers of a type.
+# The item types of arrays that llama.cpp accepts where it reads numbers of a type.
 _ITEMS: Final = {"uint32": {"bool", "uint32", "int32"}}
 
 
 @dataclass(frozen=True)
 class TensorDemand:
-    """A tensor that must be there: `shape` is in words, and {i} in `name` is every block.
+    """A required tensor: `shape` is in words, and {i} in `name` is every block.
 
-    The shape is empty where it cannot be said so. A dense one is asked for only where there are no
-    experts, and any only where there is none of the name `unless`.
+    The shape is empty if words cannot describe it. A dense tensor is required only in models
+    without experts, and any tensor only if none is called `unless`.
     """
 
     name: str
@@ -30,10 +30,10 @@ class TensorDemand:
 
 @dataclass(frozen=True)
 class Demands:
-    """What an architecture asks for: keys below its name, the types of those read, and tensors.
+    """The requirements of an architecture: keys under its name, their types, and tensors.
 
-    Where it `has_equal_heads`, those of keys and of values have one length; one that
-    `rotates_whole_heads` has as many rotated dimensions as a head has elements.
+    If it `has_equal_heads`, heads of keys and values have one length; if it `rotates_whole_heads`,
+    the number of rotated dimensions is the length of a head.
     """
 
     keys: tuple[str, ...]
@@ -44,7 +44,7 @@ class Demands:
     tensors: tuple[TensorDemand, ...]
 
     def wanted(self, key: str, found: str) -> str:
-        """Return the type in which a key is read: `found` where that will do, or none is known."""
+        """Return llama.cpp's type for a key: `found` if accepted, or if no type is known."""
         wanted = self.types.get(key, found)
         item = found.removeprefix("array[").removesuffix("]")
         if item == found or key not in self.arrays or wanted == found:
@@ -54,7 +54,7 @@ class Demands:
 
 @functools.cache
 def demands(architecture: str) -> Demands | None:
-    """Return what llama.cpp demands of an architecture, None if it does not know it."""
+    """Return llama.cpp's requirements of an architecture, None if it does not know it."""
     table = _table()
     if architecture not in table["architectures"]:
         return None

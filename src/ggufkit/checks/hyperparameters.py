@@ -1,6 +1,6 @@
-"""Whether llama.cpp takes the numbers and names that the architecture's keys give.
+"""Check whether llama.cpp accepts the values of the architecture's keys.
 
-The source is `load_hparams` in `llama-model.cpp`, which aborts the whole program at most of these.
+Source: `load_hparams` in `llama-model.cpp`; most of these faults abort the whole program there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
 
 
 def about_hyperparameters(seen: Subject, known: Demands) -> Iterator[Broken]:
-    """Look at single numbers and names, and at those that belong together."""
+    """Check single numbers and names, and numbers that depend on each other."""
     yield from _about_limits(seen)
     yield from _about_heads(seen)
     yield from _about_experts(seen)

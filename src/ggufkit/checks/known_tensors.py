@@ -1,4 +1,4 @@
-"""Every tensor that llama.cpp may load, by architecture: `known_tensors.txt`."""
+"""List every tensor that llama.cpp may load, by architecture, from `known_tensors.txt`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _EXPERTS: Final = {"": None, "-": False, "+": True}
 class KnownTensor:
     """A tensor that llama.cpp may load.
 
-    `shape` is in words and empty where the words do not suffice. `has_experts` says that only
-    models with experts have the tensor, or only those without; None is both. One with experts that
-    `is_required` must be there; `demands.toml` tells of all others.
+    `shape` is in words, and empty if words cannot describe it. `has_experts` is true if only models
+    with experts have the tensor, false if only those without, None if both. `is_required` is for
+    tensors of experts; `demands.toml` lists all other required tensors.
     """
 
     shape: tuple[str, ...]
@@ -30,7 +30,7 @@ class KnownTensor:
 
 
 def any_block(name: str) -> str:
-    """Return a tensor's name with {i} in the place of the number of its block."""
+    """Return a tensor's name with {i} instead of its block number."""
     return _NUMBER.sub("{i}", name)
 
 

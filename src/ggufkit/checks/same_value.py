@@ -1,4 +1,4 @@
-"""The same value in the type that llama.cpp reads, where it can be had."""
+"""Convert a value to the type that llama.cpp reads, if that is exact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DTYPES: Final = {
 
 
 def same_value(value: Value, wanted: str) -> object | None:
-    """Return the same number, or the same numbers, in another type; None if it has not got them."""
+    """Return the same number or numbers in another type; None if that type cannot hold them."""
     item = wanted.removeprefix("array[").removesuffix("]")
     is_array = isinstance(value, np.ndarray)
     if item not in _DTYPES or is_array != (item != wanted):

@@ -1,4 +1,4 @@
-"""A model as the checks look at it, and what they say is broken."""
+"""The model as checks read it, and the faults that they return."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ARCHITECTURE: Final = "general.architecture"
 TOKENS: Final = "tokenizer.ggml.tokens"
 EMBEDDING: Final = "token_embd.weight"
 NO_TOKENS: Final = ("no_vocab", "none")  # kinds of tokenizer that have no tokens
-PROJECTOR: Final = "clip"  # an architecture that llama.cpp loads by other means
+PROJECTOR: Final = "clip"  # llama.cpp loads this architecture with other code
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A rule that a model breaks: at the value of `key`, or at the tensor `tensor`."""
+    """A broken rule: at the value of `key`, or at the tensor `tensor`."""
 
     rule: str
     details: Mapping[str, object]
@@ -31,18 +31,18 @@ class Broken:
 
 
 def at_key(rule: str, key: str, **details: object) -> Broken:
-    """Return what is broken about a key, which the message calls so."""
+    """Return a fault of a key; the message names the key."""
     return Broken(rule, {"key": key, **details}, key=key)
 
 
 def at_tensor(rule: str, tensor: Tensor, **details: object) -> Broken:
-    """Return what is broken about a tensor, which the message calls `name`."""
+    """Return a fault of a tensor, named `name` in the message."""
     return Broken(rule, {"name": tensor.name, **details}, tensor=tensor.name)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model as the rules look at it."""
+    """A model as the rules read it."""
 
     metadata: Metadata
     model: Model
@@ -56,29 +56,29 @@ class Subject:
 
     @classmethod
     def of(cls, model: Model) -> Subject:
-        """Look at a model."""
+        """Read a model."""
         return cls(model.metadata, model)
 
     def text(self, key: str) -> str:
-        """Return the text of a key, empty where it has none."""
+        """Return the text of a key, empty if it has none."""
         value = self.metadata.get(key, "")
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> int | None:
-        """Return the whole number of a key, None where it has none."""
+        """Return the integer of a key, None if it has none."""
         value = self.metadata.get(key, None)
         return int(value) if isinstance(value, np.integer) else None
 
     def size(self, name: str, otherwise: int | None = 0) -> int | None:
-        """Return the number of a hyperparameter; None for anything that is no whole number.
+        """Return the number of a hyperparameter; None if it is not an integer.
 
-        A hyperparameter that is not there counts as `otherwise`, as llama.cpp has it.
+        A missing hyperparameter counts as `otherwise`, as in llama.cpp.
         """
         key = self.own(name)
         return self.number(key) if key in self.metadata else otherwise
 
     def count(self, key: str) -> int | None:
-        """Return the number of elements of an array, None for what is none."""
+        """Return the number of elements of an array, None for other values."""
         if key not in self.metadata or not self.metadata.type_name(key).startswith("array"):
             return None
         entry = self.metadata.entry(key)
@@ -92,18 +92,18 @@ class Subject:
 
     @property
     def ahead(self) -> int:
-        """The number of blocks at the end that predict further tokens."""
+        """The number of blocks at the end for multi-token prediction."""
         return self.number(self.own("nextn_predict_layers")) or 0
 
     @property
     def embedding(self) -> tuple[int, ...]:
-        """The shape of the embedding, of no axes where there is none."""
+        """The shape of the embedding, empty if it is missing."""
         tensors = self.model.tensors
         return tensors[EMBEDDING].shape if EMBEDDING in tensors else ()
 
     @property
     def tokens(self) -> int | None:
-        """The number of tokens, None where nothing tells it."""
+        """The number of tokens, None if it is unknown."""
         if self.text("tokenizer.ggml.model") in NO_TOKENS:
             return self.size("vocab_size")
         return self.count(TOKENS)
@@ -121,12 +121,12 @@ class Subject:
 
     @property
     def demands(self) -> Demands | None:
-        """What llama.cpp demands of the architecture."""
+        """llama.cpp's requirements of the architecture."""
         return demands(self.architecture)
 
     @property
     def is_language_model(self) -> bool:
-        """Whether this claims to be what llama.cpp loads as a model or a vocabulary."""
+        """Whether this claims to be a model or vocabulary that llama.cpp loads."""
         if self.text("general.type") not in ("", "model") or self.architecture == PROJECTOR:
             return False
         is_whole = "tokenizer.ggml.model" in self.metadata or EMBEDDING in self.model.tensors

@@ -1,6 +1,6 @@
-"""Render a chat template on sample conversations: the child process of `templates`.
+"""Render a chat template on sample conversations: the child process of `chat_template`.
 
-Nothing but the standard library and jinja2 is imported.
+It imports only the standard library and jinja2.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ Fault = dict[str, str]
 
 
 class RefusedError(Exception):
-    """The template itself refuses a conversation, by `raise_exception`."""
+    """The template itself refuses a conversation, with `raise_exception`."""
 
 
 class OutputLimitError(Exception):
-    """The template writes without end."""
+    """The output of the template exceeds the limit."""
 
 
 def answer(job: dict[str, Any]) -> list[Fault]:
-    """Return what is wrong with the template of a job."""
+    """Return the faults of the template of a job."""
     return list(faults(job))
 
 
 def faults(job: dict[str, Any]) -> Iterator[Fault]:
-    """Yield each fault by itself."""
+    """Yield the faults one by one."""
     try:
         template = environment().from_string(job["template"])
     except MemoryError:
@@ -71,14 +71,14 @@ def faults(job: dict[str, Any]) -> Iterator[Fault]:
         return
     names = (_WITH_TOOL,) if job["is_special"] else tuple(CONVERSATIONS)
     found = [_about(template, name, job) for name in names]
-    if all(found) and not job["is_special"]:  # which may ask for tools of another form
+    if all(found) and not job["is_special"]:  # such a template may need another form of tools
         yield found[0] | {"rule": _ON_ALL.get(found[0]["rule"], found[0]["rule"])}
     else:
         yield from (each for each in found if each.get("rule", _REFUSED) != _REFUSED)
 
 
 def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
-    """Render one conversation and return what is wrong, nothing where all is well."""
+    """Render one conversation and return its fault, empty if there is none."""
     from jinja2.exceptions import SecurityError  # noqa: PLC0415
 
     try:
@@ -96,7 +96,7 @@ def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN
 
 
 def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN401
-    """Render a conversation; with messages in parts, as some templates want them, if it fails."""
+    """Render a conversation; if it fails, with messages in parts, as some templates need."""
     given = CONVERSATIONS[name]
     rendered, failure = "", None
     for user in (_USER, _PARTS):
@@ -144,13 +144,13 @@ def _now(form: str) -> str:
 
 
 def environment() -> Any:  # noqa: ANN401
-    """Return the environment that transformers and llama.cpp give to chat templates, sandboxed."""
+    """Return the environment of chat templates in transformers and llama.cpp, sandboxed."""
     from jinja2 import nodes  # noqa: PLC0415
     from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
     class Generation(Extension):
-        """The block that marks what the model says; it is rendered as it is."""
+        """The block that marks the model's own text; it is rendered unchanged."""
 
         tags = {"generation"}  # noqa: RUF012 (as jinja2 has it)
 
@@ -175,6 +175,6 @@ def _as_json(value: object, **options: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of what an exception says, cut short."""
+    """Return the first line of an exception's message, shortened."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:SHOWN_CHARACTERS]

@@ -1,6 +1,6 @@
-"""Read all tensor data and tell what no weight should be: NaN, infinities, broken blocks, zeros.
+"""Read all tensor data and report NaN, infinities, broken blocks and tensors of zeros.
 
-Tiles are looked at by threads, a few at a time, so that memory is bounded whatever the model.
+Threads check a few tiles at a time, so that memory is bounded for any model.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
-PROBE_BLOCKS: Final = 16  # decoded first: hardly any tile with weights begins with so many zeros
+PROBE_BLOCKS: Final = 16  # decoded first: weights rarely begin with so many zeros
 _FLOATS: Final = ("F16", "F32", "F64", "BF16")
-_NORM: Final = "norm.weight"  # a factor: zeros would end the model's signal
+_NORM: Final = "norm.weight"  # a factor: zeros would erase all activations
 _BF16_EXPONENT: Final = 0x7F80
 
 
 @dataclass(frozen=True)
 class _TileContent:
-    """What was seen in a tile or a tensor: index of the first element or block, None for none."""
+    """The first bad element or block of each kind in a tile or tensor, None if there is none."""
 
     nan: int | None = None
     infinity: int | None = None
@@ -39,7 +39,7 @@ class _TileContent:
     is_zero: bool = True
 
     def joined(self, other: _TileContent, elements: int, blocks: int) -> _TileContent:
-        """Return what was seen in this and in a tile that follows after so many of each."""
+        """Return the content of this and a following tile, whose indices are shifted."""
         return _TileContent(
             _first(self.nan, other.nan, elements),
             _first(self.infinity, other.infinity, elements),
@@ -51,9 +51,9 @@ class _TileContent:
 def audit(
     model: Model, *, threads: int | None = None, progress: Progress | None = None
 ) -> Iterator[Broken]:
-    """Yield what is wrong with the data of a model's tensors, in their order.
+    """Yield the faults in the data of a model's tensors, in their order.
 
-    Opaque types are not looked at. `progress(done, total)` counts bytes.
+    Opaque types are skipped. `progress(done, total)` counts bytes.
     """
     workers = worker_count(threads)
     done = Tally(progress)
@@ -75,7 +75,7 @@ def _is_readable(tensor: Tensor) -> bool:
 
 
 def _looked_at(pool: Executor, tensors: list[Tensor], ahead: int) -> Iterator[_TileContent]:
-    """Return what is seen in each tile in order, while the next ones are looked at."""
+    """Yield the content of each tile in order, while threads check the next ones."""
     tasks = (
         functools.partial(_look, tensor, start, stop)
         for tensor in tensors
@@ -107,7 +107,7 @@ def _look_at_floats(data: Bytes, type: TensorType) -> _TileContent:
 
 
 def _is_zero(data: Bytes, type: TensorType) -> bool:
-    """Whether all blocks decode to zeros, which need not be zeros themselves."""
+    """Whether all blocks decode to zeros; their bytes may be other than zero."""
     probe = PROBE_BLOCKS * type.block_bytes
     if codec.dequantize(data[:probe], type, threads=1).any():
         return False

@@ -1,7 +1,7 @@
-"""Whether the tensors are those that llama.cpp loads, in the shapes that the keys imply.
+"""Check that the tensors are those that llama.cpp loads, in the shapes that the keys imply.
 
-llama.cpp computes each shape from the keys. It refuses a file with a tensor that is missing, that
-has another shape, or that it does not load.
+llama.cpp computes each shape from the keys. It refuses a file if a tensor is missing, has another
+shape, or is not in its list.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def about_tensors(seen: Subject, known: Demands) -> Iterator[Broken]:
 
 
 def _missing(seen: Subject, known: Demands, experts: int | None) -> Iterator[str]:
-    """Yield the names of tensors that must be there and are not."""
+    """Yield the names of required tensors that are missing."""
     blocks = max((seen.number(seen.own("block_count")) or 0) - seen.ahead, 0)
     count = min(blocks, seen.layers, MAX_BLOCKS)
     for demand in known.tensors:
@@ -72,14 +72,14 @@ def _each(name: str, blocks: int) -> Iterator[str]:
 
 
 def _is_other(known: KnownTensor, experts: int | None) -> bool:
-    """Whether only a model with experts has the tensor, or only one without, unlike this one."""
+    """Whether the tensor belongs only to models with experts, or without, unlike this one."""
     if known.has_experts is None or experts is None:
         return False
     return known.has_experts != bool(experts)
 
 
 def _is_fused(seen: Subject, name: str, fused: Mapping[str, str]) -> bool:
-    """Whether another tensor holds the same, so that llama.cpp does not look for this one."""
+    """Whether another tensor has the same data, so that llama.cpp does not need this one."""
     row = any_block(name)
     if row not in fused:
         return False
@@ -88,7 +88,7 @@ def _is_fused(seen: Subject, name: str, fused: Mapping[str, str]) -> bool:
 
 
 def _about_shape(tensor: Tensor, known: KnownTensor, variants: list[KeySizes]) -> Iterator[Broken]:
-    if tensor.name == EMBEDDING or not known.shape:  # the embedding has rules of its own
+    if tensor.name == EMBEDDING or not known.shape:  # the embedding has separate rules
         return
     implied = [_implied(known.shape, sizes) for sizes in variants]
     shape = _without_ones(tensor.shape)
@@ -98,22 +98,22 @@ def _about_shape(tensor: Tensor, known: KnownTensor, variants: list[KeySizes]) -
 
 
 def _implied(words: tuple[str, ...], sizes: KeySizes) -> tuple[int, ...] | None:
-    """Return the shape that the keys imply; None where they do not tell."""
+    """Return the shape that the keys imply; None if they do not determine it."""
     lengths = [sizes[word] for word in words]
     known = tuple(length for length in lengths if length is not None)
     return known if len(known) == len(words) else None
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without leading ones, which ggml does not tell from absent axes."""
+    """Return a shape without leading ones: ggml treats these as absent axes."""
     lead = next((i for i, length in enumerate(shape) if length != 1), len(shape))
     return shape[lead:]
 
 
 def sizes(seen: Subject) -> list[KeySizes]:
-    """Return what the words of the tables mean in this model, None where blocks may differ.
+    """Return the size that each word of the tables means here, None if blocks may differ.
 
-    There are two sets where blocks with a sliding window have heads of another size.
+    The result has two sets if blocks with a sliding window have heads of another size.
     """
     variants = [_sizes(seen, "")]
     if any(seen.own(f"attention.{name}_length_swa") in seen.metadata for name in ("key", "value")):

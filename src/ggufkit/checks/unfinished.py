@@ -1,7 +1,7 @@
-"""Find where an unfinished download stops: space that was reserved, and zeros to the end of a file.
+"""Find the end of an unfinished download: from there on, a file has only zeros.
 
-Download tools reserve the whole file and fill it from the front, so its size says nothing. Only the
-end of a file is read, unless it is zero.
+Download tools reserve the whole file and fill it from the front, so its size is already right. Only
+the end of a file is read, unless it is zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ggufkit.rules.findings import Finding, finding
 from ggufkit.system.mapped_file import Data
 
 LEAST: Final = 1 << 20  # bytes of zeros; a model may end in a few on purpose
-STEP: Final = 1 << 20  # bytes that are looked at together
+STEP: Final = 1 << 20  # bytes read together
 MATRICES: Final = 2  # zero to their ends; an untrained adapter ends in one
 END_OF_ROW: Final = 64  # bytes; rows of zeros pad a vocabulary, and the row before may end in zeros
 
@@ -38,7 +38,7 @@ def unfinished(part: ParsedFile) -> Iterator[Finding]:
 
 
 def _end_of_data(data: Data, begin: int, end: int) -> int:
-    """Return where the zeros begin that reach to `end`."""
+    """Return the offset from which all bytes up to `end` are zero."""
     for stop in range(end, begin, -STEP):
         start = max(stop - STEP, begin)
         if not _native.all_zero(data, start, stop):
@@ -48,7 +48,7 @@ def _end_of_data(data: Data, begin: int, end: int) -> int:
 
 
 def _missing(places: Places, at: int) -> int:
-    """Return how many tensors end in zeros that nobody wrote; 0 if they may be meant."""
+    """Return the number of tensors that end in unwritten zeros; 0 if they may be intended."""
     matrices = whole = 0
     is_cut = False
     for index, (start, stop) in enumerate(zip(places.starts, places.stops, strict=True)):

@@ -1,4 +1,4 @@
-"""Whether a vocabulary is sound: tokens, their types, special ones, and merges."""
+"""Check a vocabulary: tokens, their types, special tokens, and merges."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ MERGES: Final = "tokenizer.ggml.merges"
 TYPES: Final = "tokenizer.ggml.token_type"
 TYPE_NAMES: Final = ("undefined", "normal", "unknown", "control", "user-defined", "unused", "byte")
 _NORMAL: Final = 1
-# The special tokens that end or begin a text: were they ordinary text, users could write them.
+# Special tokens that end or begin a text: as ordinary text, users could write them.
 _BOUNDS: Final = ("bos", "eos", "eot", "eom")
 _BYTE_PAIRS: Final = "gpt2"  # the kind whose merges join two tokens into a third
-# The kinds that cannot do without merges, but for one way of cutting text that needs none.
+# The kinds that need merges, except for one pre-tokenizer that needs none.
 _MERGING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace", "gemma4")
 _WITHOUT_MERGES: Final = "kimi-k2"
-_CUTTING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace")  # the kinds for which `pre` counts
+_CUTTING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace")  # the kinds that use `pre`
 _MERGE: Final = re.compile(r"(.[^ ]*) (.+)", re.DOTALL)
 
 
 def about_tokenizer(seen: Subject) -> Iterator[Broken]:
-    """Look at what llama.cpp has to know of a tokenizer before it reads a token."""
+    """Check the keys that llama.cpp reads from a tokenizer before any token."""
     kind, pre = seen.metadata.get(KIND), seen.text(PRE)
     if kind is None:
         yield Broken("tokenizer-missing", {"key": KIND}, key=TOKENS)
     if not isinstance(kind, str):
-        return  # of another type, which is a finding of its own
+        return  # the wrong type is a separate finding
     if kind not in tokenizers():
         yield at_key("tokenizer-unknown", KIND, found=kind)
     if kind in _CUTTING and pre and pre not in pre_tokenizers():
@@ -64,7 +64,7 @@ def vocabulary_faults(seen: Subject) -> Iterator[Broken]:
 
 
 def _about_duplicates(tokens: list[str]) -> Iterator[Broken]:
-    """Look for tokens that stand twice; empty ones llama.cpp tells apart."""
+    """Find duplicate tokens; llama.cpp distinguishes empty ones."""
     places: dict[str, int] = {}
     again: list[int] = []
     for index, token in enumerate(tokens):
@@ -109,6 +109,6 @@ def _about_merges(seen: Subject, tokens: list[str]) -> Iterator[Broken]:
 
 
 def _is_known(merge: str, tokens: set[str]) -> bool:
-    """Whether the two sides of a merge are tokens, and what they become together is one."""
+    """Whether both sides of a merge are tokens, and the merged text is too."""
     found = _MERGE.fullmatch(merge)
     return found is not None and tokens.issuperset((found[1], found[2], found[1] + found[2]))
