@@ -33,7 +33,7 @@ LLAMA = demands("llama")
 
 @pytest.fixture
 def loads(llama_cpp, tmp_path):
-    """Tell whether llama.cpp loads a small Llama with other keys, or without a tensor."""
+    """Return whether llama.cpp loads a small Llama with other keys, or without a tensor."""
 
     def loads(others=(), without=""):
         path = tmp_path / "model.gguf"

@@ -24,7 +24,7 @@ STEPS = {"small": 4, "experts": 4, "smollm2": 16, "gemma3": 16, "minilm": 16}
 
 
 def disagreements(base, cases, folder):
-    """Return what check and llama.cpp say of those cases of which they do not say the same."""
+    """Return the answers of check and llama.cpp for the cases on which they disagree."""
     told, named = {}, {}
     for index, case in enumerate(cases):
         path = shapes.write_sparse(case.model, folder / f"{index}.gguf")

@@ -22,7 +22,7 @@ def path(tmp_path):
 
 
 def zeroed(path, at):
-    """Write zeros from `at` to the end of the file, as an unfinished download has them."""
+    """Write zeros from `at` to the end of the file, as in an unfinished download."""
     nbytes = path.stat().st_size
     with path.open("r+b") as file:
         file.truncate(at)

@@ -16,7 +16,7 @@ from shell import process
 
 
 def answered(shell, words, **environment):
-    """What the command offers to complete the last of `words`."""
+    """Return the completions that the command offers for the last of `words`."""
     instruction = {"_GGUFKIT_COMPLETE": f"{shell}_complete", **environment}
     between = "\n" if shell == "bash" else " "
     with process(env=instruction | {"COMP_WORDS": between.join(words)}) as command:
@@ -53,7 +53,7 @@ def test_zsh_shows_what_a_command_does():
 
 @pytest.fixture
 def shell_with_ggufkit(tmp_path, monkeypatch):
-    """A folder with models, in which the command stands on the path and llama.cpp has a cache."""
+    """A folder with models, with the command on the path and a cache of llama.cpp."""
     command = tmp_path / "bin" / "ggufkit"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ggufkit "$@"\n')
@@ -74,7 +74,7 @@ def run(shell, script, folder):
     return done.stdout.splitlines()
 
 
-# Bash has taken a word apart at its colons before it asks.
+# Bash splits a word at its colons before it asks.
 LINES = {
     ("ggufkit", "insp"): ["inspect"],
     ("ggufkit", "inspect", "llama.cpp", ":"): ["tiny.gguf"],

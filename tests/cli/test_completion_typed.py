@@ -64,7 +64,7 @@ class Terminal:
         self.line(SET_UP[shell])
 
     def until(self, text):
-        """Return what comes until `text` was seen and nothing more comes."""
+        """Return the output until `text` was seen and no more output follows."""
         seen, last = b"", time.monotonic()
         while time.monotonic() - last < (QUIET if text.encode() in seen else PATIENCE):
             if select.select([self.end], [], [], 0.05)[0]:

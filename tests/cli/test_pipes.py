@@ -29,7 +29,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where what comes through pipes is kept."""
+    """The folder that keeps data from pipes."""
     kept = tmp_path / "kept"
     kept.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(kept))
@@ -49,7 +49,7 @@ def standard_input(descriptor):
 
 
 def sent(data, *words):
-    """What a command does while `data` comes through a pipe."""
+    """Run a command that reads `data` from a pipe, and return its result."""
     ours, theirs = os.pipe()
 
     def send():
@@ -200,7 +200,7 @@ def test_refuses_to_read_a_model_from_a_terminal():
 
 
 def test_killed_command_leaves_nothing_behind(source, folder):
-    """The worst that can happen, in the middle of a stream."""
+    """SIGKILL, in the middle of a stream."""
     with process("inspect", "-", stdin=subprocess.PIPE, env={"TMPDIR": str(folder)}) as command:
         assert command.stdin
         command.stdin.write(source.read_bytes() * 64)

@@ -125,7 +125,7 @@ def test_round_trip_restores_scores_and_added_tokens(tmp_path):
 
 
 def test_tokens_inside_the_vocabulary_keep_their_ids(tmp_path):
-    """As tokenizers counts ids, an added token before ordinary ones must be in the vocabulary."""
+    """An added token before ordinary ones must be in the vocabulary: tokenizers counts ids so."""
     tokenizer = bpe()
     texts = {"<s>": 0, **{text: n + 1 for text, n in tokenizer["model"]["vocab"].items()}}
     tokenizer["model"]["vocab"] = texts

@@ -50,7 +50,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def exported(home, tmp_path):
-    """Export a file with some keys less or more; return that file and the folder."""
+    """Export a file with some keys added or removed; return that file and the folder."""
 
     def made(name="made", *without, **more):
         with ggufkit.open(home / "tiny.gguf") as model:

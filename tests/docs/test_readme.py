@@ -23,7 +23,7 @@ COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.spl
 
 @pytest.fixture(scope="module")
 def tour(smollm2, tmp_path_factory):
-    """The folder where the tour took place, with all that its blocks wrote and printed."""
+    """The folder of the tour, with everything that its blocks wrote and printed."""
     folder = tmp_path_factory.mktemp("tour")
     (folder / "model.gguf").symlink_to(smollm2)
     for kind, block in BLOCKS:

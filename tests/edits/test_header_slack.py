@@ -26,7 +26,7 @@ def header(pairs, alignment=32, tensors=TENSORS, spelling=VERSION_3):
 
 
 def put(data, parsed, metadata, **options):
-    """Return the file with its header changed, and the new header as it is read again."""
+    """Return the file with its header changed, and the new header as read back."""
     new = refit(parsed, data[: parsed.data_offset], metadata, step=STEP, **options)
     changed = new + data[parsed.data_offset :]
     return changed, new, parse(changed, len(changed))

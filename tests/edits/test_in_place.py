@@ -145,7 +145,7 @@ def test_forced_alignment_moves_all_tensors(path):
 
 
 def test_changes_no_other_byte_in_files_of_unusual_layout(path):
-    """Trailing bytes and padding of other bytes than zero stay as they are."""
+    """Trailing bytes and nonzero padding stay unchanged."""
     with ggufkit.open(path) as model:
         end = model.data_offset
     content = bytearray(path.read_bytes())

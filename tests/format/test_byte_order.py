@@ -37,7 +37,7 @@ def test_swapped_fields_match_struct(kind):
 
 
 def test_swapped_fields_match_the_words_that_ggml_reads(ggml_source):
-    """On a big-endian machine ggml's decoders find in swapped blocks what they would find here."""
+    """ggml on a big-endian machine reads swapped blocks as it reads the originals here."""
     expected = ggml_blocks.field_widths(ggml_source)
     blocks = [kind for kind in KNOWN if kind.is_quantized]
     assert {kind.name.lower() for kind in blocks} == {name.lower() for name in expected}

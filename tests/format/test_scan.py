@@ -48,7 +48,7 @@ class Writer:
         return head + b"".join(keys) + b"".join(tensors)
 
     def rich(self) -> bytes:
-        """Every kind of field there is."""
+        """Every kind of field."""
         strings = self.text(b"one") + self.text(b"") + self.text(b"\xff")
         inner = self.array(4, 2, self.pack("II", 1, 2)) + self.array(8, 1, self.text(b"deep"))
         keys = [
@@ -134,7 +134,7 @@ def one(kind: int, payload: bytes) -> bytes:
     return Writer().file([Writer().key(b"k", kind, payload)], [])
 
 
-# The key's type lies at byte 33 of these files, its value at 37, an array's elements at 49.
+# The key's type is at byte 33 of these files, its value at 37, an array's elements at 49.
 @pytest.mark.parametrize(
     ("data", "problem"),
     [

@@ -49,7 +49,7 @@ each_spelling = pytest.mark.parametrize("spelling", SPELLINGS, ids=spelling_id)
 
 
 def read(spelling, typed):
-    """Return what the package makes of one value in a file."""
+    """Return one value of a file as the package reads it."""
     data = spelling.file([("k", typed)])
     header = parse(data, len(data))
     assert not [found for found in header.findings if found.severity == "error"]
@@ -61,7 +61,7 @@ def layout_of(spelling):
 
 
 def nested(depth, innermost=("uint8", [1, 2])):
-    """Return the content of `depth` arrays around each other."""
+    """Return the content of `depth` nested arrays."""
     content = innermost
     for _ in range(depth - 1):
         content = ("array", [content])

@@ -125,7 +125,7 @@ def bert():
 
 
 def embedding_gemma():
-    """EmbeddingGemma: most layers look at a window."""
+    """EmbeddingGemma: most layers attend to a window."""
     metadata, tensors = shapes.dense("gemma-embedding", 6, 768, 3, 1, 1152, vocabulary=262144)
     keyed = {"key_length": 256, "value_length": 256, "sliding_window": 512}
     metadata |= {f"gemma-embedding.attention.{k}": np.uint32(v) for k, v in keyed.items()}
@@ -160,7 +160,7 @@ def t5_encoder():
 
 
 def t5():
-    """The whole of such a T5: a decoder beside the encoder, with a cache."""
+    """A complete T5: an encoder, and a decoder with a cache."""
     metadata, encoder = t5_encoder()
     width, hidden, heads, count = 768, 2048, 12, 4
     metadata = {k.replace("t5encoder.", "t5."): v for k, v in metadata.items()}
@@ -179,7 +179,7 @@ def t5():
 
 
 def falcon():
-    """Falcon 7B: one key head, and hidden units that nothing gates."""
+    """Falcon 7B: one key head, and hidden units without a gate."""
     width, hidden, vocabulary = 4544, 4 * 4544, 65024
     metadata = shapes.hyperparameters(
         "falcon",
@@ -199,7 +199,7 @@ def falcon():
 
 
 def chameleon():
-    """Chameleon, whose logits live twice."""
+    """Chameleon, which holds its logits twice."""
     made = shapes.dense("chameleon", 4, 1024, 8, 4, 2816)
     norms = {"attn_q_norm.weight": (8, 128), "attn_k_norm.weight": (4, 128)}
     return shapes.with_tensors(made, 4, norms)
@@ -255,7 +255,7 @@ CALLS = {
 
 
 def compare(path, call):
-    """Assert that an estimate says what llama.cpp says."""
+    """Assert that an estimate equals the figures of llama.cpp."""
     theirs, ours = CALLS[call]
     told = llama_memory.report(path, simulated=True, **theirs)
     with ggufkit.open(path) as model:

@@ -57,7 +57,7 @@ def version_1(path):
 
 
 def is_whole(path, fields):
-    """Whether the fields follow each other without a gap, and tell the file's own bytes."""
+    """Return whether the fields follow each other without a gap and hold the bytes of the file."""
     content = path.read_bytes()
     ends = itertools.accumulate((field.nbytes for field in fields), initial=0)
     return [field.offset for field in fields] == list(ends)[:-1] and all(

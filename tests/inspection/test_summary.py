@@ -24,7 +24,7 @@ def model_of(metadata, tensors=None):
 
 
 def exact(value):
-    """What another program gets: the value through JSON and back."""
+    """Return the value after a round trip through JSON, as another program gets it."""
     return json.loads(json.dumps(plain(value), allow_nan=False))
 
 

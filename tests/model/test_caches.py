@@ -19,7 +19,7 @@ REPO = "hub/models--bartowski--Llama-3.2-1B-GGUF"
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home without any model, where nothing of the real one shows."""
+    """A home folder without models, isolated from the real one."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

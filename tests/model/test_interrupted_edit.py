@@ -35,7 +35,7 @@ def path(tmp_path):
 
 
 def interrupt(path, upto=100):
-    """Leave the file as an edit in place does that ends after `upto` bytes of the header."""
+    """Leave the file as an edit in place that stops after `upto` bytes of the header."""
     before = path.read_bytes()
     assert ggufkit.edit_in_place(path, set={"text": "y" * 100}).way == "patched"
     after = path.read_bytes()

@@ -16,7 +16,7 @@ LAYERS = 6
 
 
 def model(metadata=(), layers=LAYERS, names=("blk.{}.attn_q.weight",)):
-    """A model of which each layer's tensors hold the number of the layer."""
+    """A model in which each layer's tensors hold the number of the layer."""
     given = {"general.architecture": "llama", "llama.block_count": np.uint32(layers)}
     held = {n.format(i): np.full(4, i, np.float32) for i in range(layers) for n in names}
     held["output.weight"] = np.full(4, -1, np.float32)

@@ -267,7 +267,7 @@ def test_derived_tensors_can_be_sliced(opened):
 
 
 def sparse(path, kind, dims):
-    """Make a file with one tensor that occupies next to nothing on the disk."""
+    """Make a sparse file with one tensor that takes almost no space on disk."""
     nbytes = kind.row_bytes(dims[0]) * dims[1]
     head = Spelling().file([], [SpelledTensor("t", dims, kind.id, b"")])
     path.write_bytes(head)

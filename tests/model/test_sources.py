@@ -27,7 +27,7 @@ SHAPES = [(), (1,), (5,), (2, 3), (2, 3, 4), (2, 1, 3, 4), (2, 2, 2, 2, 2), (0,)
 
 
 def bits_of(dtype, shape, seed=0):
-    """Return an array of any bits at all, NaNs and infinities included."""
+    """Return an array of arbitrary bits, including NaNs and infinities."""
     random = np.random.default_rng(seed)
     size = np.dtype(dtype).itemsize
     raw = random.integers(0, 256, (*shape, size), np.uint8)

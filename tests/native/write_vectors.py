@@ -39,7 +39,7 @@ def main(path: str) -> None:
 
 
 def encodings(kind: TensorType, use: int, isa: str) -> Iterator[bytes]:
-    """Yield a record for each character of data, without and with weights."""
+    """Yield a record for each kind of data, without and with weights."""
     width = BLOCKS * (kind.block_size if kind.block_size > 1 else 32)
     characters = ["integers", "zeros"] if kind.name in INTEGERS else oracle.CHARACTERS
     options = {UNUSED: [False], REQUIRED: [True]}.get(use, [False, True])

@@ -65,7 +65,7 @@ def test_exported_model_gives_the_same_answers_in_transformers_and_llama_cpp(
     found = running.run(original, tmp_path / "found.npy", do="logits", prompt=ids)
     difference = np.abs(found - logits[:, : found.shape[1]]).max(axis=1)
     assert np.linalg.norm(found - logits) < ROUNDING * np.linalg.norm(logits)
-    # Where the best token stands out by more than the two differ, both choose the same.
+    # Both choose the same token where the best one leads by more than the two differ.
     best = np.sort(found, axis=1)
     is_clear = best[:, -1] - best[:, -2] > 2 * difference
     assert is_clear.any()

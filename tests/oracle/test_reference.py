@@ -19,7 +19,7 @@ from ggufkit.format.coerce import plain
 pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
-PRE_TOKENIZER = "gpt-2"  # what the reference is told, for it knows no rules but hashes
+PRE_TOKENIZER = "gpt-2"  # given to the reference, which knows only hashes
 TYPES = ("auto", "f32", "q8_0")
 CASES = sorted(path.name for path in (FOLDER / "checkpoints").glob("[a-z]*"))
 # Exponentials: PyTorch's differ from processor to processor, ours are the nearest floats.
@@ -30,7 +30,7 @@ UNLOADABLE = {"bert-two-labels"}
 
 
 def keys(model):
-    """Return everything that the metadata says, and how."""
+    """Return all metadata: keys, types and values."""
     values = model.metadata
     return [(key, values.type_name(key), plain(values[key])) for key in values]
 
@@ -40,7 +40,7 @@ def outlines(model):
 
 
 def differing(ours, theirs):
-    """Return the tensors whose bytes differ, but for the last bit of what is rounded."""
+    """Return the tensors whose bytes differ by more than the last bit of a rounding."""
     pairs = zip(ours.tensors.values(), theirs.tensors.values(), strict=True)
     return [a.name for a, b in pairs if not _same(a, b)]
 

@@ -48,7 +48,7 @@ def kind_of(case):
 
 
 def difference(one, other):
-    """Return the names of keys and tensors that are not the same, which say more than bytes."""
+    """Return the names of keys and tensors that differ, which help more than bytes."""
     with ggufkit.open(one) as before, ggufkit.open(other) as after:
         keys = {*before.metadata, *after.metadata}
         names = {*before.tensors, *after.tensors}

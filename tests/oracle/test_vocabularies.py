@@ -65,7 +65,7 @@ def case(name):
 
 
 def spelled(key, kind, value):
-    """Return a key as both sides can spell it: the type of an array with that of its items."""
+    """Return a key in the form of both sides: the type of an array includes that of its items."""
     if kind != "array":
         return key, kind, value
     item = {str: "string", int: "int32", float: "float32"}[type(value[0])]

@@ -237,7 +237,7 @@ def test_refuses_an_input_that_differs_on_the_worker(model, source, out, process
 
 
 def test_late_worker_does_not_write_into_a_later_attempt(model, out):
-    """A chunk that outlives its job finds another output under the name, and leaves it alone."""
+    """A chunk that outlives its job finds another output under the name and does not change it."""
     target = out / "a"
     target.write_bytes(b"first")
     late = Output(target, target.stat().st_ino)

@@ -99,7 +99,7 @@ def killed(source, out, after, how="SIGKILL"):
 
 @pytest.fixture
 def made(monkeypatch):
-    """The names of the tensors of which chunks are made."""
+    """The names of the tensors that are split into chunks."""
     made = []
     real = Chunk.contents
 
@@ -312,7 +312,7 @@ def _failing(_done, _total):
 
 
 class Nameless:
-    """A source that does not say what it reads."""
+    """A source that does not declare what it reads."""
 
     byte_order, span = "little", None
 

@@ -133,7 +133,7 @@ def test_version_1_becomes_version_3(tmp_path):
 
 
 def test_does_not_copy_gaps_and_order_of_the_input(tmp_path):
-    """Tensors may lie in any order with gaps between them; what is written has neither."""
+    """Input tensors may have gaps and any order; the output is packed in order."""
     infos = [SpelledTensor("a", (3,), 0, b"\x01" * 12), SpelledTensor("b", (3,), 0, b"\x02" * 12)]
     content = bytearray(Spelling().file([], infos) + b"\x03" * 64)
     first, second = (content.index(info.name.encode()) + 17 for info in infos)
@@ -297,7 +297,7 @@ def test_replaces_a_link_and_keeps_its_target(model, tmp_path, there):
 
 
 def own_names(path):
-    """Return names under which a file is also known, by how they came about."""
+    """Return other names of a file, by the way they were made."""
     soft, hard = path.with_name("soft.gguf"), path.with_name("hard.gguf")
     soft.symlink_to(path)
     os.link(path, hard)

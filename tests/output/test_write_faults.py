@@ -96,7 +96,7 @@ ggufkit.write(Model(Metadata(), Tensors(tensors)), sys.argv[1], threads=2)
 
 
 def killed_while_writing(path, number, seconds=60):
-    """Start a write in another process, send it a signal in the middle, and wait for its end."""
+    """Start a write in another process, send it a signal halfway, and wait for its end."""
     command = [sys.executable, "-c", SLOW, str(path), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"reading\n", process.stderr.read()

@@ -28,7 +28,7 @@ def total(chosen):
 
 
 def best(given, budget):
-    """Return the least loss that fits, of all combinations."""
+    """Return the least loss of all combinations that fit."""
     fitting = (
         combination
         for combination in itertools.product(*given.values())

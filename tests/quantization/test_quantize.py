@@ -89,7 +89,7 @@ def named_as(part):
 
 
 def arrays():
-    """Every shape and name that llama.cpp singles out, and every name that it knows at all."""
+    """Every shape and name that llama.cpp treats specially, and every name that it knows."""
     singled_out = map(named_as, KEPT_PARTS + KEPT_PARTS_OF["glm5-next"])
     names = [*KEPT_NAMES, *singled_out, *llama_quantize.known_names()]
     wanted = dict.fromkeys(names, (2, 64)) | SHAPES

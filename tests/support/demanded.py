@@ -10,7 +10,7 @@ from pathlib import Path
 TYPES = {"float": "float32", "bool": "bool", "std::string": "string", "uint32_t": "uint32"}
 TYPES |= {"int": "uint32", "enum llama_pooling_type": "uint32"}
 _CALL = re.compile(r"(get_key|get_key_or_arr|get_arr)\(\s*(LLM_KV_\w+)\s*,\s*([^;{]*)")
-# What wavtokenizer-dec alone is asked for stands among what is read of all.
+# The keys that only wavtokenizer-dec needs are among those read for all.
 OF_ONE = {"features_length", "posnet.embedding_length", "posnet.block_count"}
 OF_ONE |= {"convnext.embedding_length", "convnext.block_count"}
 _ABSENT = {"false", "0", "0.0f"}  # the last argument of a key that may be missing
@@ -31,7 +31,7 @@ class KeyRead:
     type: str
     is_required: bool
     how: str
-    depth: int  # of braces: 1 is what is read whatever the file holds
+    depth: int  # of braces: what is at 1 is read for every file
 
 
 class ModelSource:

@@ -307,7 +307,7 @@ class Trial:
             return found
         if at == "each":
             return sorted({*map(self.calls.index, befallen), found[-1]})
-        if fault == "ended":  # all kinds of reads, of which there are few
+        if fault == "ended":  # all kinds of reads, which are few
             return sorted({*map(self.calls.index, befallen), found[-1]})
         named = [n for n in found if self.calls[n] in MAKING]
         return sorted({named[0], named[len(named) // 2], named[-1]})
@@ -374,7 +374,7 @@ def shown(files: Files) -> Files:
 
 
 def main(command: str, faults: str, at: str, folder: str) -> None:
-    """Print what each run ended with."""
+    """Print the result of each run."""
     compute.compute_imatrix = computed
     trial = Trial(command, Path(folder))
     named = faults.split(",")

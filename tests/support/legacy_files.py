@@ -106,7 +106,7 @@ def _start(kind: str, version: int) -> bytearray:
 
 
 def _info(kind: str, type: str, name: str, shape: tuple[int, ...], at: int) -> bytes:
-    """Return what stands before the data of a tensor that begins at byte `at`."""
+    """Return the bytes before the data of a tensor that begins at byte `at`."""
     dims = struct.pack(f"<{len(shape)}I", *reversed(shape))
     info = struct.pack("<3I", len(shape), len(name), TYPES[type]) + dims + name.encode()
     return info + bytes(-(at + len(info)) % 32 if kind == "GGJT" else 0)

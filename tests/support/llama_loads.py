@@ -25,7 +25,7 @@ FAILED: Final = 3
 
 
 def refusals(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return what llama.cpp said last of each file that it refused; nothing of what it loaded."""
+    """Return the last message of llama.cpp for each file that it refused."""
     wanted = list(paths)
     jobs = json.dumps([str(path) for path in wanted])
     done = subprocess.run(
@@ -41,7 +41,7 @@ def refusals(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def _answer(path: str) -> str | None:
-    """Load one file in a fork; return what was said last where it was refused."""
+    """Load one file in a fork; return the last message if it was refused."""
     with tempfile.TemporaryFile() as log:
         child = os.fork()
         if child == 0:

@@ -73,7 +73,7 @@ class QuantizeParameters(ctypes.Structure):
 
 
 def known_names() -> list[str]:
-    """Return the name of a weight for each dotted word that stands in llama.cpp's libraries."""
+    """Return a weight name for each dotted word in llama.cpp's libraries."""
     words: set[str] = set()
     for library in ("libllama.so.0", "libmtmd.so.0"):
         content = (real.libllama() / library).read_bytes()
@@ -128,7 +128,7 @@ def _run(jobs: list[dict[str, Any]]) -> list[tuple[bool, str]]:
 
 
 def main() -> None:
-    """Do the jobs that stand on stdin; write the outcomes to stdout."""
+    """Do the jobs read from stdin; write the outcomes to stdout."""
     library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
     library.llama_model_quantize_default_params.restype = QuantizeParameters
     said: list[bytes] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 NUMBER, COUNT, TENSORS = b"split.no", b"split.count", b"split.tensors.count"
-STEP: Final = 32  # GGUF_DEFAULT_ALIGNMENT, to which the tool pads tensors whatever the file says
+STEP: Final = 32  # GGUF_DEFAULT_ALIGNMENT: the tool always pads tensors to it
 FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {  # the result, then the arguments
     "gguf_init_empty": (ctypes.c_void_p,),
     "gguf_free": (None, ctypes.c_void_p),

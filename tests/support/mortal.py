@@ -83,7 +83,7 @@ class Life:
         return counted
 
     def struck(self, name: str, call: functools.partial[Any]) -> Any:
-        """Do at the last call what the end of this life is."""
+        """End this run at its last call, as requested."""
         if self.end == "failed":
             return self.failure(name)
         if self.end == "torn" and name == "pwrite":
@@ -187,7 +187,7 @@ def adopt(folder: Path, kept: Path) -> None:
 
 
 def lives(way: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what each life ended with."""
+    """Yield the result of each run."""
     kept, work = folder / "kept", folder / "work"
     kept.mkdir()
     make(kept / "model.gguf")
@@ -232,7 +232,7 @@ def deaths(
         name, status = live(lambda: act(path), last, end)  # noqa: B023 (called at once)
         if not name:
             return
-        if end == "torn" and name != "pwrite":  # which is no other death than before
+        if end == "torn" and name != "pwrite":  # only a write can be torn
             continue
         found: dict[str, Any] = {"call": name, "end": end}
         found["broken"] = os.WIFEXITED(status) and os.WEXITSTATUS(status) == BROKEN
@@ -245,7 +245,7 @@ def deaths(
 def relapses(
     path: Path, found: dict[str, Any], known: dict[bytes, str]
 ) -> Iterator[dict[str, Any]]:
-    """Let the recovery of a file that was left in between be killed at each call, too."""
+    """Also kill the recovery of an interrupted file at each call."""
     torn = path.parent.with_name("torn")
     shutil.rmtree(torn, ignore_errors=True)
     shutil.copytree(path.parent, torn)
@@ -259,7 +259,7 @@ def relapses(
 
 
 def seen(path: Path, known: dict[bytes, str]) -> dict[str, Any]:
-    """Open, which changes nothing, then recover; tell what was shown, and what the file is then."""
+    """Open, which changes nothing, then recover; return what was read and the state of the file."""
     left = path.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterruptedEditWarning)

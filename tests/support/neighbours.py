@@ -24,7 +24,7 @@ class Neighbour(NamedTuple):
     precious: Path
 
     def is_untouched(self) -> bool:
-        """Whether the entry is still there, and what it leads to has its bytes."""
+        """Return whether the entry still exists and its target is unchanged."""
         return os.path.lexists(self.path) and content(self.precious) == KEPT
 
 
@@ -110,7 +110,7 @@ def place(path: Path, kind: str) -> Neighbour:
 
 
 def as_another(act: Callable[[], object]) -> None:
-    """Run something as another user, in a process of its own, which root can; fail as it fails."""
+    """As root, run a function as another user in a separate process; raise its errors here."""
     hear, tell = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the child has not

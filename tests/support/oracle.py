@@ -16,7 +16,7 @@ from ggufkit.format.types import TensorType
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
-# llama.cpp of the pinned day has the last word; libggml is compiled apart from it, as a witness.
+# The pinned llama.cpp is the reference; libggml is compiled separately, as a second opinion.
 LIBRARIES: Final[dict[str, Callable[[], ctypes.CDLL]]] = {
     "llama.cpp": functools.cache(real.llama_cpp),
     "libggml": functools.cache(real.ggml),
@@ -121,7 +121,7 @@ CHARACTERS: Final[dict[str, Maker]] = {
 
 
 def array(character: str, rows: int, width: int, seed: int = 0) -> Floats:
-    """Return an array of a character; each row of 32 elements is drawn for itself."""
+    """Return an array of one kind; each row of 32 elements is drawn independently."""
     random = np.random.default_rng([seed, *character.encode()])
     with np.errstate(all="ignore"):
         made = CHARACTERS[character](random.standard_normal((rows * width // 32, 32)), random)

@@ -22,7 +22,7 @@ class Global:
         self.__module__, self.__qualname__ = module, name
 
     def __call__(self, *_: object) -> None:
-        """Be what pickle demands of a function."""
+        """Stand in for a function, as pickle requires."""
 
     def __reduce__(self) -> str:
         return self.__qualname__
@@ -50,7 +50,7 @@ class _Pickler(pickle._Pickler):
         return item.described if isinstance(item, Storage) else None
 
     def save_global(self, item: object, name: str | None = None) -> None:
-        """Name a global of ours without looking whether it exists."""
+        """Name a global without checking that it exists."""
         if not isinstance(item, Global):
             super().save_global(item, name)
             return

@@ -25,7 +25,7 @@ from ggufkit.quantization.recipes import RECIPES
 TABLE: Final = Path(__file__).with_name("recorded.json")
 DATASET: Final = "made up"
 CHUNKS: Final = 3
-IMATRIX: Final = "importance.gguf"  # stands in the output by the name that was given
+IMATRIX: Final = "importance.gguf"  # the output holds the name as given
 SOURCES: Final[dict[str, Callable[[], Path]]] = {"smollm2": real.smollm2, "gemma3": real.gemma3}
 
 
@@ -43,7 +43,7 @@ class RecordedModel(NamedTuple):
 
 
 def cases() -> Iterator[RecordedModel]:
-    """Yield all cases, those first that llama.cpp is quick with."""
+    """Yield all cases, the ones that llama.cpp does fast first."""
     # llama-quantize knows no recipe NVFP4, and has no fallback where rows do not fit Q1_0.
     names = [name for name in RECIPES if name not in {"NVFP4", "Q1_0"}]
     for recipe in sorted(names, key=lambda name: (name.startswith("IQ"), names.index(name))):
@@ -70,7 +70,7 @@ def digest(path: Path) -> str:
 
 
 def made_by_llama_cpp(case: RecordedModel, folder: Path) -> str | None:
-    """Return the digest of what llama.cpp makes, None where it gives up."""
+    """Return the digest of llama.cpp's output, or None if it fails."""
     source, target = SOURCES[case.source](), folder / "theirs.gguf"
     options = {}
     if case.with_imatrix:

@@ -18,7 +18,7 @@ Models = dict[str, tuple[dict[str, Any], Shapes]]
 
 
 class Hole:
-    """A source that nothing may read."""
+    """A source that must not be read."""
 
     byte_order = "little"
     span = None
@@ -174,7 +174,7 @@ LINEAR = {
 
 
 def large() -> Models:
-    """Return metadata and shapes of models of every kind that the policy singles out."""
+    """Return metadata and shapes of models that the policy treats specially."""
     return _dense() | _mixtures() | _unusual()
 
 

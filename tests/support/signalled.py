@@ -67,7 +67,7 @@ class Signalled(faulty.Trial):
         return Stopped(code, said.read_text() if said.exists() else "", time.monotonic() - begun)
 
     def _run(self, said: Path) -> None:
-        """Be the process of the command."""
+        """Run the command in this process."""
         os.chdir(self.work)
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
@@ -85,7 +85,7 @@ class Signalled(faulty.Trial):
             os._exit(99)
 
     def meet_at(self, number: int, after: float) -> dict[str, Any]:
-        """Run the command into a signal; tell what is found."""
+        """Run the command, interrupt it by a signal, and return the state afterwards."""
         faulty.renew(self.kept, self.work)
         ended = self.ended(number, after)
         there = faulty.content(self.work / "out")
@@ -104,7 +104,7 @@ class Signalled(faulty.Trial):
 
 
 def _waited(process: int) -> int | None:
-    """Return the status of a process that ends, or None of one that hangs."""
+    """Return the status of a process that ends, or None if it hangs."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         found, status = os.waitpid(process, os.WNOHANG)
@@ -117,7 +117,7 @@ def _waited(process: int) -> int | None:
 
 
 def main(command: str, times: str, folder: str) -> None:
-    """Print what each run ended with."""
+    """Print the result of each run."""
     compute.compute_imatrix = faulty.computed
     trial = Signalled(command, Path(folder))
     draw = random.Random(command)

@@ -40,7 +40,7 @@ def keys(**others: object) -> dict[str, Any]:
 
 
 def tensors() -> dict[str, np.ndarray]:
-    """Return its tensors, none of them zero."""
+    """Return its tensors, all nonzero."""
     narrow = WIDTH * GROUPS // HEADS
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (len(TOKENS), WIDTH),

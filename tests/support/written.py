@@ -86,7 +86,7 @@ def gated_model(gate):
 
 
 class Writing(threading.Thread):
-    """A write that runs in a thread and stands at a gate."""
+    """A write that runs in a thread and waits at a gate."""
 
     def __init__(self, path, gate=None):
         super().__init__()

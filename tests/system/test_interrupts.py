@@ -21,7 +21,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
 
 @pytest.fixture
 def noting():
-    """Have SIGTERM note that it came, and nothing else."""
+    """Have SIGTERM only record that it arrived."""
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, _frame: came.append(number))
     yield came

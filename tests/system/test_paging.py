@@ -20,7 +20,7 @@ def llama(tmp_path_factory):
 
 
 def shown(*words, code=0, **environment):
-    """What a terminal gets."""
+    """Return what a terminal receives."""
     ours, theirs = pty.openpty()
     size = {"LINES": "24", "COLUMNS": "100", "TERM": "xterm", "PAGER": "sed s/^/paged:/"}
     with process(*words, stdin=theirs, stdout=theirs, env=size | environment) as command:

@@ -39,7 +39,7 @@ def test_file_at_its_limit_is_read_and_a_larger_one_is_refused(tmp_path, most):
 
 
 def test_every_file_that_is_read_whole_has_a_limit():
-    """The list of readers is that of the source, so that a new one cannot be forgotten."""
+    """The list of readers comes from the source, so that a new one cannot be forgotten."""
     for path in SOURCE.rglob("*.py"):
         name = path.relative_to(SOURCE).as_posix()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -54,7 +54,7 @@ def test_every_file_that_is_read_whole_has_a_limit():
 
 @pytest.fixture
 def huge(tmp_path):
-    """A sparse file that is larger than any small file, but for a calibration text."""
+    """A sparse file larger than the limit of any small file except a calibration text."""
     path = tmp_path / "huge"
     path.touch()
     os.truncate(path, Most.VALUES + 1)

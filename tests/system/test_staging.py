@@ -114,7 +114,7 @@ def test_sweep_removes_only_leftovers_of_dead_processes(tmp_path):
 
 
 def test_sweep_keeps_the_file_of_a_new_writer(tmp_path, monkeypatch):
-    """Between opening a leftover and locking it, another process may have begun anew."""
+    """Between opening a leftover and locking it, another process may have started again."""
     leftover = tmp_path / ".out.gguf.ggufkit-part"
     leftover.write_bytes(b"old")
     real_lock = lock

@@ -182,7 +182,7 @@ def test_damaged_file_opens_and_reads_or_raises_a_typed_error(path, seed, edits,
 
 
 def read_everything(model: ggufkit.Model) -> None:
-    """Decode all values and tensors; an unknown type alone may refuse."""
+    """Decode all values and tensors; only an unknown type may raise an error."""
     with model:
         for key, value in model.metadata.items():
             assert model.metadata.type_name(key)

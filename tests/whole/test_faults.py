@@ -30,7 +30,7 @@ PROGRAM = Path(faulty.__file__)
 CAPABILITY_VERSION = 0x20080522  # of the numbers that Linux takes
 SOURCE = re.compile(r"(\.gguf|\.safetensors|\.bin|matrix\.dat): ")
 CODES = {"killed": -9, "torn": -9, "short": 0, "interrupted": 130, "terminated": 143}
-# What befalls the input is nothing apart for a command whose input is its output.
+# Commands whose input is their output have no separate faults of the input.
 INPUT_FAULTS = {"cut", "replaced"}
 CHANGING_INPUT = faulty.IN_PLACE | {"rename"}
 REFUSED = re.compile(
@@ -89,7 +89,7 @@ def assert_lost_nothing(each):
 
 
 def assert_one_was_first(each):
-    """One of two that make the same output makes it, and the other does too or is refused."""
+    """Of two commands with the same output, one succeeds; the other succeeds or is refused."""
     ends = [(each["code"], each["said"]), tuple(each["rival"])]
     assert any(code == 0 for code, _ in ends), each
     assert each["output"] == "new", each
@@ -190,7 +190,7 @@ def test_refuses_an_output_that_is_the_input(work, command):
 
 @contextlib.contextmanager
 def unprivileged():
-    """Take from root what lets it write anywhere; whoever else runs the tests has no such power."""
+    """Drop the right of root to write anywhere; other users do not have it."""
     if os.geteuid():
         yield
         return

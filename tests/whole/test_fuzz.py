@@ -52,7 +52,7 @@ def test_every_target_has_seeds_and_every_seed_a_target():
 
 
 def changes(target, known, draw):
-    """Yield what comes of the seeds: of random changes, and of those that keep a file readable."""
+    """Yield mutations of the seeds: random ones, and ones that keep a file readable."""
     yield from (changed(known, draw) for _ in range(CHANGED))
     if target in changing.CHANGES:
         made = (changing.CHANGES[target](draw.choice(known), draw) for _ in range(CHANGED))

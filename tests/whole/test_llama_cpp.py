@@ -52,7 +52,7 @@ def test_copied_model_knows_the_capital_of_france(smollm2, tmp_path, options):
     assert speak(first) == "The capital of France is Paris."
 
 
-# Tools that change what lies on the disk already.
+# Tools that change existing files.
 
 
 def renamed(path):
@@ -68,7 +68,7 @@ def edited(path):
 
 
 def repaired(path):
-    """Set right a number that llama.cpp would refuse by its type."""
+    """Repair a number whose type llama.cpp would refuse."""
     length = np.uint64(ggufkit.open(path).metadata["llama.context_length"])
     types = {"llama.context_length": "uint64"}
     ggufkit.edit_in_place(path, set={"llama.context_length": length}, types=types, force=True)

@@ -328,7 +328,7 @@ def test_ggml_reads_each_shard(tmp_path, peer):
 
 
 def test_check_warns_of_what_ggml_refuses(tmp_path, peer):
-    """Valid GGUF that llama.cpp does not load: written when asked for, and said."""
+    """Valid GGUF that llama.cpp does not load: written on request, and reported."""
     cases = {
         "nested": ({}, {"general.architecture": "llama", "nested": Arrays([Strings(["a"])])}),
         "five axes": ({"t": np.zeros((1, 1, 1, 1, 2), np.float32)}, {}),

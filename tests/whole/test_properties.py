@@ -42,7 +42,7 @@ def tensors(draw):
 
 @st.composite
 def files(draw, spellings=SPELLINGS):
-    """The bytes of a whole file as its writer should have made it."""
+    """Return the bytes that the writer should have written."""
     alignment = draw(st.sampled_from([8, 32, 64, 4096]))
     pairs = draw(metadata)
     if alignment != 32:
@@ -52,7 +52,7 @@ def files(draw, spellings=SPELLINGS):
 
 
 def meaning(model):
-    """All that a model says, in one form: its metadata as bytes, so that any NaN counts."""
+    """Return the content of a model in one form: metadata as bytes, so that any NaN counts."""
     held = [
         (t.name, t.type, t.shape, in_order(t, "little").read(0, t.rows).tobytes())
         for t in model.tensors.values()

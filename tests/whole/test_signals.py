@@ -46,7 +46,7 @@ def assert_nothing_is_lost(each, *, is_in_place):
     assert each["code"] in {0, *CODES[each["fault"]]}, each
     assert each["code"] or each["output"] == "new", each
     kept = [name for name in each["hidden"] if is_in_place and name.endswith(EDIT.suffix)]
-    # Between making a hidden file and noting it lies one instruction, documented as such.
+    # One instruction, documented as such, is between making a hidden file and recording it.
     assert len(each["hidden"]) - len(kept) <= 1, each
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="its names hold no contr
 
 
 def evil_file():
-    """Return a file that is valid and malicious in every text there is."""
+    """Return a valid file whose every text is malicious."""
     text = EVIL.encode()
     floats = np.array([np.nan, np.inf], "<f4").tobytes()
     pairs = [
@@ -137,7 +137,7 @@ RUNS = {
 
 
 def runs(command):
-    """Return what to try of a command: what stands above, or what its help asks for."""
+    """Return the arguments to try: those listed above, or those that the help asks for."""
     if command in RUNS:
         return RUNS[command]
     found = derived.leaves()[command]

@@ -6,7 +6,7 @@ import pytest
 
 from ggufkit.conversion.architecture.functions import FUNCTIONS, OPEN
 
-# Arguments of each function that has a way back; what cannot be told from the value stays known.
+# Arguments of each function that has an inverse; those that the value does not determine are known.
 CASES = {
     "adjusted_size": [1536, False, 1.0, 256],
     "alibi_bias": [True, 16],

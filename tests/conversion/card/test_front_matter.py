@@ -77,7 +77,7 @@ co2_eq_emissions:
 
 
 class TextLoader(yaml.SafeLoader):
-    """PyYAML without the types of scalars, null excepted."""
+    """PyYAML that keeps scalars other than null as text."""
 
 
 TextLoader.yaml_implicit_resolvers = {

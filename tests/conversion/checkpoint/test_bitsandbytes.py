@@ -29,7 +29,7 @@ def description(**fields):
 
 
 def four_bits(shape, block, dtype, *, is_nested, kind="nf4"):
-    """Return random parts of a weight and the numbers that they stand for."""
+    """Return random parts of a weight and the decoded numbers."""
     count = int(np.prod(shape))
     codes = RNG.integers(0, 16, count + count % 2, np.uint8)
     codes[count:] = 0

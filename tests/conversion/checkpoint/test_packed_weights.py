@@ -55,7 +55,7 @@ def packed_down(codes, bits, **how):
 
 
 def gptq(bits, rows, width, groups, index, *, less=1):
-    """Return random parts of GPTQ and the matrix that they stand for."""
+    """Return random parts of GPTQ and the decoded matrix."""
     codes = RNG.integers(0, 1 << bits, (rows, width))
     zeros = RNG.integers(0, 1 << bits, (groups, rows))
     scales = RNG.normal(size=(groups, rows)).astype(np.float16)

@@ -91,7 +91,7 @@ def test_reads_parameters_and_typed_storages(tmp_path):
 
 
 class Evil:
-    """What runs a command where it is unpickled."""
+    """An object that runs a command when unpickled."""
 
     def __init__(self, mark):
         self.mark = mark
@@ -186,7 +186,7 @@ def test_reports_broken_files(tmp_path, data, told):
 
 
 def lying(tell):
-    """Return an archive of which `tell` changes what the directory says of its last two files."""
+    """Return an archive after `tell` changed the directory entries of its last two files."""
     stream = io.BytesIO(archive(pickled({"a": tensor(ONE, "0")}), {}))
     with zipfile.ZipFile(stream, "a") as made:
         for name in ("archive/data/0", "archive/data/1"):

@@ -273,7 +273,7 @@ def test_file_cut_at_any_byte_is_an_error(sound, tmp_path):
 
 
 def test_flipped_bytes_give_an_error_or_a_model(sound, tmp_path):
-    """The head, every name and every shape lie among the first bytes of a tensor."""
+    """Flipped bytes include the header, every name and every shape."""
     draw = np.random.default_rng(6)
     starts = [sound.index(name.encode()) for name in legacy_files.shapes()]
     outcomes = set()

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-# From their homes: each child would import them anew otherwise.
+# Imported from their modules, since each child would import them again otherwise.
 from ggufkit.checks.check import check
 from ggufkit.errors import FormatError
 from ggufkit.model.open import open as open_model

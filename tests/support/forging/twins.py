@@ -8,7 +8,7 @@ from typing import Final
 from forging.builder import ARRAY, STRING, U8, Array, Forge, Info, Number, Pair, Text, tensor, text
 from forging.case import Case, refuse
 
-# The limits of signs and widths: those of 64 bits are no numbers of version 1.
+# The limits of signs and widths; version 1 has no numbers of 64 bits.
 NARROW: Final = {"2p31-1": 2**31 - 1, "2p31": 2**31, "2p32-1": 2**32 - 1}
 WIDE: Final = NARROW | {"2p32": 2**32, "2p63-1": 2**63 - 1, "2p63": 2**63, "2p64-1": 2**64 - 1}
 FORMS: Final = {"v1": (1, "<"), "v1-big": (1, ">"), "v3-big": (3, ">")}
