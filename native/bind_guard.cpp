@@ -1,4 +1,4 @@
-// Python's door to guarded maps.
+// Python bindings of guarded maps.
 #include <nanobind/nanobind.h>
 
 #include "guard.hpp"
@@ -9,7 +9,7 @@ namespace nb = nanobind;
 
 namespace {
 
-// Keeps no view of `data`, which could not be closed otherwise: whoever maps lets go of both.
+// Keeps no view of `data`: a view would prevent closing it. The mapper releases both.
 ggufkit::Guard *guard(nb::handle data) {
     Py_buffer view;
     if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();

@@ -1,4 +1,4 @@
-// The kernels' face to Python: checks every size, then runs without the interpreter lock.
+// Python bindings of the kernels: check every size, then run without the interpreter lock.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -37,7 +37,7 @@ const Codec &codec_of(const std::string &isa, uint32_t id) {
     return *codec;
 }
 
-// Sizes are compared through block counts, as a product could wrap.
+// Compares block counts, not sizes: a product could wrap.
 void require_matching(const Codec &codec, size_t elements, size_t bytes) {
     require(elements % codec.block_size == 0 && bytes % codec.block_bytes == 0,
             "the buffers do not hold whole blocks");

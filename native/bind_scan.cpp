@@ -1,4 +1,4 @@
-// Python's door to the header scanner: buffers in, packed tables out.
+// Python bindings of the header scanner: buffers in, packed tables out.
 #include <nanobind/nanobind.h>
 
 #include <cstring>
@@ -31,7 +31,7 @@ class Buffer {
     Py_buffer view_;
 };
 
-// Runs `work` without the GIL; a Problem there means that the bytes are not the scanned ones.
+// Runs `work` without the GIL; a Problem means that the bytes changed since the scan.
 template <class Work> auto unlocked(Work work) {
     try {
         nb::gil_scoped_release release;
@@ -61,8 +61,8 @@ nb::tuple scan(nb::handle data) {
                           listed(header.problems));
 }
 
-// Python's own decoder is quick for ASCII and slow to start for anything else, and three quarters
-// of a vocabulary's short tokens are something else: hand those over as code points.
+// Python's decoder is fast for ASCII and slow to start for other text. Three quarters of a
+// vocabulary's short tokens are other text: pass those as code points.
 PyObject *decoded(const uint8_t *text, uint64_t length) {
     constexpr uint64_t SHORT = 64;
     if (sizeof(wchar_t) == sizeof(uint32_t) && length <= SHORT && length > 0 && text[0] >= 0x80) {

@@ -1,4 +1,4 @@
-// XXH64's face to Python, in the manner of hashlib. One thread at a time may call one object.
+// Python bindings of XXH64, like hashlib. Only one thread at a time may call an object.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 

@@ -1,5 +1,5 @@
 // The handler may interrupt any thread anywhere: it takes no lock and frees nothing. Ranges are a
-// list that only grows; one that is no longer used has no size, and is used again.
+// list that only grows; an unused range has size zero, and is reused.
 #include "guard.hpp"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -26,13 +26,13 @@ namespace {
 using Range = Guard::Range;
 using Action = struct sigaction;
 
-// Calls within so many bytes of stack below a handler that we called came from it.
+// Calls within this many bytes of stack below a handler that we called came from it.
 constexpr uintptr_t NESTED_BYTES = 1 << 16;
 
 std::atomic<Range *> ranges{nullptr};
 std::mutex changing;
 Action first;                               // what was installed before us
-std::atomic<const Action *> above{&first};  // what was installed when we last came on top
+std::atomic<const Action *> above{&first};  // installed when we last took over
 std::atomic<uintptr_t> forwarding{0};       // the stack where we called `above`, until it returns
 uintptr_t page_bytes;
 
@@ -40,8 +40,8 @@ uintptr_t page_bytes;
 constexpr int MAP_ANONYMOUS = MAP_ANON;
 #endif
 
-// Puts zeros in the place of what is gone: all that follows the fault, for a cut takes all. The
-// range is still mapped: whoever reads it holds a buffer, and nobody unmaps it before it is released.
+// Maps zeros over the lost part: everything after the fault, because a cut removes all of it. The
+// range is still mapped: its reader holds a buffer, and the range is unmapped only after release.
 bool replaced(Range &range, uintptr_t at) {
     const uintptr_t page = at / page_bytes * page_bytes;
     const uintptr_t end = range.end.load();
@@ -53,7 +53,7 @@ bool replaced(Range &range, uintptr_t at) {
 }
 
 bool is_handled(const siginfo_t *info) {
-    if (info->si_code <= 0) return false;  // sent by a process, not met by this one
+    if (info->si_code <= 0) return false;  // sent by a process, not caused by a read here
     const uintptr_t at = reinterpret_cast<uintptr_t>(info->si_addr);
     for (Range *range = ranges.load(); range; range = range->next)
         if (at >= range->begin.load() && at < range->end.load()) return replaced(*range, at);
@@ -66,7 +66,7 @@ void call(const Action &action, int number, siginfo_t *info, void *context) {
     } else if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) {
         action.sa_handler(number);
     } else {
-        // The faulting read is met again on return, and a signal that was sent is sent again.
+        // The faulting read repeats on return; a signal that was sent is sent again.
         signal(number, SIG_DFL);
         if (info->si_code <= 0) raise(number);
     }
@@ -78,7 +78,7 @@ void on_fault(int number, siginfo_t *info, void *context) {
     errno = error;
     if (is_ours) return;
     // A handler that was installed after us calls us, or raises the signal again, when it is done;
-    // to call it again then would never end. Stacks grow downwards.
+    // calling it again would recurse forever. Stacks grow downwards.
     const uintptr_t here = reinterpret_cast<uintptr_t>(&error), outer = forwarding.load();
     if (here < outer && outer - here < NESTED_BYTES) return call(first, number, info, context);
     forwarding.store(here);
@@ -90,7 +90,7 @@ bool is_on_top(const Action &action) {
     return (action.sa_flags & SA_SIGINFO) && action.sa_sigaction == on_fault;
 }
 
-// Installs the handler, above whatever was installed since: that gets what is not ours.
+// Installs our handler above any installed since; that one gets faults outside our ranges.
 void come_on_top() {
     Action now = {};
     sigaction(SIGBUS, nullptr, &now);
@@ -99,11 +99,11 @@ void come_on_top() {
         page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
         first = now;
     } else {
-        above.store(new Action(now));  // never freed, for a handler may look at it
+        above.store(new Action(now));  // never freed: a handler may still read it
     }
     Action action = {};
     action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // what a handler raises comes at once
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // nested signals arrive at once
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, nullptr);
 }

@@ -1,15 +1,15 @@
-// Maps of files that may be cut while they are read, without the signal that kills the process.
-// Windows has no such signal, for it keeps mapped files from being cut.
+// Guards maps of files that may be cut while they are read, against the signal that kills the
+// process. Windows has no such signal: it does not let mapped files be cut.
 #pragma once
 
 #include <cstddef>
 
 namespace ggufkit {
 
-// A file that is cut while it is mapped answers reading beyond its new end with SIGBUS. Between
-// construction and `release`, a read of [begin, begin + size) finds zeros there instead, and `lost`
-// says that it did. Release the guard before the range is unmapped: what is mapped there next is
-// not ours. Other faults go to the handler that would have had them.
+// If a file is cut while it is mapped, reading beyond its new end raises SIGBUS. Between
+// construction and `release`, a read of [begin, begin + size) gets zeros there instead, and `lost`
+// becomes true. Release the guard before the range is unmapped: the next map there is not ours.
+// Other faults go to the handler that was installed before.
 class Guard {
   public:
     Guard(const void *begin, size_t size);
@@ -19,7 +19,7 @@ class Guard {
 
     bool lost() const;
     void release();
-    void renew() const;  // takes faults again where another handler was installed since
+    void renew() const;  // takes faults again if another handler was installed since
 
     struct Range;
 

@@ -51,11 +51,10 @@ function(ggufkit_isa name)
     -Wall -Wextra -Wno-psabi ${ARGN})
 endfunction()
 
-# The kernels of every instruction set that the processor's family has; those that take longest to
-# compile first.
+# The kernels of every instruction set of the processor's family; the slowest to compile come first.
 function(ggufkit_add_isas)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-    # GCC 12 takes its own AVX-512 headers for uninitialized reads.
+    # GCC 12 warns of uninitialized reads in its own AVX-512 headers.
     ggufkit_isa(v4 -march=x86-64-v4 -mprefer-vector-width=512 -Wno-uninitialized
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     ggufkit_isa(v3 -march=x86-64-v3)
@@ -82,9 +81,9 @@ function(ggufkit_add_kernels target)
   endforeach()
 endfunction()
 
-# Adds the kernels, and with them one instruction set that is there to be tested, "wide": the code of
-# v4 for machines without AVX-512. Its intrinsics are emulated lane by lane; other processors than
-# x86-64 run the same sixteen lanes in plain vector extensions.
+# Adds the kernels and an instruction set for tests, "wide": the code of v4 for machines without
+# AVX-512. Its intrinsics are emulated lane by lane; other processors than x86-64 run the same
+# sixteen lanes in plain vector extensions.
 function(ggufkit_add_wide_kernels target)
   ggufkit_add_kernels(${target})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")

@@ -1,4 +1,4 @@
-// The extension module: each room binds itself.
+// The extension module: each part binds itself.
 #include <nanobind/nanobind.h>
 
 namespace nb = nanobind;

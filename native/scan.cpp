@@ -1,5 +1,5 @@
-// A header is a chain: each length says where the next field lies. One walker follows it, with
-// every bound checked before use; a fatal problem is thrown and ends the walk.
+// A header is a chain: each length gives the place of the next field. One walker follows it and
+// checks every bound before use; a fatal problem is thrown and ends the walk.
 #include "scan.hpp"
 
 #include <cstring>
@@ -34,13 +34,13 @@ uint64_t first_above(const uint8_t *bytes, uint64_t count, uint8_t limit) {
     return at;
 }
 
-// Bytes of the UTF-8 sequence at `from` whose lead byte is not ASCII; 0 where it is not valid.
+// Bytes of the UTF-8 sequence at `from` whose lead byte is not ASCII; 0 if it is invalid.
 uint64_t sequence_bytes(const uint8_t *from, uint64_t left) {
     const uint8_t lead = from[0];
     if (lead < 0xc2 || lead > 0xf4) return 0;
     const uint64_t bytes = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
     if (bytes > left) return 0;
-    // The second byte also rules out overlong forms, surrogates and what lies beyond U+10FFFF.
+    // The second byte also rules out overlong forms, surrogates and values beyond U+10FFFF.
     const uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     const uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
     if (from[1] < low || from[1] > high) return 0;
@@ -65,7 +65,7 @@ bool is_utf8(const uint8_t *text, uint64_t length) {
     return true;
 }
 
-// A zero dim makes the product zero even where the others overflow, in whichever order they come.
+// A zero dim makes the product zero even if the others overflow, in any order.
 uint64_t saturating_product(uint64_t a, uint64_t b) {
     uint64_t product;
     return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
@@ -111,7 +111,7 @@ template <bool Wide, bool BigEndian> class Walker {
 
     // Calls visit(i, string) until it returns false.
     template <class Visit> void take_strings(uint64_t count, Visit visit) {
-        Walker walker = *this;  // a local stays in registers, which is what this loop costs
+        Walker walker = *this;  // a local stays in registers; the loop's speed depends on it
         for (uint64_t i = 0; i < count; ++i)
             if (!visit(i, walker.take_string("string-length"))) break;
         at_ = walker.at_;
@@ -179,7 +179,7 @@ template <bool Wide, bool BigEndian> class Walker {
     }
 
   private:
-    // Bytes that a value of this type takes at least, 0 where there is no such type.
+    // The fewest bytes of a value of this type, 0 for an unknown type.
     static uint64_t smallest_bytes(uint32_t type) {
         constexpr uint8_t BYTES[] = {
             1, 1, 2, 2, 4, 4, 4, 1, sizeof(Word), 4 + sizeof(Word), 8, 8, 8,
@@ -187,7 +187,7 @@ template <bool Wide, bool BigEndian> class Walker {
         return type < sizeof BYTES ? BYTES[type] : 0;
     }
 
-    // The caller has seen to it that `count` values of the smallest size are there.
+    // The caller has checked that `count` values of the smallest size fit.
     void skip_values(uint32_t type, uint64_t count, uint32_t depth) {
         if (type == STRING) {
             take_strings(count, [](uint64_t, String) { return true; });
@@ -202,7 +202,7 @@ template <bool Wide, bool BigEndian> class Walker {
     void note_bad_bool(uint64_t count) {
         const uint8_t *values = file_.data + at_;
         const uint64_t bad = first_above(values, count, 1);
-        // One place is kept for the problem that may end the scan.
+        // One place is reserved for the problem that may end the scan.
         if (bad < count && problems_->size() < MAX_PROBLEMS - 1)
             problems_->push_back({"bool-value", at_ + bad, values[bad], 0});
     }

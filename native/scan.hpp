@@ -23,13 +23,13 @@ struct Form {
     bool big_endian;
 };
 
-// What is wrong at `offset`; src/ggufkit/rules.py says what `a` and `b` are under each rule.
+// What is wrong at `offset`; src/ggufkit/rules/rules.py documents `a` and `b` of each rule.
 struct Problem {
     const char *rule;
     uint64_t offset, a, b;
 };
 
-// One key-value. The value's first byte is the first element's where it is an array.
+// One key-value. For an array, `value` is the first element's first byte.
 struct Key {
     uint64_t key_at, key_len;
     uint32_t value_type, element_type;
@@ -59,10 +59,10 @@ struct Header {
     std::vector<Problem> problems;
 };
 
-// Never throws for what is wrong in the file: the last problem tells why the scan stopped.
+// Never throws for faults in the file: the last problem says why the scan stopped.
 Header scan(Span file);
 
-// The functions below throw a Problem where `file` does not hold what they are asked for.
+// The functions below throw a Problem if `file` does not hold the requested data.
 
 // Offsets of the length fields of `count` strings from `at`, and of the byte after the last.
 std::vector<uint64_t> string_index(Span file, uint64_t at, uint64_t count, Form form);
@@ -72,7 +72,7 @@ std::vector<InnerArray> array_index(Span file, uint64_t at, uint64_t count, Form
 // Index of the first string that is not UTF-8, or -1.
 int64_t utf8_problem(Span file, uint64_t at, uint64_t count, Form form);
 
-// Decodes UTF-8 to code points, at most one for each byte; -1 where it is not valid.
+// Decodes UTF-8 to code points, at most one for each byte; -1 if it is invalid.
 int64_t code_points(const uint8_t *text, uint64_t length, uint32_t *points);
 
 bool all_zero(const uint8_t *bytes, uint64_t count);

@@ -47,7 +47,7 @@ class Xxh64 {
     static uint64_t rotate(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
     static uint64_t round(uint64_t sum, uint64_t word) { return rotate(sum + word * P2, 31) * P1; }
 
-    // Little endian, as the algorithm and all machines that the kernels run on have it.
+    // Little endian, as in the algorithm and on all machines that the kernels run on.
     template <class Word> static uint64_t word(const uint8_t *at) {
         Word word;
         std::memcpy(&word, at, sizeof word);
@@ -70,7 +70,7 @@ class Xxh64 {
         return hash;
     }
 
-    uint64_t sums_[4] = {P1 + P2, P2, 0, 0 - P1};  // what seed 0 begins with
+    uint64_t sums_[4] = {P1 + P2, P2, 0, 0 - P1};  // the initial state for seed 0
     uint64_t total_ = 0;
     uint64_t held_ = 0;
     uint8_t buffer_[STRIPE];

@@ -17,20 +17,20 @@
 
 namespace {
 
-// What importance weights are to a type: its `weights`, or nothing where it has none.
+// A type's use of importance weights: its `weights`, or none if it has no such member.
 template <class Type, class = void>
 constexpr Weights weights_of = weights_unused;
 template <class Type>
 constexpr Weights weights_of<Type, decltype(void(Type::weights))> = Type::weights;
 
-// Whether a type has an encoder, or is only decoded.
+// Whether a type has an encoder; some are only decoded.
 template <class Type, class = void>
 constexpr bool has_encoder = false;
 template <class Type>
 constexpr bool has_encoder<Type, decltype(void(&Type::encode_block))> = true;
 
-// Whether a type's encoder fetches the next tile: where blocks are large and the arithmetic is
-// short, what is fetched all at once would have to be waited for.
+// Whether a type's encoder prefetches the next tile: with large blocks and little arithmetic, a
+// fetch in one go would stall.
 template <class Type, class = void>
 constexpr bool fetches_next = false;
 template <class Type>
@@ -77,14 +77,14 @@ void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
     }
 }
 
-// How many tiles of blocks with importance a type takes at once: where blocks are small, several
-// share the wait for each other's sums.
+// How many tiles of blocks with importance a type takes at once: with small blocks, several tiles
+// hide the latency of their sums.
 template <class Type, class = void>
 constexpr int tiles_abreast = 1;
 template <class Type>
 constexpr int tiles_abreast<Type, decltype(void(Type::tiles_abreast))> = Type::tiles_abreast;
 
-// Encodes blocks from `block` on as long as they fill `Tiles` tiles; returns where it stopped.
+// Encodes blocks from `block` on while they fill `Tiles` tiles; returns the next block.
 template <class Type, int Tiles, class Walk>
 int64_t encode_weighted_tiles(const float *src, uint8_t *dst, int64_t block, int64_t blocks,
                               Walk &walk) {
@@ -191,7 +191,7 @@ int64_t validate(const uint8_t *src, int64_t blocks) {
     return nothing_wrong;
 }
 
-// How a type's rows go. A family of types that does otherwise specializes this.
+// How rows of a type are coded. Families of types with other ways specialize this.
 template <class Type, class = void>
 struct Rows {
     static constexpr Codec functions() {

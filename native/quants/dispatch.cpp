@@ -33,7 +33,7 @@ Registers cpuid(uint32_t leaf) {
     return r;
 }
 
-// The register files that the system saves: a CPU's AVX is of no use without it.
+// The register files that the system saves: without that, a CPU's AVX is unusable.
 uint32_t saved_state(const Registers &basic) {
     if (!(basic.c & bit_OSXSAVE)) return 0;
     uint32_t low, high;

@@ -1,4 +1,4 @@
-// Which tables of kernels this machine can run.
+// The tables of kernels that this machine can run.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 // The tables that this machine can run, the fastest first; never empty.
 const std::vector<const Table *> &runnable_tables();
 
-// The runnable table of that name; throws std::invalid_argument naming those there are.
+// The runnable table of that name; throws std::invalid_argument with the valid names.
 const Table &table_named(const std::string &isa);
 
-// The codec of a type in a table, or null where the type has none.
+// The codec of a type in a table, or null if the type has none.
 const Codec *find_codec(const Table &table, uint32_t id);
 
-// The size of the last-level cache in bytes, or a usual one where the system does not tell.
+// The size of the last-level cache in bytes, or a usual size if the system does not report it.
 int64_t last_level_cache_bytes();

@@ -1,4 +1,4 @@
-// The largest element of a block, in the ways of ggml: they differ in what a NaN does.
+// The largest element of a block, in the ways of ggml: they treat NaN differently.
 #pragma once
 #include "lane.hpp"
 
@@ -13,7 +13,7 @@ KERNEL_INLINE MaskOf<Lane> everywhere() {
     return equal(Lane{}, Lane{});
 }
 
-// The largest magnitude; a NaN is taken, and forgotten at the next element.
+// The largest magnitude; a NaN becomes the largest, until the next element replaces it.
 template <int Count, class Lane>
 KERNEL_INLINE Lane largest_size(const Lane *x) {
     Lane largest{};
@@ -41,7 +41,7 @@ KERNEL_INLINE Lane extreme_of(const Lane *x) {
     return extreme;
 }
 
-// Most lanes have one largest magnitude, which the highest or the lowest element tells.
+// Most lanes have one largest magnitude: that of the highest or the lowest element.
 template <int Count>
 KERNEL_INLINE Floats extreme_of(const Floats *x) {
     Floats highest{}, lowest{};
@@ -55,7 +55,7 @@ KERNEL_INLINE Floats extreme_of(const Floats *x) {
     return select(less(highest, -lowest), lowest, highest);
 }
 
-// The largest magnitude, where no lane has a NaN: one is larger than all, as bits are compared.
+// The largest magnitude, if no lane has a NaN: compared as bits, a NaN is larger than all.
 template <int Count>
 KERNEL_INLINE Ints largest_bits(const Floats *x) {
     Ints largest{};
@@ -64,7 +64,7 @@ KERNEL_INLINE Ints largest_bits(const Floats *x) {
     return largest;
 }
 
-// Four neighbours of each lane as signed bytes; what is beyond becomes the nearest that there is.
+// Four neighbours of each lane as signed bytes, clamped.
 KERNEL_INLINE LaneBytes four_bytes(const Ints *x) {
     return narrow_signed(narrow(x[0], x[1]), narrow(x[2], x[3]));
 }

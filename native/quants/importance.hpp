@@ -10,8 +10,7 @@ constexpr bool portable = true;
 constexpr bool portable = false;
 #endif
 
-// The weights of one block, or null, and what the rules of Q4_0 to Q5_1 ask for: their row's mean
-// square.
+// The weights of one block, or null, and the mean square of its row for Q4_0 to Q5_1.
 struct BlockImportance {
     const float *weights;
     float row_mean_square;
@@ -22,8 +21,8 @@ struct BlockImportance {
     }
 };
 
-// The same for a block per lane. Weights load in parts, as a whole tile of them beside that of
-// the elements would fill the first cache.
+// The same for a block per lane. Weights load in parts: a whole tile of weights and one of elements
+// would fill the L1 cache.
 struct LaneImportance {
     const float *of_lane[lanes];
     Floats row_mean_square;
@@ -43,7 +42,8 @@ constexpr bool weighs_by_row = false;
 template <class Type>
 constexpr bool weighs_by_row<Type, decltype(void(Type::weighs_by_row))> = Type::weighs_by_row;
 
-// The sum over a row is one long chain of additions whose order ggml fixes: rows share it out.
+// The sum over a row is one long chain of additions in ggml's order, so several rows run in
+// parallel.
 KERNEL_INLINE Floats sums_of_squares(const float *src, int64_t width) {
     const float *of_lane[lanes];
     for (int lane = 0; lane < lanes; ++lane) of_lane[lane] = src + lane * width;

@@ -1,4 +1,4 @@
-// What lets one source be both a block's scalar port and the encoder of a block per lane.
+// Lets one source be both the scalar port of a block and the encoder of a block per lane.
 //
 // A Lane is a float, or Floats. Where a scalar port branches, both compute and select. Only
 // rounding differs: a float rounds as ggml does for any argument, Floats do so below 2^22;
@@ -23,7 +23,7 @@ struct Lanes<Floats> {
     using Int = Ints;
     using Word = Words;
     using Mask = ::Mask;
-    static constexpr int abreast = 2;  // groups that share the wait for each other's sums
+    static constexpr int abreast = 2;  // groups interleaved to hide the latency of sums
 };
 
 template <class Lane>
@@ -72,7 +72,7 @@ KERNEL_INLINE int32_t shift_right(int32_t value, int count) {
     return static_cast<int32_t>(static_cast<uint32_t>(value) >> count);
 }
 
-// nearest_int of ggml: beyond 2^22 it gives what the bits then say, and so must this.
+// nearest_int of ggml: beyond 2^22 it returns the bits as they are, and so must this.
 template <class Lane>
 KERNEL_INLINE IntOf<Lane> nearest_int(Lane value) {
     return (IntOf<Lane>)((bits_of(value + 12582912.0f) & 0x007FFFFF) - 0x00400000);
@@ -110,7 +110,7 @@ KERNEL_INLINE void scatter_halves(int32_t half, uint8_t *dst) {
     write(dst, static_cast<uint16_t>(half));
 }
 
-// What an encoder gets in place of importance when there is none: the next tile, if it fetches.
+// Passed to an encoder instead of importance if there is none: the next tile, to prefetch.
 struct Unweighted {
     const float *next = nullptr;
 
@@ -127,7 +127,7 @@ constexpr bool is_weighted = true;
 template <>
 constexpr bool is_weighted<Unweighted> = false;
 
-// Members that a type's `encode`, written for any Lane, makes up.
+// Members that follow from a type's `encode`, which is written for any Lane.
 template <class Type>
 struct EncodesAnyLane {
     static void encode_block(const float *x, uint8_t *block) {
@@ -152,7 +152,7 @@ private:
     }
 
 protected:
-    // The scalar port's turn, where lanes cannot round as ggml does.
+    // Use the scalar port if lanes cannot round as ggml does.
     template <class Importance>
     static void encode_again(Mask strange, const Floats *x, const Importance &importance,
                              uint8_t *blocks) {
@@ -167,8 +167,8 @@ protected:
     }
 };
 
-// Several independent Lanes on their way through the same steps. Arithmetic takes references: GCC
-// keeps copies in memory where a function is large, at half the speed.
+// Several independent Lanes that go through the same steps. Arithmetic takes references: in large
+// functions GCC keeps copies in memory, at half the speed.
 template <class Lane, int Count>
 struct Several {
     Lane of[Count];

@@ -15,7 +15,7 @@ struct Grid {
     const uint16_t *codes;
     int count;
     int dimensions, levels;
-    int shells;   // how many different distances ggml goes out
+    int shells;   // how many different distances ggml includes
     bool rounds;  // a point is sought for what rounds to it, so that some neighbours are idle
 };
 
@@ -62,8 +62,8 @@ public:
         const int count = half_ * half_;
         std::vector<std::vector<int>> near;
         for (int cell = 0; cell < count; ++cell) near.push_back(nearest(cell));
-        codes.resize(most_lanes);  // what is fetched early may lie before the first
-        // Those that are looked at most lie together, for the caches.
+        codes.resize(most_lanes);  // early fetches may read before the first
+        // Cells that are read most are stored together, for the caches.
         for (int cell = 0; cell < count; ++cell) {
             const std::vector<int> some =
                 grid_.rounds ? without_idle(levels_of(cell), near[cell]) : near[cell];
@@ -163,7 +163,7 @@ private:
         for (int point : near) codes.push_back(code_of(point));
     }
 
-    // Adds what stands before the codes if these neighbours are all_steps.
+    // Adds the entries before the codes if these neighbours are all_steps.
     bool keep_steps(const Levels &center, const std::vector<int> &near) {
         std::vector<uint32_t> steps = {code_of(center, 0)};
         size_t found = 0;

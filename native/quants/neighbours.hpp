@@ -17,10 +17,10 @@ struct Cell {
                      // eight dimensions: none where there is no choice
 };
 
-// What `rounds` is where points have eight dimensions of three levels, and the neighbours are all
-// points one level up or down in one dimension. Before their codes stand that of the point itself,
-// which has no index, and for each dimension the indices of its neighbours: down in the lower half,
-// up in the upper.
+// The value of `rounds` if points have eight dimensions of three levels, and the neighbours are all
+// points one level up or down in one dimension. Their codes follow that of the point itself, which
+// has no index, and for each dimension the indices of its neighbours: down in the lower half, up in
+// the upper.
 constexpr int all_steps = 4;
 
 // Cells are numbered by their levels, the first element's being the highest digit. A code holds

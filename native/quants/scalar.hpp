@@ -1,4 +1,4 @@
-// Scalar arithmetic as ggml's reference build has it, on any compiler and machine.
+// Scalar arithmetic equal to that of ggml's reference build, on any compiler and machine.
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are read as little endian");
 
 #define KERNEL_INLINE inline __attribute__((always_inline))
-#define KERNEL_APART __attribute__((noinline))  // a loop that is to have all registers
+#define KERNEL_APART __attribute__((noinline))  // for a loop that needs all registers
 
 namespace {
 
@@ -45,15 +45,15 @@ KERNEL_INLINE float float_of(uint32_t bits) {
 
 KERNEL_INLINE float absolute(float value) { return __builtin_fabsf(value); }
 
-// C leaves a conversion out of range undefined; the x86 builds of ggml give INT32_MIN, which
-// later narrowing turns into 0.
+// In C a conversion out of range is undefined; x86 builds of ggml give INT32_MIN, which later
+// narrowing turns into 0.
 KERNEL_INLINE int32_t truncate(float value) {
     const bool fits = value >= -2147483648.0f && value < 2147483648.0f;
     return fits ? static_cast<int32_t>(value) : INT32_MIN;
 }
 
-// (int)roundf(value): adding the float below one half, unlike one half itself, carries
-// nothing that is below a tie over to the next integer.
+// (int)roundf(value): adding the float below one half, unlike one half itself, never rounds a value
+// below a tie up.
 KERNEL_INLINE int32_t round_half_away(float value) {
     return truncate(value + __builtin_copysignf(0.49999997f, value));
 }
@@ -81,7 +81,7 @@ KERNEL_INLINE uint16_t half_of_float(float value) {
     return static_cast<uint16_t>(((word & 0x80000000u) >> 16) | nonsign);
 }
 
-// The inverse of a scale, as ggml's quantizers take it.
+// The inverse of a scale, as ggml's quantizers compute it.
 KERNEL_INLINE float inverse_or_zero(float scale) { return scale != 0.0f ? 1.0f / scale : 0.0f; }
 
 // ggml's validate_fp16 and validate_float.

@@ -1,4 +1,4 @@
-// The scalar ports, which the portable object alone holds: the others call them there, as compiling
+// The scalar ports. Only the portable object has them, and the others call them there: compiling
 // them again would give the same bytes.
 #pragma once
 #include "table.hpp"

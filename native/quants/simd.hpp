@@ -1,14 +1,14 @@
 // Vectors of one instruction set, and the few primitives that kernels are written in.
 //
 // Arithmetic, comparison with scalars' meaning, shifts and bit operations come from the vector
-// extensions of GCC and Clang. What those cannot say well stands in the simd_*.hpp of the
-// instruction set; simd_generic.hpp says it in vector extensions alone, for NEON and for any
-// forced lane count. Each primitive means, lane by lane, what its scalar namesake means.
+// extensions of GCC and Clang. Everything else is in the simd_*.hpp of the instruction set;
+// simd_generic.hpp uses vector extensions alone, for NEON and for any forced lane count. Each
+// primitive does, lane by lane, the same as its scalar namesake.
 #pragma once
 #include "scalar.hpp"
 
 #if defined(GGUFKIT_LANES) || defined(GGUFKIT_EMULATED)
-#define UNROLL  // forced and emulated lanes are there to be tested, not to be fast
+#define UNROLL  // forced and emulated lanes are for tests, not for speed
 #elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -32,12 +32,12 @@ constexpr uint32_t all_lanes = static_cast<uint32_t>((uint64_t{1} << lanes) - 1)
 typedef float Floats __attribute__((vector_size(4 * lanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
-typedef int8_t Bytes __attribute__((vector_size(16)));  // sixteen levels on their way to floats
+typedef int8_t Bytes __attribute__((vector_size(16)));  // sixteen levels, not yet floats
 typedef uint8_t Octets __attribute__((vector_size(16)));
 typedef uint32_t Quad __attribute__((vector_size(16)));
 typedef uint64_t Pair __attribute__((vector_size(16)));
 
-// Two numbers of 16 bits per lane, and four of 8 bits, in an order that is the machine's own.
+// Two numbers of 16 bits per lane, and four of 8 bits, in the machine's order.
 typedef int16_t Shorts __attribute__((vector_size(4 * lanes)));
 typedef uint8_t LaneOctets __attribute__((vector_size(4 * lanes)));
 typedef int8_t LaneBytes __attribute__((vector_size(4 * lanes)));

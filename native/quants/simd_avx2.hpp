@@ -32,7 +32,7 @@ KERNEL_INLINE uint32_t lanes_in(Mask mask) {
     return static_cast<uint32_t>(_mm256_movemask_ps((__m256)mask));
 }
 
-// Rounded as the machine likes best: not for what must be as ggml has it.
+// Rounded in the machine's fastest way: not for results that must equal ggml's.
 KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) {
     return (Floats)_mm256_fmsub_ps((__m256)a, (__m256)b, (__m256)c);
 }
@@ -78,7 +78,7 @@ KERNEL_INLINE Octets lookup(Octets table, Octets index) {
 
 KERNEL_INLINE Floats floor(Floats value) { return (Floats)_mm256_floor_ps(value); }
 
-// Numbers out of range get the nearest that there is.
+// Numbers out of range are clamped.
 KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
     return (Shorts)_mm256_packs_epi32((__m256i)a, (__m256i)b);
 }
@@ -98,13 +98,13 @@ KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
     return (LaneOctets)_mm256_shuffle_epi8(wide, (__m256i)index);
 }
 
-// A shuffle gives zero where the highest bit of an index is set, else it looks at four bits.
+// A shuffle gives zero if the highest bit of an index is set, else it uses the low four bits.
 KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
     const LaneOctets low = lookup_16(load_octets(table), index + 0x70);
     return low | lookup_16(load_octets(table + 16), index - 16);
 }
 
-// The n-th of each lane's four numbers, with its sign.
+// The n-th of each lane's four numbers, sign-extended.
 KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     const int8_t at = static_cast<int8_t>(4 * n);
     const Bytes top = {-1, -1, -1, at, -1, -1, -1, int8_t(at + 1),
@@ -113,19 +113,19 @@ KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     return (Ints)_mm256_shuffle_epi8((__m256i)octets, wide) >> 24;
 }
 
-// Four numbers per lane in their order.
+// Four numbers per lane, in order.
 KERNEL_INLINE Ints words_of(LaneOctets octets) {
     const Bytes order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     const __m256i wide = _mm256_broadcastsi128_si256((__m128i)order);
     return (Ints)_mm256_shuffle_epi8((__m256i)octets, wide);
 }
 
-// Entries of a table by index; only as many bits of an index count as there are lanes for.
+// Entries of a table by index; only the low bits of an index count, log2(lanes) of them.
 KERNEL_INLINE Floats pick(Floats table, Ints index) {
     return (Floats)_mm256_permutevar8x32_ps((__m256)table, (__m256i)index);
 }
 
-// The same where each four lanes have their own four entries: several times faster.
+// The same if each four lanes have their own four entries: several times faster.
 KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) {
     return (Floats)_mm256_permutevar_ps((__m256)table, (__m256i)index);
 }

@@ -32,7 +32,7 @@ KERNEL_INLINE Ints maximum(Ints a, Ints b) {
 
 KERNEL_INLINE uint32_t lanes_in(Mask mask) { return mask; }
 
-// Rounded as the machine likes best: not for what must be as ggml has it.
+// Rounded in the machine's fastest way: not for results that must equal ggml's.
 KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) {
     return (Floats)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)c);
 }
@@ -76,7 +76,7 @@ KERNEL_INLINE Floats floor(Floats value) {
     return (Floats)_mm512_roundscale_ps(value, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 
-// Numbers out of range get the nearest that there is.
+// Numbers out of range are clamped.
 KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
     return (Shorts)_mm512_packs_epi32((__m512i)a, (__m512i)b);
 }
@@ -96,13 +96,13 @@ KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
     return (LaneOctets)_mm512_shuffle_epi8(wide, (__m512i)index);
 }
 
-// A shuffle gives zero where the highest bit of an index is set, else it looks at four bits.
+// A shuffle gives zero if the highest bit of an index is set, else it uses the low four bits.
 KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
     const LaneOctets low = lookup_16(load_octets(table), index + 0x70);
     return low | lookup_16(load_octets(table + 16), index - 16);
 }
 
-// The n-th of each lane's four numbers, with its sign.
+// The n-th of each lane's four numbers, sign-extended.
 KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     const int8_t at = static_cast<int8_t>(4 * n);
     const Bytes top = {-1, -1, -1, at, -1, -1, -1, int8_t(at + 1),
@@ -111,14 +111,14 @@ KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     return (Ints)_mm512_shuffle_epi8((__m512i)octets, wide) >> 24;
 }
 
-// Four numbers per lane in their order.
+// Four numbers per lane, in order.
 KERNEL_INLINE Ints words_of(LaneOctets octets) {
     const Bytes order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     const __m512i wide = _mm512_broadcast_i32x4((__m128i)order);
     return (Ints)_mm512_shuffle_epi8((__m512i)octets, wide);
 }
 
-// Entries of a table by index; only as many bits of an index count as there are lanes for.
+// Entries of a table by index; only the low bits of an index count, log2(lanes) of them.
 KERNEL_INLINE Floats pick(Floats table, Ints index) {
     return (Floats)_mm512_permutexvar_ps((__m512i)index, (__m512)table);
 }
@@ -129,7 +129,7 @@ KERNEL_INLINE Ints numbers_of(uint32_t mask) {
     return (Ints)_mm512_maskz_compress_epi32(static_cast<Mask>(mask), (__m512i)numbers);
 }
 
-// Pairs, quads and then quarters of rows change places.
+// Exchanges pairs, then quads, then quarters of rows.
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     __m512 pairs[16], quads[16];
     UNROLL

@@ -26,7 +26,7 @@ KERNEL_INLINE uint32_t lanes_in(Mask mask) {
     return bits;
 }
 
-// Rounded as the machine likes best: not for what must be as ggml has it.
+// Rounded in the machine's fastest way: not for results that must equal ggml's.
 KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) { return a * b - c; }
 
 KERNEL_INLINE Floats square_root(Floats value) {
@@ -97,7 +97,7 @@ KERNEL_INLINE Floats floor(Floats value) {
     return value;
 }
 
-// Numbers out of range get the nearest that there is.
+// Numbers out of range are clamped.
 KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
     const Ints low = splat(INT16_MIN), high = splat(INT16_MAX);
     const Ints first = minimum(maximum(a, low), high), second = minimum(maximum(b, low), high);
@@ -131,18 +131,18 @@ KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
     return index;
 }
 
-// The n-th of each lane's four numbers, with its sign: the first and the second are 16 bits apart.
+// The n-th of each lane's four numbers, sign-extended: the first and the second are 16 bits apart.
 KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     return (Ints)octets << (24 - 16 * (n % 2) - 8 * (n / 2)) >> 24;
 }
 
-// Four numbers per lane in their order.
+// Four numbers per lane, in order.
 KERNEL_INLINE Ints words_of(LaneOctets octets) {
     const Ints words = (Ints)octets, middle = (words & 0x0000FF00) << 8;
     return (words & static_cast<int32_t>(0xFF0000FF)) | middle | (shift_right(words, 8) & 0xFF00);
 }
 
-// Entries of a table by index; only as many bits of an index count as there are lanes for.
+// Entries of a table by index; only the low bits of an index count, log2(lanes) of them.
 KERNEL_INLINE Floats pick(Floats table, Ints index) {
 #if defined(__clang__)
     Floats found;
@@ -155,7 +155,7 @@ KERNEL_INLINE Floats pick(Floats table, Ints index) {
 KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) { return pick(table, index); }
 
 #if GGUFKIT_LANES
-// Through memory: a forced lane count is there to be tested, not to be fast.
+// Through memory: a forced lane count is for tests, not for speed.
 KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
     float square[lanes][lanes], turned[lanes][lanes];
     memcpy(square, rows, sizeof square);

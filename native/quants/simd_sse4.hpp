@@ -28,7 +28,7 @@ KERNEL_INLINE uint32_t lanes_in(Mask mask) {
     return static_cast<uint32_t>(_mm_movemask_ps((__m128)mask));
 }
 
-// Rounded as the machine likes best: not for what must be as ggml has it.
+// Rounded in the machine's fastest way: not for results that must equal ggml's.
 KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) { return a * b - c; }
 
 KERNEL_INLINE Floats square_root(Floats value) { return (Floats)_mm_sqrt_ps(value); }
@@ -72,7 +72,7 @@ KERNEL_INLINE void store_halves(uint8_t *to, Ints value) {
 
 KERNEL_INLINE Ints widen(Bytes levels, int part) {
     const __m128i all = (__m128i)levels;
-    switch (part) {  // the shift wants a constant
+    switch (part) {  // the shift needs a constant
         case 0: return (Ints)_mm_cvtepi8_epi32(all);
         case 1: return (Ints)_mm_cvtepi8_epi32(_mm_srli_si128(all, 4));
         case 2: return (Ints)_mm_cvtepi8_epi32(_mm_srli_si128(all, 8));
@@ -86,7 +86,7 @@ KERNEL_INLINE Octets lookup(Octets table, Octets index) {
 
 KERNEL_INLINE Floats floor(Floats value) { return (Floats)_mm_floor_ps(value); }
 
-// Numbers out of range get the nearest that there is.
+// Numbers out of range are clamped.
 KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
     return (Shorts)_mm_packs_epi32((__m128i)a, (__m128i)b);
 }
@@ -106,13 +106,13 @@ KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
     return (LaneOctets)_mm_shuffle_epi8(wide, (__m128i)index);
 }
 
-// A shuffle gives zero where the highest bit of an index is set, else it looks at four bits.
+// A shuffle gives zero if the highest bit of an index is set, else it uses the low four bits.
 KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
     const LaneOctets low = lookup_16(load_octets(table), index + 0x70);
     return low | lookup_16(load_octets(table + 16), index - 16);
 }
 
-// The n-th of each lane's four numbers, with its sign.
+// The n-th of each lane's four numbers, sign-extended.
 KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     const int8_t at = static_cast<int8_t>(4 * n);
     const Bytes top = {-1, -1, -1, at, -1, -1, -1, int8_t(at + 1),
@@ -121,14 +121,14 @@ KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
     return (Ints)_mm_shuffle_epi8((__m128i)octets, wide) >> 24;
 }
 
-// Four numbers per lane in their order.
+// Four numbers per lane, in order.
 KERNEL_INLINE Ints words_of(LaneOctets octets) {
     const Bytes order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     const __m128i wide = (__m128i)order;
     return (Ints)_mm_shuffle_epi8((__m128i)octets, wide);
 }
 
-// Entries of a table by index; only as many bits of an index count as there are lanes for.
+// Entries of a table by index; only the low bits of an index count, log2(lanes) of them.
 KERNEL_INLINE Floats pick(Floats table, Ints index) {
     const __m128i first = _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12);
     const Ints place = (Ints)_mm_shuffle_epi8((__m128i)((index & 3) << 2), first) + 0x03020100;

@@ -1,12 +1,12 @@
-// What one object of kernels offers the rest of the core: plain C structs, so that objects
-// compiled for different instruction sets share no inline code.
+// The interface of one object of kernels: plain C structs, so that objects compiled for different
+// instruction sets share no inline code.
 #pragma once
 #include <stdint.h>
 
-// What importance weights are to an encoder.
+// Whether an encoder uses importance weights.
 enum Weights : uint32_t { weights_unused = 0, weights_taken = 1, weights_required = 2 };
 
-// What `encode` and `validate` return when nothing is wrong.
+// The result of `encode` and `validate` if nothing is wrong.
 constexpr int64_t nothing_wrong = -1;
 
 // The codec of one tensor type. Buffers are contiguous, `src` and `dst` do not overlap.
@@ -19,18 +19,18 @@ struct Codec {
 
     // Encodes `rows` rows of `width` elements, a multiple of the block size. `weights` has one
     // entry per column, or is null. Returns the first element that the type cannot hold (or
-    // whose block ggml would abort on), or nothing_wrong. Null: there is no encoder.
+    // whose block ggml would abort on), or nothing_wrong. Null if the type has no encoder.
     int64_t (*encode)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
                       const float *weights);
 
     // Decodes whole blocks; `streaming` stores bypass the caches.
     void (*decode)(const uint8_t *src, float *dst, int64_t blocks, bool streaming);
 
-    // Returns the first block that ggml's row validation refuses, or nothing_wrong.
+    // Returns the first block that ggml's row validation rejects, or nothing_wrong.
     int64_t (*validate)(const uint8_t *src, int64_t blocks);
 
-    // The scalar port of the encoder, for one block; `weights` and its row's mean square may be
-    // none. The portable object alone has it: the others call it there for what fills no tile.
+    // The scalar port of the encoder, for one block; `weights` may be null. Only the portable
+    // object has it: the others call it there for blocks that fill no tile.
     void (*encode_block)(const float *x, const float *weights, float row_mean_square, uint8_t *block);
 };
 

@@ -1,5 +1,5 @@
-// The search for a scale and a minimum: make_qkx2_quants and make_qkx3_quants of ggml, which are
-// the same but for their parameters.
+// The search for a scale and a minimum: make_qkx2_quants and make_qkx3_quants of ggml, which differ
+// only in their parameters.
 #pragma once
 #include "../lane.hpp"
 
@@ -54,7 +54,7 @@ public:
         offset_ = select(less(zero, lowest_), zero, lowest_);
         flat_ = equal(highest_, offset_);
         flat_offset_ = offset_;
-        // Levels of a flat group are zeros whatever its range is: one that asks for no clamp.
+        // Levels of a flat group are zeros for any range: this one needs no clamp.
         highest_ = select(flat_, offset_ + fill(1.0f), highest_);
         inverse_ = fill(Rule::top) / (highest_ - offset_);
         scale_ = fill(1.0f) / inverse_;
@@ -87,7 +87,7 @@ public:
         }
     }
 
-    // Least squares give the candidate's scale and minimum; they stay if the error is smaller.
+    // Least squares give the candidate's scale and minimum; they are kept if the error is smaller.
     KERNEL_INLINE void settle() {
         const Values determinant = sum_of_weights_ * level_squared_ - level_ * level_;
         Values scale = (sum_of_weights_ * level_x_ - sum_of_x_ * level_) / determinant;
@@ -177,8 +177,8 @@ private:
     Values levels_[Rule::size];
 };
 
-// Fits `Groups` groups, whose elements and weights follow each other. Two share each loop; while
-// they wait for their last sums, the loop of the next two begins.
+// Fits `Groups` groups, whose elements and weights follow each other. Two share each loop, and fits
+// are pipelined: the loop of the next two starts while the last sums of these finish.
 template <int Groups, class Rule, class Lane>
 void fit_affine(const Rule &rule, const Lane *x, const Lane *weights, AffineFit<Lane> *fits) {
     constexpr int count = Groups == 1 ? 1 : 2, teams = Groups / count;

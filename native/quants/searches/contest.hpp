@@ -1,4 +1,4 @@
-// Which of many candidates may have the best score, a squared sum of products over a sum of
+// Finds which of many candidates may have the best score, a squared sum of products over a sum of
 // squares, so that only those are compared one by one as ggml does.
 #pragma once
 #include "nearest.hpp"
@@ -7,7 +7,7 @@ namespace {
 
 constexpr float least_sum = 1e-25f;
 
-// The best fraction that each lane has met.
+// The best fraction of each lane so far.
 struct Contest {
     Floats products = splat(0.0f), squares = splat(1.0f);
 
@@ -15,15 +15,15 @@ struct Contest {
         choose(less(products * square, product * squares), product, square);
     }
 
-    // The same of some lanes.
+    // The same for some lanes.
     KERNEL_INLINE void offer(Floats product, Floats square, Mask some) {
         choose(both(some, less(products * square, product * squares)), product, square);
     }
 
-    // A score that some candidate reaches, less what rounding may add to others: what stays below
-    // it cannot be the best. Where nothing can be told, `unknown`.
+    // A score that some candidate reaches, minus the rounding error of others: candidates below it
+    // cannot be the best. `unknown` if there is no such bound.
     KERNEL_INLINE float reachable(float unknown) const {
-        // Sums so small that their products lose digits cannot tell what stays below.
+        // Sums so small that their products lose digits give no bound.
         const Mask exact = both(less(splat(least_sum), products), less(splat(least_sum), squares));
         const float highest = highest_lane(select(exact, products / squares, splat(0.0f)));
         const bool usual = highest > least_sum && highest < 1.0f / least_sum;

@@ -6,15 +6,15 @@
 
 namespace {
 
-// What the search makes of a part.
+// The result of the search for a part.
 template <class Shape>
 struct GridFit {
     float scale;
-    bool flipped;  // the signs of all elements are to be turned round
+    bool flipped;  // negate the signs of all elements
     uint16_t points[Shape::groups];
 };
 
-// Which groups the winner's scale is to be tried on once more.
+// The groups on which the best scale is tried once more.
 enum class Again { where_off_grid, all_if_any_off_grid, all };
 
 // Rule says `candidates` (odd), their `step`, and which groups come `again`.
@@ -78,7 +78,7 @@ public:
         uint32_t before[Shape::groups];
         memcpy(before, codes_, sizeof before);
         const bool finds = search.find_again(scale_, wanted, codes_);
-        // Where no point has changed, the scale is already theirs.
+        // If no point has changed, the scale already fits them.
         refines_ = !won_ || memcmp(before, codes_, sizeof before) != 0;
         return finds;
     }

@@ -35,7 +35,7 @@ inline int suspect(const float *x, int count) {
     return 0;
 }
 
-// What makes up a block, in order of elements. `empty` parts hold zeros.
+// The content of a block, in order of elements. `empty` parts hold zeros.
 template <class Shape>
 struct GridBlock {
     static constexpr int parts = superblock_size / Shape::size;
@@ -118,7 +118,7 @@ private:
         for (int j = 0; j < size; ++j) part.roots[j] = square_root(part.weights[j]);
     }
 
-    // Which elements of a part are negative; it keeps their sizes.
+    // The signs of a part's elements; keeps their magnitudes.
     KERNEL_INLINE uint32_t take_signs(int i) {
         uint32_t signs = 0;
         UNROLL
@@ -131,8 +131,8 @@ private:
         return signs;
     }
 
-    // Those of eight elements from the `first` of a part on. Of an odd number, that of the element
-    // that matters least is turned round.
+    // Signs of eight elements of a part from `first` on. If their number is odd, the sign of the
+    // least important element is flipped.
     uint8_t stored_signs(int i, int first, uint32_t signs) {
         const float *x = x_ + i * size + first;
         if (Rule::even_signs && __builtin_parity(signs)) {
@@ -161,7 +161,7 @@ private:
         return any(strange) ? highest_in_order(x) : highest_lane(highest);
     }
 
-    // ggml's order decides what a NaN does.
+    // With a NaN the result depends on ggml's order.
     static KERNEL_APART float highest_in_order(const float *x) {
         float highest = x[0];
         for (int j = 1; j < size; ++j) highest = maximum(highest, x[j]);
@@ -186,8 +186,7 @@ private:
     GridFit<Shape> fits_[parts];
 };
 
-// Where most types start to look for a scale: at what takes the highest element to the highest
-// level.
+// Where most types start the search for a scale: the highest element gets the highest level.
 template <class Shape, int Parts>
 KERNEL_INLINE void start_at_highest(const float (&highest)[Parts], float (&ranges)[Parts],
                                     float (&scales)[Parts]) {

@@ -1,4 +1,4 @@
-// The points of a grid nearest to elements, sought with a trial per lane.
+// Finds the points of a grid nearest to elements, with a trial per lane.
 //
 // From one scale to the next, a group of elements mostly rounds to the same cell. So trials come
 // in runs that have the same neighbours. Those with a choice are windows, and are gathered from a
@@ -21,7 +21,7 @@ class LanesGridSearch {
     using WindowSearch = typename WindowSearchOf<Shape, Shape::levels <= lanes>::Type;
 
 public:
-    // Room for what a team of parts has to seek.
+    // Space for the searches of a team of parts.
     template <int Members>
     using TeamWindows = Windows<Members * groups * count>;
 
@@ -55,7 +55,7 @@ public:
             windows.add(run.of_member(number * groups), cell.rounds);
             __builtin_prefetch(grid.codes + cell.first - (has_steps ? 8 : 0));
             if (has_steps) __builtin_prefetch(grid.codes + cell.first + 8);
-            // What is too much, what follows overwrites.
+            // The next run overwrites the excess.
             const Ints cells = splat(run.cell());
             const Ints codes = splat(static_cast<int32_t>(cell.code));
             memcpy(trials.cells + run.place(), &cells, sizeof cells);
@@ -98,7 +98,7 @@ public:
             }
             trials.columns += __builtin_popcount(ends);
         }
-        // What fills the last vector up is nothing new.
+        // Padding of the last vector repeats a column.
         for (auto &codes : trials.column_codes) {
             const Ints copies = splat(static_cast<int32_t>(codes[0]));
             memcpy(codes + trials.columns, &copies, sizeof copies);
@@ -237,7 +237,7 @@ private:
         Sketch sketches[2];
         member(run[0]).template draw<Rounds>(run[0], sketches[0]);
         for (int i = 0; i < last; ++i) {
-            // The next one's is drawn early, so that nothing waits for it.
+            // The next one is fetched early, to hide the latency.
             member(run[i + 1]).template draw<Rounds>(run[i + 1], sketches[(i + 1) & 1]);
             member(run[i]).find_points(run[i], sketches[i & 1]);
         }
@@ -288,7 +288,7 @@ private:
     const Neighbours *grid_;
     WindowSearch search_;
     float greatest_, weighted_[Shape::size];  // by the weights
-    uint32_t unsure_;  // trials at which lines could not tell
+    uint32_t unsure_;  // trials at which lines did not decide
 };
 
 }  // namespace

@@ -9,15 +9,15 @@
 
 namespace {
 
-constexpr float border_begins = 0.4999f;  // from a level: beyond it, rounding might tell
+constexpr float border_begins = 0.4999f;  // from a level: beyond it, rounding may decide
 
-// The levels that elements over a scale round to, and how far from them they are.
+// The levels that elements over a scale round to, and their distances from them.
 template <class Shape>
 struct Rounded {
     Floats rounded, apart;
 
     KERNEL_INLINE explicit Rounded(Floats half_over_scale) {
-        const Floats level = half_over_scale - 0.5f;  // half of what ggml rounds, and as it does
+        const Floats level = half_over_scale - 0.5f;  // half of ggml's value, rounded as ggml does
         const Floats inside = minimum(maximum(level, splat(0.0f)), splat(Shape::levels - 1.0f));
         rounded = ::nearest(inside);
         apart = absolute(inside - rounded);
@@ -28,7 +28,7 @@ struct Rounded {
 template <class Shape>
 struct GridLevels {
     int32_t of[Shape::size];
-    uint32_t borders = 0;  // elements so near to another level that rounding might have chosen it
+    uint32_t borders = 0;  // elements so near another level that rounding may choose it
 
     KERNEL_INLINE GridLevels(const float *x, float inverse) {
         UNROLL
@@ -53,7 +53,7 @@ struct GridLevels {
     KERNEL_INLINE bool at_border(int group) const { return any_of_group<Shape>(borders, group); }
 };
 
-// At which trials the levels of elements rise, by one each.
+// The trials at which the levels of elements rise, by one each.
 template <class Rule>
 class GridRises {
     using Shape = typename Rule::Shape;
@@ -80,10 +80,10 @@ public:
         const Floats ahead = splat(middle / Rule::step - count / 2);
         UNROLL
         for (int i = 0; i < size; i += lanes) {
-            // Never is not the same for all of a group, so that its counters are not either.
+            // "Never" differs within a group, so that its counters differ too.
             const Ints places = (lane_numbers() + i) & (Shape::dimensions - 1);
             const Floats never = to_floats(places) + (count - 0.5f);
-            // What is far below the range never rises.
+            // Elements far below the range never rise.
             const Floats apart = splat(pace) / maximum(load(x + i), splat(range * 1e-6f));
             Floats level = to_floats(load_ints(first.of + i)), nearest = splat(0.0f);
             UNROLL
@@ -104,7 +104,7 @@ public:
 };
 
 // A run of trials in which a group stays in a cell, for as many trials as there are lanes at most.
-// In one word, so that it is written and read at once.
+// In one word, for one write and one read.
 class Run {
 public:
     Run() = default;

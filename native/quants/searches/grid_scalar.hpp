@@ -1,5 +1,5 @@
 // The points of a grid nearest to elements: iq2_find_best_neighbour and iq3_find_best_neighbour
-// of ggml, and the sums that tell how well points fit.
+// of ggml, and the sums that measure how well points fit.
 #pragma once
 #include "../lane.hpp"
 #include "../neighbours.hpp"
@@ -94,7 +94,7 @@ public:
         }
     }
 
-    // Which columns may score best.
+    // Finds the columns that may score best.
     uint32_t contenders(float &) const {
         return static_cast<uint32_t>((uint64_t{1} << count) - 1);
     }
@@ -126,7 +126,7 @@ private:
         int number = 0;
         for (int i = 0; i < Shape::dimensions; ++i) {
             const float x = part_->x[group * Shape::dimensions + i];
-            // ggml's rounding to a level, whatever nearest_int makes of its argument.
+            // ggml's rounding to a level, with nearest_int's results for any argument.
             const int level = nearest_int(0.5f * (inverse * x - 1.0f));
             number = number * Shape::levels + maximum(minimum(level, Shape::levels - 1), 0);
         }

@@ -54,7 +54,7 @@ class NeighbourLines {
     static constexpr float least_slack = 1e-30f;  // below it, numbers may be too small for floats
 
 public:
-    static constexpr bool has_lines = true;  // what is sure of two scales is so between them
+    static constexpr bool has_lines = true;  // certain at two scales means certain between them
 
     // For scales that fall from the first to the last.
     KERNEL_INLINE void prepare(const GridPart<Shape> &part, const Neighbours &, const float *scales,
@@ -114,7 +114,7 @@ public:
         }
         sketch.codes = codes;
         sketch.count = count;
-        // To read them one by one from memory is faster than what GCC makes of it in registers.
+        // Reading them one by one from memory is faster than GCC's code in registers.
         __asm__("" : "+m"(sketch));
     }
 

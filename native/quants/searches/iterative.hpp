@@ -4,7 +4,7 @@
 
 namespace {
 
-// Sixteen levels that no single number gives again, four bits each.
+// Sixteen levels of four bits each; no single number determines them.
 template <class Lane>
 struct IterativeFit {
     Lane scale;
@@ -16,7 +16,7 @@ struct IterativeFit {
     }
 };
 
-// A group of sixteen on its way: its levels, and the sums that they make.
+// A group of sixteen during the search: its levels, and their sums.
 template <class Lane>
 struct IterativeGroup {
     const Lane *x;
@@ -25,8 +25,8 @@ struct IterativeGroup {
     MaskOf<Lane> empty;
 };
 
-// The groups of a block. Each step of one waits for a division, so others fill the time; and as
-// most groups are at rest after a round, the next takes those alone that moved.
+// The groups of a block. Each step of one waits for a division, so steps of other groups run
+// meanwhile. After a round most groups are at rest, so the next round takes only those that moved.
 template <int Top, class Lane>
 class IterativeSearch {
     static constexpr int abreast = 2 * Lanes<Lane>::abreast;
@@ -69,7 +69,7 @@ private:
         return gather([=](int) { return all<Lane>(value); });
     }
 
-    // Exact for any argument, unlike `nearest`: a quotient may be as large as it likes.
+    // Exact for any argument, unlike `nearest`: quotients may be arbitrarily large.
     static KERNEL_INLINE Values clamped(Values value) {
         using Int = IntOf<Lane>;
         UNROLL
@@ -98,7 +98,7 @@ private:
             UNROLL
             for (int j = 0; j < abreast; ++j) groups[j]->levels[i] = level.of[j];
         }
-        // Empty groups never move: the sum that a level leaves stays below zero.
+        // Empty groups never move: the sum without a level stays below zero.
         sum = select(empty, fill(-1.0f), sum);
         UNROLL
         for (int j = 0; j < abreast; ++j) {
@@ -108,8 +108,8 @@ private:
         }
     }
 
-    // Tries all levels of the first groups in `order_`, puts those that moved before the others,
-    // and tells how many they are. A group that is taken though it is at rest stays as it is.
+    // Tries all levels of the first groups in `order_`, moves those that changed to the front, and
+    // returns their number. A group at rest that is tried again does not change.
     KERNEL_INLINE int improve(int restless) {
         int still_restless = 0;
         for (int first = 0; first < restless; first += abreast) {
@@ -125,7 +125,7 @@ private:
         return still_restless;
     }
 
-    // Tells in which groups a level moved.
+    // Returns the groups in which a level moved.
     static KERNEL_INLINE Masks attempt(Group *const *groups) {
         const Values none{};
         Values best = gather([=](int j) { return groups[j]->sum; });

@@ -1,4 +1,4 @@
-// The nearest of a cell's neighbours, sought with a neighbour per lane.
+// Finds the nearest of a cell's neighbours, with a neighbour per lane.
 #pragma once
 #include "../lane.hpp"
 #include "../types/legacy.hpp"
@@ -30,7 +30,7 @@ struct Neighbour {
     float distance;
 };
 
-// What each level of each element adds to a neighbour's distance.
+// The term of each level of each element in a neighbour's distance.
 template <int Dimensions, int Spread>
 class LevelTables {
     static constexpr int tables = Spread > lanes ? Spread / lanes : 1;  // of an element
@@ -38,7 +38,7 @@ class LevelTables {
 public:
     LevelTables() = default;
 
-    // Asks for what the level in each lane adds, element by element.
+    // Looks up the term of the level in each lane, element by element.
     template <class Term>
     KERNEL_INLINE explicit LevelTables(Term term) {
         UNROLL
@@ -73,7 +73,7 @@ public:
         return {codes[best], lowest};
     }
 
-    // What the levels of a neighbour per lane add up to.
+    // The sums of the levels' terms, a neighbour per lane.
     KERNEL_INLINE Floats sums(const uint32_t *from) const {
         const Ints codes = load_ints(from);
         Floats sum = look_up(codes, 0);
@@ -83,7 +83,7 @@ public:
     }
 
 private:
-    // Tables repeat, so that it does not matter what stands above a level.
+    // Tables repeat, so that bits above a level do not matter.
     KERNEL_INLINE Floats look_up(Ints codes, int place) const {
         const Ints index = shift_right(codes, 16 / Dimensions * place);
         if constexpr (Spread == 4) {

@@ -62,7 +62,7 @@ private:
         return sum;
     }
 
-    // Moves levels one by one to where the others want them; tells whether any moved.
+    // Moves levels one by one to the best value given the others; returns whether any moved.
     bool improve(Int *levels) {
         bool moved = false;
         for (int i = 0; i < Size; ++i) {
@@ -77,7 +77,7 @@ private:
             const Mask better =
                 less(sum_x_ * sum_x_ * sum_squares, sum_x * sum_x * sum_squares_);
             const Mask moves = both(both(usable, better), opposite(equal(wanted, levels[i])));
-            if (!any(moves)) continue;  // as mostly: then the next one need not wait for this
+            if (!any(moves)) continue;  // usual: then the next one need not wait for this
             levels[i] = select(moves, wanted & 255, levels[i]);
             sum_x_ = select(moves, sum_x, sum_x_);
             sum_squares_ = select(moves, sum_squares, sum_squares_);

@@ -6,7 +6,7 @@
 
 namespace {
 
-// The levels of IQ1 stand for these values where a group is raised, or lowered.
+// The values of IQ1's levels in a raised group, and in a lowered one.
 constexpr float raised_values[3] = {-0.875f, 0.125f, 1.125f};
 constexpr float lowered_values[3] = {-1.125f, -0.125f, 0.875f};
 
@@ -153,7 +153,7 @@ struct Split {
     }
 };
 
-// What Size elements come in when sorted, equal ones in their own order.
+// The order of Size elements when sorted stably.
 template <int Size>
 void sort_order(const float *x, int *order) {
     for (int i = 0; i < Size; ++i) {
@@ -163,7 +163,7 @@ void sort_order(const float *x, int *order) {
     }
 }
 
-// The same by counting what comes before each element; none may be a NaN.
+// The same by counting the elements before each one; none may be a NaN.
 template <int Size>
 void sort_order_in_lanes(const float *x, int *order) {
     Ints own, ranks[Size / lanes] = {};

@@ -43,8 +43,8 @@ public:
                   const Neighbours &grid, SplitBlock<size> &block)
         : x_(x), importance_(importance), mean_square_(mean_square), grid_(grid), block_(block) {}
 
-    // Returns nothing_wrong, or an element of the part at which ggml aborts, or reads what lies
-    // behind the tensor: it does where no distance to a neighbour is a finite number.
+    // Returns nothing_wrong, or an element of the part at which ggml aborts, or reads behind the
+    // tensor: it does if no distance to a neighbour is finite.
     int64_t run() {
         weigh();
         for (int i = 0; i < block_.parts; ++i) {

@@ -1,5 +1,5 @@
 // The search for a scale alone, of levels around zero: make_qx_quants of ggml, with rmse_type 1.
-// Where ggml passes no weights it takes the squares of the elements: pass those.
+// If ggml passes no weights, it uses the squares of the elements: pass those.
 #pragma once
 #include "../extremes.hpp"
 
@@ -9,7 +9,7 @@ template <class Lane>
 struct SymmetricFit {
     Lane scale;
     Lane inverse;        // of the candidate that won: it gives the levels
-    MaskOf<Lane> empty;  // nothing but zeros, as ggml sees it
+    MaskOf<Lane> empty;  // all zeros, by ggml's test
 
     // The level of an element from 0 to 2 * Top - 1, before scales are rounded. Empty groups get
     // the lowest, not the middle.
@@ -23,7 +23,7 @@ struct SymmetricFit {
 
 template <int Size, int Top, class Lane>
 class SymmetricSearch {
-    // Candidates that share the reading of an element; a division of 18.
+    // Candidates per reading of an element; divides 18.
     static constexpr int abreast = is_scalar<Lane> ? 1 : lanes == 16 ? 6 : 3;
     using Values = Several<Lane, abreast>;
 
@@ -37,7 +37,7 @@ public:
             products_[i] = weights[i] * x[i];
         }
         extreme_ = select(less(highest_, -lowest_), lowest_, highest_);
-        // Of elements as large as each other, ggml's is the first.
+        // Of equally large elements, ggml takes the first.
         const bool tied = any(equal(highest_, -lowest_));
         if (is_scalar<Lane> || tied) extreme_ = extreme_of<Size, Lane>(x);
         empty_ = less(absolute(extreme_), all<Lane>(least_group));
@@ -45,7 +45,7 @@ public:
 
     KERNEL_INLINE SymmetricFit<Lane> run() {
         const Several<Lane, 1> first{all<Lane>(-Top) / extreme_};
-        const auto sums = sum_up<is_scalar<Lane>, true>(first);  // nothing is below -Top
+        const auto sums = sum_up<is_scalar<Lane>, true>(first);  // no level is below -Top
         winner_ = first.of[0];
         const auto none = equal(sums.squares.of[0], Lane{});
         scale_ = select(none, Lane{}, sums.products.of[0] / sums.squares.of[0]);

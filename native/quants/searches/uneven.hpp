@@ -26,7 +26,7 @@ public:
     }
 
 private:
-    static constexpr int abreast = 3;  // candidates that share the loads and each other's waits
+    static constexpr int abreast = 3;  // candidates interleaved: they share loads and hide latency
 
     template <int Count>
     KERNEL_INLINE void attempt(const Lane (&inverses)[Count]) {

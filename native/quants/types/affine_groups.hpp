@@ -1,4 +1,4 @@
-// What Q2_K, Q4_K and Q5_K share: groups are fitted one by one, and then share two scales.
+// Shared by Q2_K, Q4_K and Q5_K: groups are fitted one by one, and then share two scales.
 #pragma once
 #include "../searches/affine.hpp"
 #include "../searches/positive.hpp"
@@ -11,7 +11,7 @@ struct GroupFits {
     MaskOf<Lane> strange;
 };
 
-// What the scales and minima of the groups became.
+// The rounded scales and minima of the groups.
 template <class Lane, int Count>
 struct GroupScales {
     IntOf<Lane> d, minimum;  // halves
@@ -36,8 +36,8 @@ Lane sum_of_squares(const Lane *x) {
     return sum;
 }
 
-// `Plain` has what differs between types: `weigh` gives the weights of a group where there is no
-// importance, `square_share` is how much the block's mean square counts where there is.
+// `Plain` has the differences of types: `weigh` gives the weights of a group without importance,
+// `square_share` is the share of the block's mean square with importance.
 template <class Plain, class Rule, class Lane, class Importance>
 GroupFits<Lane, 256 / Rule::size> fit_groups(const Rule &rule, const Lane *x,
                                              const Importance &importance) {
@@ -96,8 +96,8 @@ GroupScales<Lane, Count> round_scales(const GroupFits<Lane, Count> &fits) {
     return rounded;
 }
 
-// The levels of a group under the rounded scales; where its scale is zero, ggml leaves those of
-// the search.
+// The levels of a group under the rounded scales; if its scale is zero, ggml keeps those of the
+// search.
 template <int Size, int Top, class Lane>
 void group_levels(const Lane *x, const AffineFit<Lane> &fit, Lane scale, Lane lowest,
                   IntOf<Lane> *levels) {

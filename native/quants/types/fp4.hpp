@@ -1,10 +1,10 @@
-// What MXFP4 and NVFP4 share: floats of 4 bits (E2M1).
+// Shared by MXFP4 and NVFP4: floats of 4 bits (E2M1).
 #pragma once
 #include "../extremes.hpp"
 
 namespace {
 
-// The sixteen values, doubled to be whole.
+// The sixteen values, doubled to be integers.
 constexpr Bytes fp4_levels = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Finds the nearest level under a scale, the first of two as near: best_index_mxfp4 of ggml.
@@ -38,7 +38,7 @@ private:
 template <bool IsPowerOfTwo>
 class Fp4Scale<Floats, IsPowerOfTwo> {
 public:
-    // Divided by a scale of zero all becomes infinite, or no number: the first level wins.
+    // Division by a scale of zero gives infinity or NaN: the first level wins.
     explicit KERNEL_INLINE Fp4Scale(Floats d) : half_(IsPowerOfTwo ? 2.0f / d : d * 0.5f) {}
 
     // How many half levels a number exceeds, with its sign: truncated is the float next towards
@@ -62,7 +62,7 @@ public:
     }
 
 private:
-    Floats half_;  // or its inverse, which is as exact for a power of two
+    Floats half_;  // or its inverse, which is exact too for a power of two
 };
 
 // The indices of four neighbours, a byte each.

@@ -1,7 +1,7 @@
-// The points of the grid types, in the order of their indices: facts of the format, taken from
-// ggml (the kgrid arrays of ggml-quants.c, llama.cpp of October 2026). A point of IQ1 and IQ2 is
-// eight codes of 2 bits, a point of IQ3 four of 3 bits, the first lowest; grids.hpp says what
-// level a code stands for. tests/test_grids.py holds all tables to checksums of ggml's.
+// The points of the grid types, in the order of their indices: facts of the format, taken from ggml
+// (the kgrid arrays of ggml-quants.c, llama.cpp of October 2026). A point of IQ1 and IQ2 is eight
+// codes of 2 bits, a point of IQ3 four of 3 bits, the first lowest; grids.hpp gives the level of
+// each code. A test compares all tables with checksums of ggml's.
 #pragma once
 #include <stdint.h>
 

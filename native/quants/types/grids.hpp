@@ -57,14 +57,14 @@ KERNEL_INLINE int grid_level(uint64_t point, int place) {
     return static_cast<int8_t>(point >> 8 * place);
 }
 
-// Eight elements of a grid point, the scalar port's way.
+// Eight elements of a grid point, for the scalar port.
 KERNEL_INLINE void put_point(float *x, uint64_t point, uint64_t signs, float scale) {
     for (int i = 0; i < 8; ++i) {
         x[i] = scale * grid_level(point, i) * (signs >> 8 * i & 1 ? -1.0f : 1.0f);
     }
 }
 
-// Sixteen numbers of nine bits, the ninth of each apart.
+// Sixteen numbers of nine bits; the ninth bits are stored separately.
 KERNEL_INLINE void add_ninths(const uint8_t *lower, const uint8_t *ninths, uint16_t *numbers) {
     const Octets low = load_octets(lower), high = spread_bits(read<uint16_t>(ninths)) & 1;
     const Octets both[] = {

@@ -1,10 +1,10 @@
-// What IQ1_S and IQ1_M share: points of -1, 0 and 1 that all move up or down by an eighth.
+// Shared by IQ1_S and IQ1_M: points of -1, 0 and 1, all shifted up or down by an eighth.
 #pragma once
 #include "grids.hpp"
 
 namespace {
 
-// Eight elements of a grid point, the scalar port's way.
+// Eight elements of a grid point, for the scalar port.
 KERNEL_INLINE void put_shifted_point(float *x, uint64_t point, bool down, float scale) {
     const float shift = down ? -0.125f : 0.125f;
     for (int i = 0; i < 8; ++i) x[i] = scale * (grid_level(point, i) + shift);

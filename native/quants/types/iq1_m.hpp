@@ -59,7 +59,7 @@ struct IQ1_M {
         return wrong;
     }
 
-    // Stores the levels of scales and what is lowered; returns the scale that then fits best.
+    // Stores the levels of scales and the lowered groups; returns the scale that then fits best.
     static float store_scales(const float *x, const SplitBlock<Rule::size> &found, Block &block) {
         const float d = found.highest_scale / 15.0f, inverse = 1.0f / d;
         float product = 0.0f, square = 0.0f;

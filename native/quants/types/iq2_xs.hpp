@@ -33,7 +33,7 @@ struct IQ2_XS {
         static constexpr bool even_signs = true, weighs_by_mean = false;
         static constexpr Again again = Again::where_off_grid;
 
-        static float plain_weight(float, float) { return 0.0f; }  // never asked for
+        static float plain_weight(float, float) { return 0.0f; }  // never called
 
         static void start(const GridPart<Shape> (&)[16], const float (&highest)[16],
                           float (&ranges)[16], float (&scales)[16]) {

@@ -37,7 +37,7 @@ struct IQ2_XXS {
         static constexpr bool even_signs = true, weighs_by_mean = false;
         static constexpr Again again = Again::all;
 
-        static float plain_weight(float, float) { return 0.0f; }  // never asked for
+        static float plain_weight(float, float) { return 0.0f; }  // never called
 
         static void start(const GridPart<Shape> (&parts)[8], const float (&)[8],
                           float (&ranges)[8], float (&scales)[8]) {
@@ -53,7 +53,7 @@ struct IQ2_XXS {
             for (int i = 0; i < 8; ++i) ranges[i] = scales[i] * 3.0f;
         }
 
-        // Starts a part per lane; where there are more lanes than parts, some do the same.
+        // Starts a part per lane; with more lanes than parts, some lanes repeat one.
         static void start_lanes(const GridPart<Shape> (&parts)[8], int first, float (&scales)[8]) {
             Floats x[32], weights[32];
             for (int i = 0; i < 32; i += lanes) {

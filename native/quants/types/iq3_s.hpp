@@ -54,7 +54,7 @@ struct IQ3_S {
         Block block = {};
         int place = 0;
         for (int i = 0; i < 8; ++i) {
-            if (found.empty[i]) continue;  // ggml then puts what follows one place earlier
+            if (found.empty[i]) continue;  // ggml then stores the following ones one place earlier
             for (int j = 0; j < 8; ++j) {
                 const int point = found.points[8 * i + j];
                 block.points[8 * place + j] = static_cast<uint8_t>(point);

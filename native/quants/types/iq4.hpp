@@ -1,4 +1,4 @@
-// What IQ4_NL and IQ4_XS share: sixteen levels, closer together around zero.
+// Shared by IQ4_NL and IQ4_XS: sixteen levels, closer together around zero.
 #pragma once
 #include "../extremes.hpp"
 

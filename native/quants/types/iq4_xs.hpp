@@ -37,7 +37,7 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
         return either(any_not_finite<256>(x), pack(x, scales, bytes));
     }
 
-    // Rounds the scales, and encodes under what they became.
+    // Rounds the scales, and encodes with the rounded scales.
     template <class Lane>
     static KERNEL_INLINE MaskOf<Lane> pack(const Lane *x, const Lane *scales, uint8_t *bytes) {
         using Int = IntOf<Lane>;

@@ -1,4 +1,4 @@
-// What Q4_0, Q4_1, Q5_0 and Q5_1 share: blocks of 32 levels, element i and i + 16 in one byte.
+// Shared by Q4_0, Q4_1, Q5_0 and Q5_1: blocks of 32 levels, element i and i + 16 in one byte.
 #pragma once
 #include "../extremes.hpp"
 #include "../searches/affine.hpp"
@@ -11,7 +11,7 @@ struct Range {
     Value lowest, highest;
 };
 
-// NaN counts neither way; a block of nothing else keeps the inverted range, as in ggml.
+// NaN is ignored; a block of NaN alone keeps the inverted range, as in ggml.
 KERNEL_INLINE Range<float> range_of(const float *x) {
     Range<float> range{largest_float, -largest_float};
     for (int i = 0; i < 32; ++i) {
@@ -45,7 +45,7 @@ KERNEL_INLINE void store_nibbles(const Int *levels, uint8_t *dst) {
     store_words<4, Stride>(words, dst);
 }
 
-// Levels from 0 to 255; what is negative becomes 0.
+// Levels from 0 to 255; negative numbers become 0.
 KERNEL_INLINE LaneOctets four_octets(const Ints *levels) {
     return narrow_again(narrow(levels[0], levels[1]), narrow(levels[2], levels[3]));
 }
@@ -71,7 +71,7 @@ KERNEL_INLINE void store_fifths(const Int *levels, uint8_t *dst) {
     store_words<1, Stride>(&word, dst);
 }
 
-// A product brings the bits of four bytes together at its top.
+// A product collects the bits of four bytes at its top.
 template <int Stride>
 KERNEL_INLINE void store_fifths(const Ints *levels, uint8_t *dst) {
     Words word{};
@@ -109,14 +109,14 @@ KERNEL_INLINE void weigh_by_row(const Lane *x, const Importance &importance, Lan
     for (int i = 0; i < 32; ++i) weights[i] = weights[i] * square_root(row_square + x[i] * x[i]);
 }
 
-// Whether the squares of a lane's row have no finite sum: so it is where an element is not finite.
+// Whether the sum of squares of a lane's row is not finite, as if an element is not.
 template <class Lane, class Importance>
 KERNEL_INLINE MaskOf<Lane> row_overflows(const Importance &importance) {
     const Lane mean = importance.row_mean_square;
     return opposite(equal(mean - mean, all<Lane>(0.0f)));
 }
 
-// Weighted levels around `Top`, and what is written of the fit that gave them.
+// Weighted levels around `Top`, and the scale to write from their fit.
 template <int Top, class Lane, class Importance>
 KERNEL_INLINE Lane weighted_levels_around(const Lane *x, const Importance &importance,
                                           IntOf<Lane> *levels) {

@@ -20,7 +20,7 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
         const uint32_t denormal = 0x00200000u << (exponent & 1);
         return float_of(exponent < 2 ? denormal : (exponent - 1u) << 23);
     }
-    // From exponent 2 on; for a block of zeros any number is as good.
+    // From exponent 2 on; for a block of zeros any number will do.
     static Floats scale_of(Ints exponent) {
         return float_of((maximum(exponent, splat(2)) - 1) << 23);
     }
@@ -41,7 +41,7 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
         return (floor_of_log2(size) - 2 + 127) & 255;
     }
 
-    // The exponent two below that of the largest; strange is what rounds or leaves the range.
+    // The exponent two below that of the largest; strange if it rounds or leaves the range.
     static Ints exponent_of(Floats size, Mask &strange) {
         const Ints bits = bits_of(size);
         const Mask zero = equal(size, splat(0.0f));

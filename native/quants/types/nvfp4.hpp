@@ -27,7 +27,7 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
 
     static Floats scale_of(Ints scale) { return float_of(scale << 20) * 0x1p119f; }
 
-    // ggml_fp32_to_ue4m3: half a step rounds up, and what would reach 256 becomes 448.
+    // ggml_fp32_to_ue4m3: half a step rounds up, and values that would reach 256 become 448.
     template <class Lane>
     static KERNEL_INLINE IntOf<Lane> nearest_scale(Lane value) {
         using Int = IntOf<Lane>;

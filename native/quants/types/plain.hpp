@@ -1,4 +1,4 @@
-// F32, F64, I8, I16, I32, I64: one number per element, as C has it.
+// F32, F64, I8, I16, I32, I64: one number per element, as in C.
 #pragma once
 #include "../codec.hpp"
 
@@ -12,7 +12,7 @@ struct Single {
 
 template <class Number>
 struct Whole : Single<Number> {
-    // Powers of two, and so exact as floats.
+    // Powers of two, so exact as floats.
     static constexpr float least = -2.0f * static_cast<float>(Number{1} << (8 * sizeof(Number) - 2));
 
     static bool holds(float value) {
@@ -25,7 +25,7 @@ struct Whole : Single<Number> {
 template <class Number>
 struct Real : Single<Number> {
     static bool holds(float) { return true; }
-    // ggml's validation looks at a double as a float.
+    // ggml's validation reads a double as a float.
     static bool is_finite_element(Number value) { return is_finite(static_cast<float>(value)); }
 };
 

@@ -31,7 +31,7 @@ struct Q2_0 : EncodesAnyLane<Q2_0> {
         return nowhere<Lane>();
     }
 
-    // No level is above 2. What is no number, as infinity times zero, gets the lowest.
+    // No level is above 2. NaN, as from infinity times zero, gets the lowest.
     static KERNEL_INLINE int32_t pack_levels(const float *x, float inverse) {
         uint32_t word = 0;
         for (int i = 0; i < 16; ++i) {

@@ -7,7 +7,7 @@
 
 namespace {
 
-// Without importance, what counts is an element's size.
+// Without importance, an element's magnitude is its weight.
 struct WeighsSize {
     static constexpr float square_share = 1.0f;
 

@@ -81,7 +81,7 @@ struct Q6_K : EncodesAnyLane<Q6_K> {
     }
 
 private:
-    // Importance counts as it is; without it, squares do.
+    // Importance is the weight; without it, squares are.
     template <class Lane, class Importance>
     static SymmetricFit<Lane> fit_group(const Lane *x, int first, const Importance &importance) {
         Lane weights[16];

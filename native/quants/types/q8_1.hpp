@@ -42,7 +42,7 @@ public:
 
     KERNEL_INLINE Floats scale() const { return d_; }
 
-    // Where the scale or its inverse is no finite number.
+    // If the scale or its inverse is not finite.
     KERNEL_INLINE Mask strange() const {
         return opposite(both(less(d_, splat(largest_float)), less(inverse_, splat(largest_float))));
     }
@@ -98,7 +98,7 @@ struct Q8_1 : EncodesAnyLane<Q8_1> {
         put_levels<Store>(x + 16, load_bytes(block.levels + 16), d);
     }
 
-    // ggml's validation does not know the type; what it asks of Q4_1 fits.
+    // ggml's validation does not know the type; its rule for Q4_1 fits.
     static bool is_valid(const uint8_t *bytes) {
         const Block &block = view<Block>(bytes);
         return is_finite_half(block.d) && is_finite_half(block.sum);

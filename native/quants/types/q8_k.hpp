@@ -17,7 +17,7 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
-    // Where all is zero, ggml leaves the sums as they were in memory; here they are zero.
+    // If all elements are zero, ggml leaves the sums uninitialized; here they are zero.
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
         using Int = IntOf<Lane>;
@@ -94,8 +94,8 @@ private:
     float inverse_;
 };
 
-// What rounds beyond a byte, or is no number, shows in the upper bits: a sum above 2^23 is itself
-// rounded to a whole number.
+// Values beyond a byte, and NaN, show in the upper bits: a sum above 2^23 is itself rounded to an
+// integer.
 template <>
 class Q8_K::Levels<Floats> {
 public:

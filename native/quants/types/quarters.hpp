@@ -1,4 +1,4 @@
-// What Q2_K, Q3_K and Q6_K share: in each half of a block, elements 32 apart share a byte.
+// Shared by Q2_K, Q3_K and Q6_K: in each half of a block, elements 32 apart share a byte.
 #pragma once
 #include "../lane.hpp"
 
@@ -27,7 +27,7 @@ struct Quarters {
         return joined;
     }
 
-    // One bit of each; `half` leaves room for the other half's.
+    // One bit of each; `half` leaves space for the other half's.
     KERNEL_INLINE Int one_bit(int which, int half) const {
         Int joined{};
         UNROLL

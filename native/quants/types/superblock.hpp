@@ -1,4 +1,4 @@
-// What Q4_K and Q5_K share: eight groups of 32 elements with a scale and a minimum of 6 bits.
+// Shared by Q4_K and Q5_K: eight groups of 32 elements with a scale and a minimum of 6 bits.
 #pragma once
 #include "../simd.hpp"
 

@@ -7,7 +7,7 @@ namespace {
 template <int Top, int Candidates>
 using GroupRule = AffineRule<32, Top, Candidates>;
 
-// Without importance, what counts is an element's size, and the size of its group.
+// Without importance, weights are the magnitude of an element plus that of its group.
 struct WeighsGroup {
     static constexpr float square_share = 2.0f;
 
@@ -20,7 +20,7 @@ struct WeighsGroup {
     }
 };
 
-// ggml does so but for a weighted Q4_K.
+// ggml does so, except for a weighted Q4_K.
 template <class Lane>
 void clamp_to_63(GroupScales<Lane, 8> &rounded) {
     for (auto &level : rounded.scales) level = minimum(level, all_ints<IntOf<Lane>>(63));

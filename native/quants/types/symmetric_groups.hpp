@@ -1,12 +1,11 @@
-// What Q3_K and Q6_K share: sixteen groups of sixteen levels around zero, a scale each.
+// Shared by Q3_K and Q6_K: sixteen groups of sixteen levels around zero, a scale each.
 #pragma once
 #include "../extremes.hpp"
 #include "../searches/symmetric.hpp"
 
 namespace {
 
-// The levels of a group under its rounded scale; where that is zero, ggml leaves those of
-// the search.
+// The levels of a group under its rounded scale; if that is zero, ggml keeps those of the search.
 template <int Top, class Lane, class Fit>
 void symmetric_levels(const Lane *x, Lane scale, const Fit &fit, IntOf<Lane> *levels) {
     using Int = IntOf<Lane>;

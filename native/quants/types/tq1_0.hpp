@@ -17,7 +17,7 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
-    // A byte is a fraction of 256: tripled, its next digit is what carries over.
+    // A byte is a fraction of 256: tripled, its next digit is the carry.
     static int digit(uint8_t byte, int place) {
         for (; place > 0; --place) byte = static_cast<uint8_t>(byte * 3);
         return (byte * 3 >> 8) - 1;

@@ -42,7 +42,7 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
         Ints joined{};
         UNROLL
         for (int place = 0; place < 4; ++place) {
-            // What is strange in a lane must not reach its neighbours.
+            // Out-of-range bits of a lane must not reach its neighbours.
             joined |= ((Ints)trits.four(x + 32 * place) & 0x03030303) << 2 * place;
         }
         return words_of((LaneOctets)joined);

@@ -1,4 +1,4 @@
-// What TQ1_0 and TQ2_0 share: an element is -1, 0 or 1 times the largest.
+// Shared by TQ1_0 and TQ2_0: an element is -1, 0 or 1 times the largest.
 #pragma once
 #include "../extremes.hpp"
 
@@ -38,8 +38,8 @@ public:
 
     KERNEL_INLINE Floats largest() const { return largest_; }
 
-    // Where the largest or its inverse is no finite number. ggml forgets a size that a NaN follows,
-    // and then levels can be anything.
+    // If the largest or its inverse is not finite. ggml forgets a magnitude before a NaN, and then
+    // levels can be anything.
     KERNEL_INLINE Mask strange() const {
         const Floats limit = splat(largest_float);
         return opposite(both(less(largest_, limit), less(inverse_, limit)));
