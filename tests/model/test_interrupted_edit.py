@@ -281,7 +281,7 @@ def test_journal_that_would_change_weights_is_not_followed(path):
 
 @posix
 @pytest.mark.parametrize("kind", POSSIBLE)
-def test_neighbour_in_the_place_of_a_journal_is_named_and_not_followed(path, kind):
+def test_names_a_foreign_file_in_the_place_of_a_journal_and_does_not_follow_it(path, kind):
     neighbour = place(hidden(path, EDIT), kind)
     before = path.read_bytes()
     with pytest.warns(InterruptedEditWarning, match=neighbour.reason):

@@ -114,7 +114,7 @@ def test_refuses_layers_that_do_not_exist(gone):
 
 
 @pytest.mark.parametrize("count", ["six", np.float32(6)])
-def test_block_count_of_another_type_is_refused_by_name(count):
+def test_refuses_a_block_count_of_another_type_and_names_it(count):
     with pytest.raises(ValueTypeError, match=r"llama\.block_count .* must be a whole number"):
         prune_layers(model({"llama.block_count": count}), [0])
 

@@ -162,7 +162,7 @@ def test_does_not_read_an_oversized_journal(path):
         edit_journal.pending(path)
 
 
-def test_journal_of_an_older_version_is_refused_by_name(path):
+def test_refuses_a_journal_of_an_older_version_and_names_it(path):
     hidden(path, EDIT).write_bytes(b"ggufkit journal 1\n" + bytes(90))
     with pytest.raises(FormatError, match="older version of ggufkit"):
         edit_journal.pending(path)

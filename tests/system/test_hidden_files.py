@@ -157,7 +157,7 @@ def test_folder_with_private_sources_is_private(tmp_path):
 
 
 @posix
-def test_folder_that_another_process_published_meanwhile_is_left_alone(tmp_path, monkeypatch):
+def test_does_not_replace_a_folder_that_another_process_published_meanwhile(tmp_path, monkeypatch):
     lock = folders.lock
 
     def late(descriptor):

@@ -26,7 +26,7 @@ INSTALLED = ("resources.files(", "found[name].read_text(")
 
 
 @pytest.mark.parametrize("most", Most)
-def test_file_at_its_limit_is_read_and_a_larger_one_is_refused(tmp_path, most):
+def test_reads_a_file_at_its_limit_and_refuses_a_larger_one(tmp_path, most):
     path = tmp_path / "file"
     path.touch()
     os.truncate(path, most + 1)

@@ -101,7 +101,7 @@ def test_longer_array_is_listed_with_its_length(saved):
     assert line.endswith("100 -> 101 items, the first 100 the same")
 
 
-def test_elements_that_are_not_finite_are_noted(saved):
+def test_notes_elements_that_are_not_finite(saved):
     saved({"z": np.array([np.nan, 0, 1], "f4")})
     result = different("a.gguf", "b.gguf")
     assert "z: 1 element with NaN" in result.err

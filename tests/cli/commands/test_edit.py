@@ -167,7 +167,7 @@ def test_json_holds_the_same_changes(path):
     }
 
 
-def test_undo_is_taken_back_by_redo(path):
+def test_redo_reverts_undo(path):
     before = path.read_bytes()
     done("edit", path, "--set", "general.name=new")
     after = path.read_bytes()
