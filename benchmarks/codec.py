@@ -225,7 +225,7 @@ def cell(value: float | None, ggml: float | None) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Measure codecs beside ggml and gguf-py.")
+    parser = argparse.ArgumentParser(description="Compare codecs with ggml and gguf-py.")
     parser.add_argument("--types", nargs="+", metavar="TYPE")
     parser.add_argument("--isa", nargs="+", default=quants.instruction_sets()[:1])
     parser.add_argument("--weighted", action="store_true", help="encode with importance weights")

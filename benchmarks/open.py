@@ -169,7 +169,7 @@ def print_imports(repeats: int) -> None:
 
 def main() -> None:
     """Measure everything and print it."""
-    parser = argparse.ArgumentParser(description="Measure opening beside ggml and gguf-py.")
+    parser = argparse.ArgumentParser(description="Compare opening with ggml and gguf-py.")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -263,7 +263,7 @@ class Bench:
 
 def main(arguments: Iterable[str] | None = None) -> None:
     """Run one of the comparisons."""
-    parser = argparse.ArgumentParser(description="Quantizing to a size beside recipes.")
+    parser = argparse.ArgumentParser(description="Compare quantizing to a size with recipes.")
     parser.add_argument("--model", type=Path, help="an F16 model instead of SmolLM2")
     parser.add_argument("--recipes", nargs="+", default=RECIPES)
     parser.add_argument("--chunks", type=int, default=4, help="chunks of the text that count")

@@ -30,10 +30,10 @@ def commands() -> list[Command]:
     """Return all commands, in the order of their names."""
     from ggufkit.cli.app import COMMANDS, summary  # noqa: PLC0415 (of this tree, see below)
 
-    told = ((name, *summary(name)) for name in COMMANDS)
+    entries = ((name, *summary(name)) for name in COMMANDS)
     return [
         Command(section, name, text[:1].lower() + text[1:].removesuffix("."))
-        for name, section, text in told
+        for name, section, text in entries
     ]
 
 

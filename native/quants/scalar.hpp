@@ -24,7 +24,7 @@ KERNEL_INLINE void write(uint8_t *bytes, T value) {
     memcpy(bytes, &value, sizeof value);
 }
 
-// A packed block where it lies, at any address.
+// A packed block in place, at any address.
 #define BLOCK __attribute__((packed, may_alias))
 template <class Block>
 KERNEL_INLINE const Block &view(const uint8_t *bytes) {

@@ -1,7 +1,7 @@
 // The cells that groups of elements round to, trial by trial.
 //
 // Inverse scales grow by the same step from one trial to the next, and an element's level with
-// them. So one division tells at which trials it rises, which are few: lanes are elements here.
+// them. So one division gives the few trials at which it rises: lanes are elements here.
 // Between them a group stays in one cell, which has the same neighbours: that is a run.
 #pragma once
 #include "grid_scalar.hpp"
@@ -72,7 +72,7 @@ class GridRises {
 public:
     static constexpr int most = find_most();
     int32_t trials[most][size];  // from `count` on there are none: what is there means never
-    uint32_t unsure = 0;  // elements that are so near a border at a trial that rounding tells
+    uint32_t unsure = 0;  // elements so near a border at a trial that rounding decides
 
     // For inverse scales around `middle / range`.
     KERNEL_INLINE GridRises(const float *x, float range, const GridLevels<Shape> &first) {

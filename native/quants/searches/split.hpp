@@ -10,7 +10,7 @@ namespace {
 constexpr float raised_values[3] = {-0.875f, 0.125f, 1.125f};
 constexpr float lowered_values[3] = {-1.125f, -0.125f, 0.875f};
 
-// Weighted sums of x * value and value * value, by choice of which groups are lowered.
+// Weighted sums of x * value and value * value, by choice of the lowered groups.
 template <class Lane, int Choices>
 struct SplitSums {
     Lane products[Choices], squares[Choices];

@@ -42,7 +42,7 @@ public:
     explicit KERNEL_INLINE Fp4Scale(Floats d) : half_(IsPowerOfTwo ? 2.0f / d : d * 0.5f) {}
 
     // How many half levels a number exceeds, with its sign: truncated is the float next towards
-    // zero, for what lies on a middle does not exceed it. Zero, which has none, gives INT32_MIN.
+    // zero, because a number on a middle does not exceed it. Zero, which has none, gives INT32_MIN.
     KERNEL_INLINE Ints exceeded(Floats x) const {
         const Floats halves = IsPowerOfTwo ? x * half_ : x / half_;
         return truncate(float_of((Ints)((Words)bits_of(halves) - 1)));

@@ -37,7 +37,7 @@ constexpr auto iq3_xxs_grid = grid_of<uint32_t, 3>(iq3_xxs_codes, iq3_xxs_levels
 constexpr auto iq3_s_grid = grid_of<uint32_t, 3>(iq3_s_codes, iq3_s_levels);
 
 // Eight signs as eight bytes, all ones where an element is negative, by the signs that are stored:
-// all of them, or seven, of which the eighth makes an even number.
+// all of them, or seven; the eighth then makes their number even.
 template <int Stored>
 struct SignBytes {
     uint64_t of[1 << Stored] = {};

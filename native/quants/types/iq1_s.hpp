@@ -1,4 +1,4 @@
-// IQ1_S: 32 points of a grid of 2048 in eight dimensions, their upper three bits apart, and for
+// IQ1_S: 32 points of a grid of 2048 in eight dimensions, their upper three bits separate, and for
 // every four a scale of 3 bits and the sign of a shift; the scale of those.
 #pragma once
 #include "../searches/split_block.hpp"

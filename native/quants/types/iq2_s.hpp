@@ -1,5 +1,5 @@
-// IQ2_S: 32 points of a grid of 1024 in eight dimensions, their upper two bits apart, eight signs
-// each, and for every two of them a scale of 4 bits; the scale of those.
+// IQ2_S: 32 points of a grid of 1024 in eight dimensions, their upper two bits separate, eight
+// signs each, and for every two of them a scale of 4 bits; the scale of those.
 #pragma once
 #include "../searches/grid_block.hpp"
 #include "grids.hpp"

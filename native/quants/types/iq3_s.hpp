@@ -1,4 +1,4 @@
-// IQ3_S: 64 points of a grid of 512 in four dimensions, their ninth bits apart, a sign for each
+// IQ3_S: 64 points of a grid of 512 in four dimensions, their ninth bits separate, a sign for each
 // element, and for every eight points a scale of 4 bits; the scale of those.
 #pragma once
 #include "../searches/grid_block.hpp"

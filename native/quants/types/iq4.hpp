@@ -7,10 +7,10 @@ namespace {
 constexpr Bytes iq4_levels = {-127, -104, -83, -65, -49, -35, -22, -10,
                               1,    13,   25,  38,  53,  69,  89,  113};
 
-// A number in parts of 256 is cut to 16 bits, of which the upper five name one of 32 buckets and
-// the next four a place in it. A bucket has at most one middle between two levels, and its code
-// is that of its first level in the upper half and, in the lower, what a place has to exceed to
-// carry over into the next.
+// A number in parts of 256 is cut to 16 bits: the upper five name one of 32 buckets and the next
+// four a place in it. A bucket has at most one middle between two levels. The upper half of its
+// code is its first level; the lower half is chosen so that places beyond the middle carry into the
+// next level.
 struct Iq4Buckets {
     uint8_t codes[32];
 

@@ -1,4 +1,4 @@
-// Q3_K: 16 groups of 16 levels of 3 bits around 4, the third bits apart, each group with a scale
+// Q3_K: 16 groups of 16 levels of 3 bits around 4, the third bits separate, each group with a scale
 // of 6 bits, and the scale of those.
 #pragma once
 #include "../codec.hpp"

@@ -1,4 +1,4 @@
-// Q5_0: 32 levels of 5 bits around 16, the fifth bits apart, and their scale, which maps the
+// Q5_0: 32 levels of 5 bits around 16, the fifth bits separate, and their scale, which maps the
 // element of the largest magnitude to level 0.
 #pragma once
 #include "../codec.hpp"

@@ -1,4 +1,4 @@
-// Q5_1: 32 levels of 5 bits above a minimum, the fifth bits apart, with their scale.
+// Q5_1: 32 levels of 5 bits above a minimum, the fifth bits separate, with their scale.
 #pragma once
 #include "../codec.hpp"
 #include "legacy.hpp"

@@ -1,4 +1,4 @@
-// Q5_K: 8 groups of 32 levels of 5 bits, the fifth bits apart, each group with a scale and a
+// Q5_K: 8 groups of 32 levels of 5 bits, the fifth bits separate, each group with a scale and a
 // minimum of 6 bits, and the scales of those.
 #pragma once
 #include "../codec.hpp"

@@ -1,4 +1,4 @@
-// Q6_K: 16 groups of 16 levels of 6 bits around 32, the upper two bits apart, each group with a
+// Q6_K: 16 groups of 16 levels of 6 bits around 32, the upper two bits separate, each group with a
 // scale of 8 bits, and the scale of those.
 #pragma once
 #include "../codec.hpp"

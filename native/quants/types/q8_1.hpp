@@ -10,7 +10,7 @@ template <class Lane>
 class RoundedBytes;
 
 // A NaN passes through the maximum and is forgotten at the next element, as in ggml; then levels
-// can be beyond a byte, of which the lowest bits count.
+// can exceed a byte; their lowest bits count.
 template <>
 class RoundedBytes<float> {
 public:

@@ -38,7 +38,7 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
         return trits.strange();
     }
 
-    // Four bytes of digits, those of a byte so many elements apart.
+    // Four bytes of digits; those of one byte are a fixed number of elements apart.
     template <int Apart, int Places>
     static int32_t pack_digits(const Trits<float> &trits, const float *x) {
         int32_t packed[4];

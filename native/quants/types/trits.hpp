@@ -20,7 +20,7 @@ public:
     uint8_t of(float x) const { return static_cast<uint8_t>(long_of(x * inverse_) + 1); }
 
 private:
-    // lroundf: 64 bits, of which ggml keeps the lowest byte.
+    // lroundf gives 64 bits; ggml keeps the lowest byte.
     static int64_t long_of(float value) {
         if (absolute(value) < 0x1p23f) return round_half_away(value);
         const bool fits = absolute(value) < 0x1p63f;

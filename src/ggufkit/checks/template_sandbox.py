@@ -78,7 +78,7 @@ def faults(job: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
-    """Render one conversation and return its fault, empty if there is none."""
+    """Render one conversation and return its fault, or an empty text."""
     from jinja2.exceptions import SecurityError  # noqa: PLC0415
 
     try:

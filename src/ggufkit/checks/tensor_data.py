@@ -31,7 +31,7 @@ _BF16_EXPONENT: Final = 0x7F80
 
 @dataclass(frozen=True)
 class _TileContent:
-    """The first bad element or block of each kind in a tile or tensor, None if there is none."""
+    """The first bad element or block of each kind in a tile or tensor, else None."""
 
     nan: int | None = None
     infinity: int | None = None

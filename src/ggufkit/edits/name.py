@@ -25,7 +25,7 @@ from ggufkit.model.model import Model
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
 
-FIRST_VERSION: Final = "v1.0"  # what the convention has readers assume where none is told
+FIRST_VERSION: Final = "v1.0"  # version that readers assume when a name gives none
 _PARTS: Final = ("basename", "size_label", "finetune", "version")
 
 
@@ -38,21 +38,23 @@ def name(model: Model) -> FileName:
     """
     metadata = model.metadata
     count = sum(tensor.elements for tensor in model.tensors.values())
-    said = parse_name(model.files[0].path.name, count) if model.files else FileName("")
-    spoken = parse_spoken(_text(metadata, "general.name").replace(" ", "-"), count)
-    told = {
-        part: _text(metadata, f"general.{part}") or getattr(spoken, part) or getattr(said, part)
+    in_name = parse_name(model.files[0].path.name, count) if model.files else FileName("")
+    in_title = parse_spoken(_text(metadata, "general.name").replace(" ", "-"), count)
+    parts = {
+        part: _text(metadata, f"general.{part}")
+        or getattr(in_title, part)
+        or getattr(in_name, part)
         for part in _PARTS
     }
     found = replace(
-        said,
-        basename=told["basename"],
-        size_label=told["size_label"] or _counted(model, count),
-        finetune=told["finetune"],
-        version=told["version"] or FIRST_VERSION,
-        encoding=_encoding(metadata) or plain_encoding(said.encoding),
+        in_name,
+        basename=parts["basename"],
+        size_label=parts["size_label"] or _counted(model, count),
+        finetune=parts["finetune"],
+        version=parts["version"] or FIRST_VERSION,
+        encoding=_encoding(metadata) or plain_encoding(in_name.encoding),
         type=_type(model),
-        sidecar=_sidecar(metadata) or said.sidecar,
+        sidecar=_sidecar(metadata) or in_name.sidecar,
         shard=(1, len(model.files)) if len(model.files) > 1 else None,
         conventional=False,
     )

@@ -146,12 +146,12 @@ def digest(plan: Plan) -> str:
     """Return a digest that identifies a plan: its files, its operations and their inputs."""
     total = hashlib.sha256(__version__.encode())
     for file in plan.files:
-        for text in _told((file.name, file.nbytes, file.head, file.extents)):
+        for text in _made_of((file.name, file.nbytes, file.head, file.extents)):
             total.update(text)
     return total.hexdigest()
 
 
-def _told(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (whatever a source is made of)
+def _made_of(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (any part of a source)
     """Yield all parts of a value, the same in every process that builds an equal value."""
     yield type(value).__qualname__.encode()
     if isinstance(value, MappedFile):
@@ -174,7 +174,7 @@ def _told(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (whatever
 
 def _all_told(values: Iterable[Any]) -> Iterable[bytes | memoryview]:
     for value in values:
-        yield from _told(value)
+        yield from _made_of(value)
     yield b"end"
 
 

@@ -80,7 +80,7 @@ class _Held:
 
 
 def _restore(handlers: list[tuple[int, _Handler]]) -> None:
-    """Install handlers, all of them even if the first one runs at once and raises."""
+    """Install all handlers, even if the first one runs immediately and raises."""
     if handlers:
         number, handler = handlers[0]
         try:

@@ -65,7 +65,7 @@ PRIVATE_LIMIT: Final = ReadersLimit(((0o600, -1, -1),))  # only this user may re
 
 
 def group_of_new_files(folder: Path) -> int:
-    """Return the group that files created in `folder` get; -1 where there are no groups."""
+    """Return the group that files created in `folder` get; -1 on systems without groups."""
     if not hasattr(os, "getegid"):
         return -1
     status = folder.stat()
