@@ -146,12 +146,12 @@ def digest(plan: Plan) -> str:
     """Return a digest that identifies a plan: its files, its operations and their inputs."""
     total = hashlib.sha256(__version__.encode())
     for file in plan.files:
-        for text in _made_of((file.name, file.nbytes, file.head, file.extents)):
+        for text in _parts_of((file.name, file.nbytes, file.head, file.extents)):
             total.update(text)
     return total.hexdigest()
 
 
-def _made_of(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (any part of a source)
+def _parts_of(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (any part of a source)
     """Yield all parts of a value, the same in every process that builds an equal value."""
     yield type(value).__qualname__.encode()
     if isinstance(value, MappedFile):
@@ -162,19 +162,19 @@ def _made_of(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (any p
     elif isinstance(value, bool | int | float | str | bytes | None):
         yield repr(value).encode()
     elif isinstance(value, Mapping):
-        yield from _all_told(part for pair in value.items() for part in pair)
+        yield from _all_parts(part for pair in value.items() for part in pair)
     elif isinstance(value, tuple | list):
-        yield from _all_told(value)
+        yield from _all_parts(value)
     elif dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
-        yield from _all_told(getattr(value, name) for name in names)
+        yield from _all_parts(getattr(value, name) for name in names)
     else:
         yield _pickled(value)
 
 
-def _all_told(values: Iterable[Any]) -> Iterable[bytes | memoryview]:
+def _all_parts(values: Iterable[Any]) -> Iterable[bytes | memoryview]:
     for value in values:
-        yield from _made_of(value)
+        yield from _parts_of(value)
     yield b"end"
 
 
