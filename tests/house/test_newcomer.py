@@ -51,7 +51,8 @@ def run(folder, *words):
 
 
 def done(folder, *command):
-    environment = os.environ | {"PYTHONPATH": str(folder / "src")}
+    others = {name: value for name, value in os.environ.items() if name != "GGUFKIT_WIDE"}
+    environment = others | {"PYTHONPATH": str(folder / "src")}
     ended = subprocess.run(
         command,
         cwd=folder,

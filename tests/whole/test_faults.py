@@ -34,7 +34,8 @@ CODES = {"killed": -9, "torn": -9, "short": 0, "interrupted": 130, "terminated":
 INPUT_FAULTS = {"cut", "replaced"}
 CHANGING_INPUT = faulty.IN_PLACE | {"rename"}
 REFUSED = re.compile(
-    "being (written|edited) by another|is there (and not empty|already)|changed|Nothing was renamed"
+    "being (written|edited) by another|exists (and is not empty|already)|already exists|changed"
+    "|Nothing was renamed"
     "|odd.gguf: No such file"  # by that name: the other has renamed it
 )
 INTO_FOLDERS = {"convert", "export"}  # or from them: no file could be both

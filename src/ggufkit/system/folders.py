@@ -14,7 +14,7 @@ from ggufkit.system.hidden_files import (
     FOLDER,
     empty_folder,
     hidden,
-    is_at,
+    is_surely_at,
     own_folder,
     remove_folder,
 )
@@ -34,7 +34,8 @@ def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
     mode = limit.mode(0o777, group_of_new_files(folder.parent))
     try:
         with own_folder(path, mode) as descriptor:
-            _require_lock(folder, path, descriptor)
+            with _removed_if_unknown(path):
+                _require_lock(folder, path, descriptor)
             with _removed_on_error(path, descriptor):
                 _require_free(folder)  # another process may have finished it
                 empty_folder(path, descriptor)
@@ -53,11 +54,26 @@ def _require_lock(folder: Path, path: Path, descriptor: int | None) -> None:
     if descriptor is None:
         return
     is_ours = lock(descriptor) is not False
-    if not is_ours or not is_at(path, descriptor):  # else another process has published it since
+    if not is_ours or not is_surely_at(
+        path, descriptor
+    ):  # else another process has published it since
         raise OutputError(
             f"{folder} is being written by another process",
             remedy="Wait for it or choose another name",
         )
+
+
+@contextlib.contextmanager
+def _removed_if_unknown(path: Path) -> Iterator[None]:
+    """Remove the empty folder if the system fails to say whether another process has it."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        raise
 
 
 @contextlib.contextmanager

@@ -230,8 +230,15 @@ def _foreign(path: Path, reason: str) -> ForeignFileError:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file or folder is still the one at `path`."""
+    """Whether an open file or folder is still the one at `path`; False if the system fails."""
     with contextlib.suppress(OSError):
+        return is_surely_at(path, descriptor)
+    return False
+
+
+def is_surely_at(path: Path, descriptor: int) -> bool:
+    """Whether an open file or folder is still the one at `path`; OSError if the system fails."""
+    with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     return False
 
@@ -256,29 +263,58 @@ def own_folder(path: Path, mode: int) -> Iterator[int | None]:
 
     Raises ForeignFileError for a link, a file, and a folder of another user.
     """
-    with OpenFolder(path.parent) as parent:
-        with contextlib.suppress(FileExistsError):
-            parent.mkdir(path.name, mode)
-        status = parent.status(path.name)
-        if not stat.S_ISDIR(status.st_mode):
-            raise _foreign(path, f"it is {_kind(status.st_mode)}, not a folder")
-        _require_owner(status, path)
-        if parent.descriptor is None:
-            yield None
-            return
-        try:
-            descriptor = parent.open(path.name, _FOLDER | _UNFOLLOWED)
-        except OSError as error:
-            if error.errno in _NOT_OURS:
-                raise _foreign(path, error.strerror or str(error)) from error
-            raise
+    with OpenFolder(path.parent) as parent, _made(parent, path.name, mode):
+        descriptor = _opened_folder(parent, path)
+        if descriptor is not None:
+            _limit_mode(descriptor, path, mode)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            close(descriptor)
+
+
+@contextlib.contextmanager
+def _made(parent: OpenFolder, name: str, mode: int) -> Iterator[None]:
+    """Create a folder if it is missing; remove what was created if an error follows."""
+    try:
+        parent.mkdir(name, mode)
+    except FileExistsError:
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            parent.rmdir(name)
+        raise
+
+
+def _opened_folder(parent: OpenFolder, path: Path) -> int | None:
+    """Return a descriptor of a folder of this user; None if folders have none."""
+    status = parent.status(path.name)
+    if not stat.S_ISDIR(status.st_mode):
+        raise _foreign(path, f"it is {_kind(status.st_mode)}, not a folder")
+    _require_owner(status, path)
+    if parent.descriptor is None:
+        return None
+    try:
+        return parent.open(path.name, _FOLDER | _UNFOLLOWED)
+    except OSError as error:
+        if error.errno in _NOT_OURS:
+            raise _foreign(path, error.strerror or str(error)) from error
+        raise
+
+
+def _limit_mode(descriptor: int, path: Path, mode: int) -> None:
+    """Remove permissions beyond `mode` from an opened folder; close it on an error."""
     try:
         status = os.fstat(descriptor)
         _require_owner(status, path)
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & mode)
-        yield descriptor
-    finally:
+    except BaseException:
         close(descriptor)
+        raise
 
 
 def empty_folder(path: Path, descriptor: int | None) -> None:

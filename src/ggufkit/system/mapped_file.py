@@ -207,11 +207,18 @@ class MappedFile:
         self._watch()
         try:
             yield
-        finally:
-            with self.borrowed():
-                pass
-            if isinstance(self.data, MappedBytes):
-                self._require_same(is_same=self.data.is_whole)
+        except GeneratorExit:  # the reader gave up, and the file may be closed already
+            return
+        except BaseException:
+            self._require_unchanged()
+            raise
+        self._require_unchanged()
+
+    def _require_unchanged(self) -> None:
+        with self.borrowed():
+            pass
+        if isinstance(self.data, MappedBytes):
+            self._require_same(is_same=self.data.is_whole)
 
     def __reduce__(self) -> tuple[Callable[..., MappedFile], tuple[str, Identity]]:
         """Pickle the path and an identity that shows if the file found there is the same."""
