@@ -297,3 +297,12 @@ def test_offers_completion_for_each_shell(shell):
     if shell == "bash" and b"Bash version" in said:
         pytest.skip("this bash is too old for completion")
     assert b"_GGUFKIT_COMPLETE" in script
+
+
+@pytest.mark.parametrize("words", [(), ("imatrix",)])
+def test_prints_the_help_if_no_command_is_given(words):
+    result = ggufkit(*words)
+    assert result.code in (0, 2)  # as the version of click has it
+    shown = (result.out + result.err).splitlines()
+    assert any(line.startswith("Usage: ggufkit") for line in shown)
+    assert "\\n" not in result.err

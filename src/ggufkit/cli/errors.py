@@ -17,6 +17,8 @@ from ggufkit.errors import CheckpointError, GGUFError, OutputError, printable
 
 FAILED: Final = 1
 YOUNG: Final = 100_000  # objects between garbage collections: the objects of a header stay alive
+# Raised by a group without a command; versions of click before 8.2 print the help themselves.
+_NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set when a shell asks for completions
 
 
@@ -78,6 +80,9 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
 
 def _show(error: click.ClickException) -> None:
     """Print wrong usage in the form of all errors: the message first, then what to do."""
+    if isinstance(error, _NO_ARGUMENTS):
+        click.echo(error.format_message(), err=True)  # the help, which has lines of its own
+        return
     click.echo(f"{_label()} {printable(error.format_message())}", err=True)
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:

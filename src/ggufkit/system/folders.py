@@ -54,9 +54,8 @@ def _require_lock(folder: Path, path: Path, descriptor: int | None) -> None:
     if descriptor is None:
         return
     is_ours = lock(descriptor) is not False
-    if not is_ours or not is_surely_at(
-        path, descriptor
-    ):  # else another process has published it since
+    # If it is at its place no longer, another process has published it since.
+    if not is_ours or not is_surely_at(path, descriptor):
         raise OutputError(
             f"{folder} is being written by another process",
             remedy="Wait for it or choose another name",

@@ -171,7 +171,7 @@ def test_notes_a_pattern_that_matches_nothing(source):
     recipe.write_text('base = "F16"\n[types]\n"never" = "Q4_0"\n"ffn" = "Q8_0"\n')
     result = done("quantize", source, recipe, "--dry-run", "--tensor-type", "nosuch=Q4_0", "--json")
     assert result.json()["unmatched"] == ["nosuch", "never"]
-    assert "note: 'nosuch' changes nothing: no name contains it" in result.err
+    assert "note: 'nosuch' changes nothing: no tensor name contains it" in result.err
     idle = done("quantize", source, "F16", "--dry-run", "--tensor-type", "ffn_up=Q8_0")
     assert "note: 'ffn_up' changes nothing" in idle.err
 

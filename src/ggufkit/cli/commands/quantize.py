@@ -294,8 +294,8 @@ def _warn(done: Quantization, *, of_several: bool) -> None:
 def _notes(done: Quantization) -> Iterator[str]:
     for part in done.unmatched:
         yield (
-            f"{part!r} changes nothing: no name contains it, or the recipe {done.recipe.name} "
-            "heeds no patterns, as llama-quantize's F32, F16 and BF16"
+            f"{part!r} changes nothing: no tensor name contains it, or the recipe "
+            f"{done.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
         )
     if done.requantized:
         kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
