@@ -43,7 +43,10 @@ REAL = {
     *("llama_cpp", "llama_cpp_loader"),
 }
 # Tests in modules that import these compare with what they load.
-ORACLES = {"llama_prune", "llama_quantize", "oracle", "real"}
+ORACLES = {
+    *("llama_loads", "llama_memory", "llama_prune", "llama_quantize", "llama_split"),
+    *("oracle", "real", "speaking"),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:

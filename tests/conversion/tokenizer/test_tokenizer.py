@@ -226,7 +226,7 @@ def test_malformed_tokenizer_gives_a_typed_error(tmp_path, tokenizer):
 
 
 def test_too_deeply_nested_rules_give_a_typed_error(tmp_path):
-    deep = '{"type": "Sequence", "normalizers": [' * 480 + "{}" + "]}" * 480
+    deep = '{"type": "Sequence", "normalizers": [' * 5000 + "{}" + "]}" * 5000
     tokenizer = json.dumps(bpe())[:-1] + f', "normalizer": {deep}' + "}"
     checkpoint = folder_with(tmp_path, tokenizer__json=tokenizer)
     recursion = sys.getrecursionlimit()
