@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import ggufkit
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import add_examples  # noqa: E402 (a tool, not a package)
@@ -42,6 +44,8 @@ def copy(tmp_path):
     for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml"):
         shutil.copy(path, tmp_path)
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks", ignore=LEFT_OUT)
+    for native in Path(ggufkit.__file__).parent.glob("_native.*"):  # as installed
+        shutil.copy(native, tmp_path / "src" / "ggufkit")
     return tmp_path
 
 
