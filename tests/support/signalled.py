@@ -13,6 +13,7 @@ import signal
 import statistics
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -81,6 +82,10 @@ class Signalled(faulty.Trial):
             os._exit(int(end.code or 0))
         except KeyboardInterrupt:  # when `run` is done: Python ends by the signal, and says nothing
             os._exit(signals.SIGNALLED + signal.SIGINT)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            raise
         finally:
             os._exit(99)
 
