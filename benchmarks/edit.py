@@ -28,7 +28,7 @@ import numpy as np
 import ggufkit
 import real
 from ggufkit.format.types import tensor_type
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 from ggufkit.output.layout import layout
 
 TENSOR_BYTES = 1 << 28

@@ -35,8 +35,8 @@ from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.imatrix.llama_cpp import Session
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.model.model import Model, bits_per_weight
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, bits_per_weight
+from ggufkit.models.sources import from_array
 from ggufkit.quantization.target import measure
 from ggufkit.system.cpu import usable_cores
 

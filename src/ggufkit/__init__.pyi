@@ -24,10 +24,10 @@ from ggufkit.imatrix.matrix import Imatrix as Imatrix
 from ggufkit.inspection.diff import diff as diff
 from ggufkit.inspection.estimate import estimate as estimate
 from ggufkit.inspection.hash import hash as hash
-from ggufkit.model.caches import list as list
-from ggufkit.model.model import Model as Model
-from ggufkit.model.model import Tensor as Tensor
-from ggufkit.model.open import open as open
+from ggufkit.models.caches import list as list
+from ggufkit.models.model import Model as Model
+from ggufkit.models.model import Tensor as Tensor
+from ggufkit.models.open import open as open
 from ggufkit.output.write import save as save
 from ggufkit.output.write import write as write
 from ggufkit.output.write import write_many as write_many

@@ -11,7 +11,7 @@ from ggufkit.checks.chat_template import MAX_TEMPLATES, TEMPLATE, template_fault
 from ggufkit.checks.subject import Subject
 from ggufkit.checks.template_sandbox import MAX_CHARACTERS, faults
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Model, Tensors
+from ggufkit.models.model import Model, Tensors
 
 SOUND = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 

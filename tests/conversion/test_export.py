@@ -32,8 +32,8 @@ from ggufkit.conversion.tokenizer.sentencepiece_model import (
 from ggufkit.errors import CheckpointError, GGUFError
 from ggufkit.format.coerce import plain
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Model, Tensors
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, Tensors
+from ggufkit.models.sources import from_array
 from tokenizer_files import PIECES, bpe, folder_with
 
 # Names whose tokenizers are known by the same fingerprint, and the one that the converter takes.

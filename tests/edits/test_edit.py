@@ -11,8 +11,8 @@ from ggufkit.edits.changes import changes
 from ggufkit.edits.edit import special_token_key
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Model, Tensors
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, Tensors
+from ggufkit.models.sources import from_array
 
 TOKENS = ["<s>", "</s>", "a", "b"]
 PLAIN = {

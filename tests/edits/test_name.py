@@ -8,7 +8,7 @@ import ggufkit
 from ggufkit.edits.name import new_paths, rename
 from ggufkit.errors import OutputError
 from ggufkit.format.file_name import FileName, build_name, parse_name
-from ggufkit.model.model import Model, Tensors
+from ggufkit.models.model import Model, Tensors
 from ggufkit.output.write import as_tensor
 from ggufkit.system import rename_files
 

@@ -11,7 +11,7 @@ from ggufkit.errors import (
     ShapeError,
     ValueTypeError,
 )
-from ggufkit.model.layers import block_count
+from ggufkit.models.layers import block_count
 from speaking import speak
 
 NAMES = (

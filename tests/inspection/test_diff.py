@@ -12,7 +12,7 @@ from ggufkit import quants
 from ggufkit.errors import FormatError, ValueTypeError
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection import diff
-from ggufkit.model.model import Model, Tensors
+from ggufkit.models.model import Model, Tensors
 from ggufkit.output.write import as_tensor
 
 RANDOM = np.random.default_rng(66)

@@ -13,7 +13,7 @@ import ggufkit._native as _native
 from ggufkit.errors import FormatError, ValueTypeError
 from ggufkit.inspection import hash as hash_module
 from ggufkit.inspection.hash import ALGORITHMS
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 from ggufkit.output.write import as_tensor
 
 RANDOM = np.random.default_rng(6)

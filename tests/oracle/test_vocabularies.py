@@ -20,7 +20,7 @@ from ggufkit.conversion.tokenizer.kinds import vocabulary
 from ggufkit.conversion.tokenizer.pre.encode import encode
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import type_name
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 
 pytestmark = pytest.mark.oracle
 

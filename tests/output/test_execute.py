@@ -13,8 +13,8 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import FormatError, OutputError
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import retyped
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import retyped
 from ggufkit.output import chunks, execute
 from ggufkit.output.chunks import PlacedExtent, Sizes, run, whole
 from ggufkit.output.layout import layout

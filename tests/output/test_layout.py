@@ -15,8 +15,8 @@ from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeErro
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.rows import Span
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.rows import Span
 from ggufkit.output.layout import layout
 from spelled import SPELLINGS, SpelledTensor, Spelling, spelling_id
 

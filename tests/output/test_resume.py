@@ -14,7 +14,7 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import DiskSpaceError, OutputError
-from ggufkit.model.sources import retyped
+from ggufkit.models.sources import retyped
 from ggufkit.output import execute
 from ggufkit.output.chunks import Chunk, Sizes
 from shell import ggufkit as run_ggufkit
@@ -29,7 +29,7 @@ import os, signal, sys
 import ggufkit
 from ggufkit.output import execute
 from ggufkit.output.chunks import Sizes
-from ggufkit.model.sources import retyped
+from ggufkit.models.sources import retyped
 
 execute.HERE = {SIZES}
 source, target, limit, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]

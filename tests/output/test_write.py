@@ -22,7 +22,7 @@ from ggufkit.errors import (
 )
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
-from ggufkit.model.model import Model, Tensors, as_ggml_counts
+from ggufkit.models.model import Model, Tensors, as_ggml_counts
 from ggufkit.output import chunks, execute
 from ggufkit.output import write as writing
 from ggufkit.output.chunks import Sizes
@@ -388,7 +388,7 @@ if sys.argv[3] == "stream":
 else:
     options = {"byte_order": "big"} if sys.argv[3] == "made" else {}
     if sys.argv[3] == "quantized":
-        from ggufkit.model.sources import retyped
+        from ggufkit.models.sources import retyped
         model = model.replace(tensors=[retyped(t, "F16") for t in model.tensors.values()])
     ggufkit.write(model, sys.argv[2], threads=2, **options)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)

@@ -78,8 +78,8 @@ import sys, time
 import numpy as np
 import ggufkit
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.sources import from_array
 from ggufkit.format.types import tensor_type
 
 class Slow:

@@ -15,8 +15,8 @@ from ggufkit.errors import (
     OutputError,
 )
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Model, Tensors
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, Tensors
+from ggufkit.models.sources import from_array
 from ggufkit.output import execute
 from ggufkit.output.chunks import Sizes
 from spelled import SpelledTensor, Spelling

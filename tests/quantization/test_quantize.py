@@ -18,8 +18,8 @@ from ggufkit.errors import (
 )
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Entry, Imatrix
-from ggufkit.model.layers import prune_layers
-from ggufkit.model.model import Tensor, Tensors
+from ggufkit.models.layers import prune_layers
+from ggufkit.models.model import Tensor, Tensors
 from ggufkit.output.write import as_tensor
 from ggufkit.quantization.eligibility import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF
 from ggufkit.quantization.quantize import decide

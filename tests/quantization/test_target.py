@@ -9,8 +9,8 @@ import ggufkit
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Entry, Imatrix
-from ggufkit.model.model import bits_per_weight
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import bits_per_weight
+from ggufkit.models.sources import from_array
 from ggufkit.quantization.target import measure, sensitivities, target
 
 WIDTH = 256

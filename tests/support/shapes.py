@@ -10,7 +10,7 @@ import numpy as np
 import ggufkit
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Entry
-from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.output.layout import layout
 
 Shapes = dict[str, tuple[int, ...]]

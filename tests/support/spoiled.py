@@ -22,7 +22,7 @@ from ggufkit import typed
 from ggufkit.checks.demands import demands
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Strings
-from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.models.model import Model, Tensor, Tensors
 
 KEPT_TOKENS: Final = 600  # of a real vocabulary: with the bytes and the special ones
 TOKENS: Final = "tokenizer.ggml.tokens"

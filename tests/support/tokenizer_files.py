@@ -7,7 +7,7 @@ import struct
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer.byte_alphabet import CHAR_OF
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|"

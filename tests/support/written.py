@@ -12,8 +12,8 @@ import pytest
 import ggufkit
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.sources import from_array
 from spelled import SpelledTensor, Spelling
 
 F32 = tensor_type("F32")

@@ -11,7 +11,7 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import ClusterError, MissingExtraError
-from ggufkit.model.sources import retyped
+from ggufkit.models.sources import retyped
 from ggufkit.output import execute
 from ggufkit.output.chunks import Sizes
 from ggufkit.system import cluster as clusters

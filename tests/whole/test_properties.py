@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import ggufkit
 from ggufkit.format.encoding import Encoding
 from ggufkit.format.types import SPLIT_KEYS, TENSOR_TYPES
-from ggufkit.model.model import as_ggml_counts
-from ggufkit.model.sources import in_order
+from ggufkit.models.model import as_ggml_counts
+from ggufkit.models.sources import in_order
 from ggufkit.output import chunks
 from spelled import SPELLINGS, SpelledTensor, metadata
 

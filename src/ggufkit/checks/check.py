@@ -24,9 +24,9 @@ from ggufkit.format.encoding import is_utf8
 from ggufkit.format.header import Header
 from ggufkit.format.types import padded
 from ggufkit.format.values import Arrays, Strings, Value
-from ggufkit.model.caches import resolve
-from ggufkit.model.model import Model
-from ggufkit.model.open import (
+from ggufkit.models.caches import resolve
+from ggufkit.models.model import Model
+from ggufkit.models.open import (
     ParsedFile,
     about_set,
     about_siblings,

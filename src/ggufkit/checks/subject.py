@@ -10,8 +10,8 @@ import numpy as np
 
 from ggufkit.checks.demands import Demands, demands
 from ggufkit.format.metadata import Encoded, Metadata
-from ggufkit.model.layers import BLOCK
-from ggufkit.model.model import Model, Tensor
+from ggufkit.models.layers import BLOCK
+from ggufkit.models.model import Model, Tensor
 
 ARCHITECTURE: Final = "general.architecture"
 TOKENS: Final = "tokenizer.ggml.tokens"

@@ -15,8 +15,8 @@ import numpy as np
 
 from ggufkit.checks.subject import Broken, at_tensor
 from ggufkit.format.types import TensorType
-from ggufkit.model.model import Model, Tensor
-from ggufkit.model.tiles import Tally, packed, tiles
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.tiles import Tally, packed, tiles
 from ggufkit.quants import codec, packing
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes

@@ -19,7 +19,7 @@ from ggufkit.checks.subject import (
     Subject,
     at_tensor,
 )
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 
 MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
 KeySizes = Mapping[str, int | None]

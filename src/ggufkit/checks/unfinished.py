@@ -13,7 +13,7 @@ import numpy as np
 
 import ggufkit._native as _native
 from ggufkit.format.tensor_infos import Places
-from ggufkit.model.open import ParsedFile
+from ggufkit.models.open import ParsedFile
 from ggufkit.rules.findings import Finding, finding
 from ggufkit.system.mapped_file import Data
 

@@ -12,8 +12,8 @@ import ggufkit
 from ggufkit.cli.output import note
 from ggufkit.cli.pipes import incoming
 from ggufkit.errors import GGUFError
-from ggufkit.model.caches import SOURCES
-from ggufkit.model.model import Model
+from ggufkit.models.caches import SOURCES
+from ggufkit.models.model import Model
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -10,7 +10,7 @@ import click
 from ggufkit.cli.options import parse_size
 from ggufkit.cli.progress import progress_bar
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.quantization.quantize import QuantizeOptions
 
 _size = click.option(

@@ -15,7 +15,7 @@ from ggufkit.cli.options import NO_CLOBBER
 from ggufkit.cli.output import emit, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cluster import executor_of
 

@@ -36,7 +36,7 @@ from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS
 from ggufkit.format.values import Value
-from ggufkit.model.model import Model, Tensor, Tensors
+from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.rules.findings import finding
 from ggufkit.system.descriptors import AnyPath

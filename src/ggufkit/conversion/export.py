@@ -28,8 +28,8 @@ from ggufkit.conversion.unplace import Recovered, recover
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.types import tensor_type
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.sources import retyped
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.sources import retyped
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder

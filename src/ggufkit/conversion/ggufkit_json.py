@@ -16,7 +16,7 @@ from ggufkit.format.coerce import plain, typed
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Encoded, Metadata
 from ggufkit.format.values import Value, encode
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.system.threads import Say
 
 # Keys that ggufkit.json must not set: they follow from the configuration and the files.

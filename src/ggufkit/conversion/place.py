@@ -17,7 +17,7 @@ from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed,
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError, brief
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 
 SHOWN: Final = 5  # names in a problem
 

@@ -18,8 +18,8 @@ from ggufkit.conversion.place import place, rename, with_fields
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import GGUFError, ShapeError, brief
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import in_order
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import in_order
 
 FEW: Final = 8  # so many files are acceptable, even if small
 LARGE: Final = 256 << 20  # bytes of a file; of such large ones any number is acceptable

@@ -16,7 +16,7 @@ from ggufkit.errors import MissingKeyError, ValueTypeError, brief
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.values import Array, Arrays, Strings, Value, type_name
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 TAGS: Final = "general.tags"

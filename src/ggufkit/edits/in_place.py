@@ -23,9 +23,9 @@ from ggufkit.edits.recover import settle
 from ggufkit.errors import DiskSpaceError, FormatError, GGUFError, OutputError, ShardError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
-from ggufkit.model.model import Model
-from ggufkit.model.open import ParsedFile, first_file, model_of, open_part, shard_count
-from ggufkit.model.open import open as open_model
+from ggufkit.models.model import Model
+from ggufkit.models.open import ParsedFile, first_file, model_of, open_part, shard_count
+from ggufkit.models.open import open as open_model
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal

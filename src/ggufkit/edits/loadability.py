@@ -15,7 +15,7 @@ from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Broken, Subject, at_key
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import SPLIT_TYPES
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.rules.findings import finding
 from ggufkit.rules.rules import RULES
 

@@ -21,7 +21,7 @@ from ggufkit.format.file_name import (
 )
 from ggufkit.format.file_types import FILE_TYPES, GUESSED
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from ggufkit.format.file_name import parse_shard_name
-from ggufkit.model.caches import resolve
-from ggufkit.model.interrupted_edit import state_of
+from ggufkit.models.caches import resolve
+from ggufkit.models.interrupted_edit import state_of
 from ggufkit.system import edit_journal
 from ggufkit.system.descriptors import AnyPath, as_path, naming, write_at
 from ggufkit.system.edit_journal import real

@@ -14,8 +14,8 @@ from ggufkit.checks.subject import Broken, Subject
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
 from ggufkit.format.types import SPLIT_TYPES
-from ggufkit.model.model import Model, Tensor
-from ggufkit.model.open import open as open_model
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.open import open as open_model
 from ggufkit.quantization.eligibility import is_eligible
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION, VERSION_KEY, guessed_file_type
 from ggufkit.system.descriptors import AnyPath

@@ -10,8 +10,8 @@ from ggufkit.edits.name_patterns import matching, pattern, rename
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
-from ggufkit.model.layers import block_count, keys_by_layer, layer_of, prune_layers, resized
-from ggufkit.model.model import Model, Tensor
+from ggufkit.models.layers import block_count, keys_by_layer, layer_of, prune_layers, resized
+from ggufkit.models.model import Model, Tensor
 
 Grafts: TypeAlias = Sequence[tuple[Model, str]]
 
@@ -33,7 +33,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     """Return `model` with some of its tensors and keys, and with some of other models.
 
     Tensors that match a pattern of `keep` stay (all, if `keep` is empty); then those that match one
-    of `drop` are removed. The layers `prune` are removed by `ggufkit.model.layers.prune_layers`.
+    of `drop` are removed. The layers `prune` are removed by `ggufkit.models.layers.prune_layers`.
     `renames` are "PATTERN=NAME"; the first match counts. `graft` adds tensors of other models: each
     replaces the tensor of its name, or comes at the end; new layers update the keys that count
     layers. `keep_keys`, `drop_keys` and `graft_keys` then do the same for keys. `vocab_only` leaves

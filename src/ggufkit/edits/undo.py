@@ -10,8 +10,8 @@ from ggufkit.edits.changes import changes
 from ggufkit.edits.in_place import Edited, EditPlan, apply, editable
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.format.header import parse
-from ggufkit.model.interrupted_edit import header_to_show, require_header_change
-from ggufkit.model.open import first_file
+from ggufkit.models.interrupted_edit import header_to_show, require_header_change
+from ggufkit.models.open import first_file
 from ggufkit.system import edit_journal
 from ggufkit.system.descriptors import AnyPath, naming
 from ggufkit.system.mapped_file import MappedFile

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.imatrix.llama_cpp import F32, GraphTensor, Library, Session, library
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_held
-from ggufkit.model.open import open as open_model
+from ggufkit.models.open import open as open_model
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path

@@ -31,9 +31,9 @@ from ggufkit.imatrix.dat_file import (
     legacy_bytes,
     read_legacy,
 )
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.open import open as open_model
-from ggufkit.model.rows import rows_and_width
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.open import open as open_model
+from ggufkit.models.rows import rows_and_width
 from ggufkit.output.execute import execute
 from ggufkit.output.layout import Plan, PlannedFile, layout
 from ggufkit.output.write import as_tensor

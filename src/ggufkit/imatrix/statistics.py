@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.imatrix.matrix import Entry, Imatrix, merge
-from ggufkit.model.layers import BLOCK
+from ggufkit.models.layers import BLOCK
 from ggufkit.quants.parallel import Floats
 
 INACTIVE: Final = np.float32(1e-5)  # an input driven less than this counts as silent

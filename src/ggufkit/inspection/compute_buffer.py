@@ -14,7 +14,7 @@ import numpy as np
 
 from ggufkit.format.types import padded
 from ggufkit.inspection.kv_cache import ENCODERS, Memory
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 
 CELL_STEP: Final = 256  # tokens to whose multiples llama.cpp rounds contexts and windows
 FLOAT: Final = 4  # bytes of what is computed with

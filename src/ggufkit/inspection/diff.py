@@ -17,8 +17,8 @@ from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
-from ggufkit.model.model import Model, Tensor
-from ggufkit.model.tiles import Tally, packed, tiles
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.tiles import Tally, packed, tiles
 from ggufkit.quants import codec
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import Progress, in_turn, pool_of

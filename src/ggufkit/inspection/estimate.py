@@ -28,8 +28,8 @@ from ggufkit.inspection.compute_buffer import (
     is_encoder,
 )
 from ggufkit.inspection.kv_cache import LayerMemory, Memory, memory_of
-from ggufkit.model.layers import layer_of
-from ggufkit.model.model import Model, Tensor
+from ggufkit.models.layers import layer_of
+from ggufkit.models.model import Model, Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

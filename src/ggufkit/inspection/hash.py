@@ -19,8 +19,8 @@ import ggufkit._native as _native
 from ggufkit.errors import ValueTypeError
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import LAYOUT_KEYS
-from ggufkit.model.model import Model, Tensor
-from ggufkit.model.tiles import Tally, packed, tiles
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.tiles import Tally, packed, tiles
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of, result_of, submit

@@ -18,8 +18,8 @@ from ggufkit.format.encoding import Encoding
 from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD, Header
 from ggufkit.format.types import VALUE_TYPES, ValueType, tensor_type
 from ggufkit.format.values import Arrays, decode_array, decode_scalar
-from ggufkit.model.caches import resolve
-from ggufkit.model.open import map_part
+from ggufkit.models.caches import resolve
+from ggufkit.models.open import map_part
 from ggufkit.rules.findings import Finding
 from ggufkit.system.mapped_file import MappedFile
 

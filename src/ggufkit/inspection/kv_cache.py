@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import MissingKeyError, ValueTypeError
-from ggufkit.model.layers import block_count, layer_of
-from ggufkit.model.model import Model
+from ggufkit.models.layers import block_count, layer_of
+from ggufkit.models.model import Model
 
 
 @dataclass(frozen=True)

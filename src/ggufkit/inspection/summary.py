@@ -12,7 +12,7 @@ import numpy as np
 from ggufkit.format.file_types import file_type_name
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Arrays, Strings, Value, type_name
-from ggufkit.model.model import Model, Tensor, bits_per_weight
+from ggufkit.models.model import Model, Tensor, bits_per_weight
 
 PerLayer: TypeAlias = "int | list[int] | None"  # one number for all layers, or one per layer
 

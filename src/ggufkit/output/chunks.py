@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.model.rows import Source
-from ggufkit.model.sources import FileSource, Retyped, Swapped
+from ggufkit.models.rows import Source
+from ggufkit.models.sources import FileSource, Retyped, Swapped
 from ggufkit.output.layout import Extent
 from ggufkit.quants import packing
 from ggufkit.system.descriptors import begin_writeback, checksum_at, write_at

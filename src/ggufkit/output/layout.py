@@ -28,9 +28,9 @@ from ggufkit.format.types import (
     padded,
 )
 from ggufkit.format.values import Value
-from ggufkit.model.model import Model, Tensor, as_ggml_counts
-from ggufkit.model.rows import Source
-from ggufkit.model.sources import in_order
+from ggufkit.models.model import Model, Tensor, as_ggml_counts
+from ggufkit.models.rows import Source
+from ggufkit.models.sources import in_order
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 # llama-gguf-split sets the count last, when it is known; llama-quantize sets it second.

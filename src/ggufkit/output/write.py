@@ -15,8 +15,8 @@ import numpy as np
 from ggufkit.errors import OutputError, TensorTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.sources import from_array
 from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
 from ggufkit.output.execute import Order, execute_all, zeros
 from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout

@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from ggufkit.format.types import TensorType
-from ggufkit.model.layers import BLOCK
-from ggufkit.model.model import Tensor
+from ggufkit.models.layers import BLOCK
+from ggufkit.models.model import Tensor
 
 # Tensors that keep their type: small ones, and those that need full precision.
 

@@ -12,7 +12,7 @@ from ggufkit.format.file_types import GUESSED, NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.format.values import Value
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 from ggufkit.quantization.recipes import ALIASES
 
 QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION

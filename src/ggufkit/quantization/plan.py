@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.model.model import Model, bits_per_weight
+from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe

@@ -22,9 +22,9 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import Value
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.model.layers import BLOCK, block_count, layer_of, prune_layers
-from ggufkit.model.model import Model, Tensor, Tensors, as_ggml_counts
-from ggufkit.model.sources import retyped
+from ggufkit.models.layers import BLOCK, block_count, layer_of, prune_layers
+from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
+from ggufkit.models.sources import retyped
 from ggufkit.quantization.eligibility import is_whole
 from ggufkit.quantization.file_keys import file_type_of, guessed_file_type, stamped
 from ggufkit.quantization.recipes import (

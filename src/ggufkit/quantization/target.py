@@ -23,9 +23,9 @@ import numpy.typing as npt
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.model.model import Model, Tensor
-from ggufkit.model.rows import rows_and_width
-from ggufkit.model.sources import in_order
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.rows import rows_and_width
+from ggufkit.models.sources import in_order
 from ggufkit.output.layout import layout
 from ggufkit.quantization.eligibility import is_eligible
 from ggufkit.quantization.knapsack import Option, allocate

@@ -16,7 +16,7 @@ import numpy as np
 
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 from ggufkit.quantization.conditions import FEED_FORWARD, ModelFacts, TensorPlace
 from ggufkit.quantization.eligibility import is_eligible, is_whole, without_layer
 from ggufkit.quantization.recipes import (

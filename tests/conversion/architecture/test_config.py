@@ -9,7 +9,7 @@ import pytest
 from ggufkit.conversion.architecture.architecture import architectures
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.config_json import Draft
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 
 
 def facts(stem, **config):

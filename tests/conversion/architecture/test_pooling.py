@@ -10,7 +10,7 @@ import pytest
 from ggufkit.conversion.architecture.config_json import Draft
 from ggufkit.conversion.architecture.pooling import MODES, pooling_files, pooling_type
 from ggufkit.errors import CheckpointError
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 
 MODULES = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
 

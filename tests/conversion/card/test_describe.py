@@ -18,7 +18,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from ggufkit.format.metadata import Metadata
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 from tokenizer_files import folder_with
 
 IDS = [

@@ -8,7 +8,7 @@ import pytest
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import CheckpointError, ShapeError
-from ggufkit.model.sources import from_array
+from ggufkit.models.sources import from_array
 
 RNG = np.random.default_rng(11)
 

@@ -12,7 +12,7 @@ from ggufkit.conversion.tensors import moves, row_sources
 from ggufkit.conversion.tensors.moves import concat, stack
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import CheckpointError, ShapeError
-from ggufkit.model.sources import from_array
+from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import MappedFile
 from tensors_file import safetensors_bytes
 

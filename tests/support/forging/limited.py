@@ -14,7 +14,7 @@ from pathlib import Path
 # Imported from their modules, since each child would import them again otherwise.
 from ggufkit.checks.check import check
 from ggufkit.errors import FormatError
-from ggufkit.model.open import open as open_model
+from ggufkit.models.open import open as open_model
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -30,7 +30,7 @@ from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection.hash_manifest import Line
-from ggufkit.model.caches import OLLAMA_MODEL
+from ggufkit.models.caches import OLLAMA_MODEL
 from ggufkit.system.hidden_files import UNDO, hidden
 from pytorch_file import pytorch_bytes
 from tensors_file import safetensors_bytes

@@ -35,7 +35,7 @@ from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.file_name import parse_model_id, parse_name
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection.hash_manifest import read_manifest
-from ggufkit.model.model import Tensors
+from ggufkit.models.model import Tensors
 from ggufkit.system import sandbox
 from ggufkit.system.hidden_files import EDIT, UNDO, hidden
 from ggufkit.system.mapped_file import MappedFile

@@ -25,7 +25,7 @@ from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size,
 from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError, printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
-from ggufkit.model.model import Model, bits_per_weight
+from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.system.text_file import Most, read_small
 
 SECTION: Final = "Convert"  # of the help

@@ -27,7 +27,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Arrays, Strings, Value, type_name
 from ggufkit.inspection.diff import Deviation, Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
-from ggufkit.model.model import Model, Tensor
+from ggufkit.models.model import Model, Tensor
 
 SECTION: Final = "Look"  # of the help
 

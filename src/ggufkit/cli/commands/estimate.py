@@ -12,7 +12,7 @@ from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.inspection.compute_buffer import is_encoder
 from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.quantization.quantize import decide
 
 SECTION: Final = "Look"  # of the help

@@ -15,7 +15,7 @@ from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.header_map import Field, dissect
 from ggufkit.inspection.summary import PerLayer, Summary, describe, plain, summarize
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 from ggufkit.rules.findings import first_error
 
 SECTION: Final = "Look"  # of the help

@@ -25,7 +25,7 @@ from ggufkit.format.file_name import (
 )
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.types import TENSOR_TYPES
-from ggufkit.model.caches import is_name
+from ggufkit.models.caches import is_name
 
 SECTION: Final = "Look"  # of the help
 

@@ -21,8 +21,8 @@ from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import GGUFError, printable
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
-from ggufkit.model.layers import parse_layers
-from ggufkit.model.model import Tensor, bits_per_weight
+from ggufkit.models.layers import parse_layers
+from ggufkit.models.model import Tensor, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import (
     Decision,

@@ -18,9 +18,9 @@ from ggufkit.cli.write_model import PIPE, report, write_out
 from ggufkit.edits.loadability import refusals
 from ggufkit.edits.name_patterns import pattern, rename
 from ggufkit.errors import ValueTypeError, printable
-from ggufkit.model.caches import is_name
-from ggufkit.model.layers import parse_layers
-from ggufkit.model.model import Model
+from ggufkit.models.caches import is_name
+from ggufkit.models.layers import parse_layers
+from ggufkit.models.model import Model
 
 SECTION: Final = "Change"  # of the help
 

@@ -18,7 +18,7 @@ from ggufkit.conversion.architecture.solver import Solver
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
-from ggufkit.model.model import Model, Tensors
+from ggufkit.models.model import Model, Tensors
 
 # Names that only architecture files use.
 _INTERNAL: Final = (

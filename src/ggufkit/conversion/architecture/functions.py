@@ -17,7 +17,7 @@ from ggufkit.conversion.architecture import pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.model.model import Model
+from ggufkit.models.model import Model
 
 OPEN: Final = ...  # for an argument that the value does not determine
 FULL: Final = "full_attention"

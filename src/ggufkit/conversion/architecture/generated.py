@@ -11,8 +11,8 @@ import numpy.typing as npt
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.rope import llama3_factors
 from ggufkit.errors import CheckpointError
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import from_array
 
 FactorArray = npt.NDArray[np.float32]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ggufkit.conversion.architecture.expressions import shortest
 from ggufkit.errors import CheckpointError, ShapeError
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 
 _BASES: Final = (
     "global_rope_theta", "rope_global_theta", "rope_theta_global", "rope_theta", "rotary_emb_base",

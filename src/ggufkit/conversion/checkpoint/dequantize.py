@@ -20,8 +20,8 @@ from ggufkit.conversion.tensors.arithmetic import AnyFloats, read_floats
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import Made
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import read_tensors
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.model.model import Tensor, Tensors
+from ggufkit.models.model import Tensor, Tensors
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 

@@ -11,7 +11,7 @@ from ggufkit.conversion.checkpoint.folder import INDEX
 from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_HEADER_BYTES
 from ggufkit.errors import ShapeError, TensorTypeError
 from ggufkit.format.types import padded
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 from ggufkit.output.layout import Extent, Plan, PlannedFile
 
 SINGLE: Final = "model.safetensors"

@@ -18,8 +18,8 @@ from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import Made
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
 Codes = npt.NDArray[np.int16]

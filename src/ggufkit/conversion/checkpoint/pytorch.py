@@ -19,9 +19,9 @@ from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import rows_and_width
-from ggufkit.model.sources import FileSource
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import rows_and_width
+from ggufkit.models.sources import FileSource
 from ggufkit.system.mapped_file import MappedFile
 
 MAX_PICKLE_BYTES: Final = 1 << 25  # a tensor takes some 250

@@ -16,9 +16,9 @@ from typing import Any, Final
 from ggufkit.conversion.checkpoint.recognize import foreign
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import rows_and_width
-from ggufkit.model.sources import FileSource
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import rows_and_width
+from ggufkit.models.sources import FileSource
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
-from ggufkit.model.rows import Made, Source
+from ggufkit.models.rows import Made, Source
 from ggufkit.system.mapped_file import Bytes
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours

@@ -27,9 +27,9 @@ from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import DEFAULT_ALIGNMENT, padded, tensor_type
-from ggufkit.model.model import Model, Tensor, Tensors
-from ggufkit.model.open import locate
-from ggufkit.model.sources import FileSource
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.open import locate
+from ggufkit.models.sources import FileSource
 from ggufkit.quantization.file_keys import guessed_file_type, stamped
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile

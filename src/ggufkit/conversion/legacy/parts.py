@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import FormatError
-from ggufkit.model.model import Tensor, Tensors
-from ggufkit.model.rows import Joined, Made, Source
+from ggufkit.models.model import Tensor, Tensors
+from ggufkit.models.rows import Joined, Made, Source
 from ggufkit.system.mapped_file import Bytes
 
 _NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import Made
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Made
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 

@@ -15,7 +15,7 @@ import numpy as np
 from ggufkit.conversion.tensors.moves import concat, reshape, take
 from ggufkit.conversion.tensors.operations import OPERATIONS, undo
 from ggufkit.errors import CheckpointError, ShapeError
-from ggufkit.model.model import Tensor
+from ggufkit.models.model import Tensor
 
 
 class Done(NamedTuple):

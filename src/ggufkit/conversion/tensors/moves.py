@@ -21,9 +21,9 @@ from ggufkit.conversion.tensors.row_sources import (
     Transposed,
 )
 from ggufkit.errors import ShapeError
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import Joined, Source, rows_and_width
-from ggufkit.model.sources import FileSource
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Joined, Source, rows_and_width
+from ggufkit.models.sources import FileSource
 
 
 def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:

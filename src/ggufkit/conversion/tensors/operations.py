@@ -19,8 +19,8 @@ from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute
 from ggufkit.conversion.tensors.moves import concat, filled, reshape, row_axis, take, transpose
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import from_array
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import from_array
 
 Act = Callable[..., Tensor]
 

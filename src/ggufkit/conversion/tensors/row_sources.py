@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.model.rows import Made, Source
-from ggufkit.model.sources import FileSource
+from ggufkit.models.rows import Made, Source
+from ggufkit.models.sources import FileSource
 from ggufkit.system.descriptors import BUFFERS
 from ggufkit.system.mapped_file import Bytes
 

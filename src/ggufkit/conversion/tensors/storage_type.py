@@ -9,8 +9,8 @@ from typing import Final
 from ggufkit.conversion.tensors.arithmetic import compute, same
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import retyped
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import retyped
 
 OUTTYPES: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 AUTO: Final = "auto"

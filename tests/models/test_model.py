@@ -20,8 +20,8 @@ from ggufkit.errors import (
 )
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
-from ggufkit.model.model import Model, Tensors
-from ggufkit.model.sources import from_array, retyped
+from ggufkit.models.model import Model, Tensors
+from ggufkit.models.sources import from_array, retyped
 from spelled import SPELLINGS, SpelledTensor, Spelling, spelling_id, swapped
 
 KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]

@@ -17,7 +17,7 @@ from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError, brief
 from ggufkit.format.file_name import size_label
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Array, Arrays, Strings, Value
-from ggufkit.model.model import Model, Tensor
+from ggufkit.models.model import Model, Tensor
 
 BLOCK: Final = re.compile(r"blk\.(\d+)\.")  # how the name of a layer's tensor begins
 # T5 numbers encoder and decoder layers separately. Layers of vision and audio ("v.blk.") are

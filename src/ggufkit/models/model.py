@@ -16,7 +16,7 @@ from ggufkit.format.byte_order import to_byte_order
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.types import TensorType
-from ggufkit.model.rows import Columns, OpenedFile, Rows, Source, rows_and_width
+from ggufkit.models.rows import Columns, OpenedFile, Rows, Source, rows_and_width
 from ggufkit.quants import codec
 from ggufkit.rules.findings import Finding
 from ggufkit.system.mapped_file import Bytes

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 import ggufkit
 import llama_prune
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
-from ggufkit.model.layers import parse_layers, prune_layers, resized
-from ggufkit.model.model import Model, Tensors
+from ggufkit.models.layers import parse_layers, prune_layers, resized
+from ggufkit.models.model import Model, Tensors
 from ggufkit.output.write import as_tensor
 
 LAYERS = 6

@@ -16,10 +16,10 @@ from ggufkit.errors import ShardError
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.header import CUT, Header, parse
 from ggufkit.format.types import SPLIT_KEYS
-from ggufkit.model.caches import resolve
-from ggufkit.model.interrupted_edit import header_to_show
-from ggufkit.model.model import Model, ModelFile, Tensor, Tensors
-from ggufkit.model.sources import FileSource
+from ggufkit.models.caches import resolve
+from ggufkit.models.interrupted_edit import header_to_show
+from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
+from ggufkit.models.sources import FileSource
 from ggufkit.rules.findings import Finding, finding, first_error
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ggufkit.format.byte_order import to_byte_order
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import in_order
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import in_order
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress
 

@@ -9,7 +9,7 @@ import pytest
 import ggufkit
 from ggufkit.edits.name import rename
 from ggufkit.errors import MissingModelError, OutputError
-from ggufkit.model.caches import is_name, resolve
+from ggufkit.models.caches import is_name, resolve
 from shell import done
 from shell import ggufkit as run
 

@@ -10,8 +10,8 @@ from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.byte_order import to_byte_order
 from ggufkit.format.types import tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.sources import ArraySource, Swapped, from_array, in_order, retyped
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import ArraySource, Swapped, from_array, in_order, retyped
 
 OWN = {
     "F32": np.float32,

@@ -13,8 +13,8 @@ from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.byte_order import is_bytewise, to_byte_order
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
-from ggufkit.model.model import Tensor
-from ggufkit.model.rows import Made, Source, Span, rows_and_width
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Made, Source, Span, rows_and_width
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes, MappedFile

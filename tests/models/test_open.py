@@ -15,7 +15,7 @@ import pytest
 import ggufkit
 import ggufkit._native as _native
 from ggufkit.errors import FormatError, NotGGUFError, ShardError, TruncatedError
-from ggufkit.model import open as open_module
+from ggufkit.models import open as open_module
 from spelled import SpelledTensor, Spelling
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
@@ -340,7 +340,7 @@ def test_opens_a_large_set(tmp_path):
 CUT = """
 import os, sys
 import ggufkit
-from ggufkit.model import open as opening
+from ggufkit.models import open as opening
 path, size = sys.argv[1], int(sys.argv[2])
 parse = opening.parse
 def cut_and_parse(data, nbytes):
