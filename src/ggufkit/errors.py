@@ -155,6 +155,10 @@ class CheckpointError(GGUFError, ValueError):
         super().__init__(f"{self.headline}: {shown}{tail}" if shown else message, remedy=remedy)
 
 
+class AdapterError(CheckpointError):
+    """A LoRA adapter cannot be read, or does not fit the model; `problems` lists all."""
+
+
 class MissingModelError(GGUFError, FileNotFoundError):
     """No cache of another program holds a model of this name."""
 

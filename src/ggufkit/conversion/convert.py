@@ -172,7 +172,7 @@ def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
 
-def _give_notes(placement: Placement, facts: ConfigFacts, say: Say) -> None:
+def _give_notes(placement: Placement[Tensor], facts: ConfigFacts, say: Say) -> None:
     if unread := facts.unread():
         listed = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
         say(f"not read of config.json: {listed}; a model that computes with it answers otherwise")
@@ -221,7 +221,7 @@ def _element(items: list[Any]) -> str:
 # Checks.
 
 
-def _about_layers(facts: ConfigFacts, placement: Placement) -> Iterator[str]:
+def _about_layers(facts: ConfigFacts, placement: Placement[Tensor]) -> Iterator[str]:
     """Yield problems if the layers with tensors are not those that the configuration counts."""
     count = facts.lookup("block_count")
     if not isinstance(count, int) or isinstance(count, bool) or placement.problems:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Target
@@ -22,23 +22,64 @@ from ggufkit.models.model import Tensor
 SHOWN: Final = 5  # names in a problem
 
 
-class Arrival(NamedTuple):
-    """A source tensor: its position in the checkpoint, and its place among tensors to join."""
+class Placeable(Protocol):
+    """What has a place in a GGUF file: a tensor, or the factors of one in an adapter."""
+
+    @property
+    def name(self) -> str:
+        """The name in the checkpoint."""
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+
+
+Item = TypeVar("Item", bound=Placeable)
+
+
+class Moves(Protocol[Item]):
+    """What is done with the items of a checkpoint on the way to their place."""
+
+    def perform(self, item: Item, name: str, arguments: list[Any], /) -> Item:
+        """Do the operation `name`."""
+
+    def stack(self, name: str, items: list[Item], /) -> Item:
+        """Stack experts."""
+
+    def concat(self, name: str, items: list[Item], /) -> Item:
+        """Join parts along the first axis."""
+
+    def renamed(self, item: Item, name: str, /) -> Item:
+        """Give an item its final name."""
+
+
+class TensorMoves:
+    """The moves of plain tensors."""
+
+    perform = staticmethod(perform)
+    stack = staticmethod(stack)
+    concat = staticmethod(concat)
+    renamed = staticmethod(renamed)
+
+
+@dataclass(frozen=True)
+class Arrival(Generic[Item]):
+    """A source item: its position in the checkpoint, and its place among items to join."""
 
     position: int
     place: int
-    tensor: Tensor
+    item: Item
     target: Target
 
 
 @dataclass
-class Heap:
+class Heap(Generic[Item]):
     """The source tensors of one tensor of the GGUF file."""
 
     name: str
     stacks: bool
     layer: int | None
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[Arrival[Item]] = field(default_factory=list)
 
     @property
     def last(self) -> int:
@@ -47,33 +88,40 @@ class Heap:
 
 
 @dataclass
-class Placement:
+class Placement(Generic[Item]):
     """The tensors of a GGUF file, the names that were skipped, and all problems."""
 
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[Item] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     layers: set[int] = field(default_factory=set)
 
 
-def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement:
+def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement[Tensor]:
     """Return the tensors of the GGUF file; problems name each tensor without a place."""
+    return place_items(tensors, facts, TensorMoves())
+
+
+def place_items(
+    items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]
+) -> Placement[Item]:
+    """Return the items of the GGUF file, moved by `moves`; problems as for `place`."""
     index = NameIndex(facts.architecture.rules)
-    heaps: dict[str, Heap] = {}
-    done = Placement()
+    heaps: dict[str, Heap[Item]] = {}
+    done: Placement[Item] = Placement()
     unplaced: list[str] = []
     skip = [with_fields(pattern, facts) for pattern in facts.architecture.skip]
-    for position, tensor in enumerate(tensors):
-        name = rename(tensor.name, facts.architecture.rename)
+    for position, item in enumerate(items):
+        name = rename(item.name, facts.architecture.rename)
         if any(fnmatchcase(name, pattern) for pattern in skip):
-            done.skipped.append(tensor.name)
+            done.skipped.append(item.name)
             continue
         placed = index.place(name)
         if placed is None:
-            unplaced.append(tensor.name)
+            unplaced.append(item.name)
             continue
-        if not tensor.elements:
-            done.problems.append(f"tensor {brief(tensor.name)} has no elements")
+        if not item.elements:
+            done.problems.append(f"tensor {brief(item.name)} has no elements")
             continue
         if placed.layer is not None:
             done.layers.add(placed.layer)
@@ -83,11 +131,11 @@ def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement:
                 continue
             heap = heaps.setdefault(name, Heap(name, placed.rule.stacks, placed.layer))
             where = placed.expert if heap.stacks else target.place
-            heap.arrivals.append(Arrival(position, where or 0, tensor, target))
+            heap.arrivals.append(Arrival(position, where or 0, item, target))
     done.problems.extend(_about_unplaced(unplaced, facts.architecture.name))
     for heap in _in_order(list(heaps.values())):
         try:
-            done.tensors.append(_finished(heap, facts))
+            done.tensors.append(_finished(heap, facts, moves))
         except GGUFError as error:  # noqa: PERF203 (each error is reported)
             done.problems.append(f"{heap.name}: {error.message}")
     return done
@@ -124,7 +172,7 @@ def with_fields(text: str, facts: ConfigFacts) -> str:
     return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
 
-def _in_order(heaps: list[Heap]) -> list[Heap]:
+def _in_order(heaps: list[Heap[Item]]) -> list[Heap[Item]]:
     ends: dict[int | None, int] = {}
     for heap in heaps:
         if heap.stacks:
@@ -132,29 +180,29 @@ def _in_order(heaps: list[Heap]) -> list[Heap]:
     return sorted(heaps, key=lambda h: (ends[h.layer] if h.stacks else h.last, h.last))
 
 
-def _finished(heap: Heap, facts: ConfigFacts) -> Tensor:
+def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
     """Return the tensor of a heap; GGUFError if it cannot be made."""
     arrivals = sorted(heap.arrivals, key=lambda arrival: arrival.place)
     places = [arrival.place for arrival in arrivals]
     needed = max(places[-1] + 1, arrivals[0].target.parts)
     if len(places) != needed or places != list(range(needed)):
-        held = ", ".join(repr(arrival.tensor.name) for arrival in arrivals[:4])
+        held = ", ".join(repr(arrival.item.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
         raise CheckpointError(f"it needs {needed} {what}, once each, but gets only {held}")
-    made = [_stepped(arrival, facts) for arrival in arrivals]
+    made = [_stepped(arrival, facts, moves) for arrival in arrivals]
     if heap.stacks:
-        made = [stack(heap.name, made)]
+        made = [moves.stack(heap.name, made)]
     elif arrivals[0].target.parts > 1:
-        made = [concat(heap.name, made)]
-    return renamed(made[0], heap.name)
+        made = [moves.concat(heap.name, made)]
+    return moves.renamed(made[0], heap.name)
 
 
-def _stepped(arrival: Arrival, facts: ConfigFacts) -> Tensor:
-    tensor = arrival.tensor
+def _stepped(arrival: Arrival[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
+    item = arrival.item
     for step in arrival.target.steps:
         arguments = [facts.value(argument) for argument in step.arguments]
         if None in arguments:
             missing = ", ".join(step.arguments)
             raise CheckpointError(f"config.json lacks what {step.name}({missing}) needs")
-        tensor = perform(tensor, step.name, arguments)
-    return tensor
+        item = moves.perform(item, step.name, arguments)
+    return item

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -37,12 +37,14 @@ class Operation:
     """One operation: how to do it, how to undo it, and how to join the parts that it takes.
 
     `undo` is None if the result does not determine the input. An operation with `parts` is undone
-    by joining the results of several targets; its `undo` is for a single target.
+    by joining the results of several targets; its `undo` is for a single target. One that
+    `keeps_columns` treats each column alike, so that it can be done on the left factor of a matrix.
     """
 
     do: Act
     undo: Act | None = None
     parts: Parts | None = None
+    keeps_columns: bool = False
 
 
 # Kinds of rows.
@@ -57,7 +59,7 @@ def reordering(order: Callable[..., RowIndex]) -> Operation:
     def undo(tensor: Tensor, *arguments: int) -> Tensor:
         return take(tensor, np.argsort(order(tensor, *arguments)), tensor.shape)
 
-    return Operation(do, undo)
+    return Operation(do, undo, keeps_columns=True)
 
 
 def reshaping(
@@ -71,7 +73,7 @@ def reshaping(
     def undo(tensor: Tensor, *arguments: int) -> Tensor:
         return reshape(tensor, back(tensor, *arguments) if back else ())
 
-    return Operation(do, undo if back else None)
+    return Operation(do, undo if back else None, keeps_columns=True)
 
 
 def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) -> Operation:
@@ -88,13 +90,13 @@ def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) ->
 
 def taking(do: Act, parts: Parts, undo: Act | None = None) -> Operation:
     """Return an operation that takes a part of the tensor."""
-    return Operation(do, undo, parts)
+    return Operation(do, undo, parts, keeps_columns=True)
 
 
 def reverse(operation: Operation) -> Operation:
     """Return the inverse of an operation."""
     assert operation.undo is not None  # noqa: S101 (the table below gives one)
-    return Operation(operation.undo, operation.do)
+    return replace(operation, do=operation.undo, undo=operation.do)
 
 
 # Orders of rows.
@@ -253,7 +255,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "regroup_shared": reordering(shared_kind_by_kind),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
-    "scale": elementwise(_times, _over),
+    "scale": replace(elementwise(_times, _over), keeps_columns=True),
     "split": taking(_equal_part, Parts(row_axis)),
     "squeeze": reshaping(_without_axis, _with_axis),
     "transpose": Operation(transpose, transpose),
