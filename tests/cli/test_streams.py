@@ -190,6 +190,107 @@ def test_signal_during_a_destructor_is_not_lost():
     assert done.stderr.strip() == "interrupted; every output is whole, or as it was"
 
 
+ENDED = """
+import signal, sys, time
+from ggufkit.cli import errors, signals
+import click
+signals.leave_at_once()
+signals.LATER = 0.2
+
+class Dropping:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+@click.command()
+def command():
+    Dropping()
+
+try:
+    errors.run(command)
+finally:
+    time.sleep(0.4)
+"""
+
+
+@posix
+def test_dropped_signal_is_not_raised_after_the_end():
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, timeout=50
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# A command whose `STEPS` catch or wrap the exception of a signal.
+WRAPPED = """
+import contextlib, signal, sys
+from ggufkit.cli import errors, signals
+from ggufkit.cli.app import Commands
+from ggufkit.errors import OutputError
+import click
+signals.leave_at_once()
+NUMBER = getattr(signal, sys.argv.pop())
+
+def interrupt():
+    signal.raise_signal(NUMBER)
+
+class Member:
+    def __set_name__(self, owner, name):
+        interrupt()
+
+@contextlib.contextmanager
+def restless():
+    with contextlib.suppress(BaseException):
+        yield
+    yield
+
+def iterated():
+    try:
+        interrupt()
+        yield
+    except BaseException:
+        raise StopIteration
+
+@click.command()
+def command():
+    STEPS
+
+class Group(Commands):
+    def get_command(self, ctx, name):
+        return command
+
+errors.run(Group("ggufkit"))
+"""
+WRAPPING = {
+    "class": "type('Enum', (), {'member': Member()})",
+    "context": "with restless(): interrupt()",
+    "generator": "list(iterated())",
+    "cleanup": """try: interrupt()
+    finally: open('/no such folder/x')""",
+    "error of ours": """try: interrupt()
+    except BaseException as error: raise OutputError('not written') from error""",
+    "usage": """try: interrupt()
+    except BaseException as error: raise click.UsageError('wrong') from error""",
+    "unknown": """with contextlib.suppress(BaseException): interrupt()
+    raise SystemError('returned a result with an exception set')""",
+}
+
+
+@posix
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("wrapping", WRAPPING)
+def test_signal_whose_exception_is_wrapped_ends_the_command(wrapping, name, code):
+    text = WRAPPED.replace("STEPS", WRAPPING[wrapping])
+    done = subprocess.run(
+        [sys.executable, "-c", text, "inspect", name],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert "error:" not in done.stderr
+
+
 def test_ignored_signals_stay_ignored(model):
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     code += "from ggufkit.cli import signals; signals.leave_at_once(); signals.clear_away_first()\n"

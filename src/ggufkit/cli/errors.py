@@ -36,8 +36,8 @@ def run(command: click.Command) -> NoReturn:
         code = flushed(outcome(command))
     except KeyboardInterrupt:  # before the command began, or after its end
         code = signals.SIGNALLED + signal.SIGINT
-    except OSError:  # while printing an error: nothing more can be printed
-        code = FAILED
+    except OSError as error:  # while printing an error: nothing more can be printed
+        code = _code_of_signal(error) or FAILED
     except SystemExit as ended:
         code = flushed(ended.code if isinstance(ended.code, int) else FAILED)
     finally:
@@ -64,18 +64,45 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     try:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
     except click.Abort as abort:
-        click.echo(f"interrupted; {str(abort) or 'every output is whole, or as it was'}", err=True)
+        _say_interrupted(str(abort))
         return signals.SIGNALLED + signal.SIGINT
-    except click.ClickException as error:
+    except Exception as error:
+        ended = _code_of_signal(error) or _code_of_error(error)
+        if ended is None:
+            raise
+        return ended
+    return code if isinstance(code, int) else 0
+
+
+def _say_interrupted(state: str = "") -> None:
+    click.echo(f"interrupted; {state or 'every output is whole, or as it was'}", err=True)
+
+
+def _code_of_signal(error: Exception) -> int | None:
+    """Return the exit code if a signal is behind an error, None otherwise.
+
+    Something may have caught the exception of the signal and raised another one. An error that
+    no command should raise is taken for such a one even if it does not say where it comes from.
+    """
+    number = signals.came()
+    is_usual = isinstance(error, GGUFError | OSError | click.ClickException)
+    if number is None or (is_usual and not signals.is_behind(error)):
+        return None
+    return signals.SIGNALLED + number
+
+
+def _code_of_error(error: Exception) -> int | None:
+    """Print an error; return the exit code, or None for an error that no command should raise."""
+    if isinstance(error, click.ClickException):
         shown = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
         _show(shown)
         return shown.exit_code
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         return FAILED
-    except OSError as error:  # in click's own output, such as help
+    if isinstance(error, OSError):  # in click's own output, such as help
         report(error)
         return FAILED
-    return code if isinstance(code, int) else 0
+    return None
 
 
 def _show(error: click.ClickException) -> None:

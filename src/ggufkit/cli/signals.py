@@ -18,7 +18,7 @@ LATER: Final = 0.002  # seconds, enough for a destructor that dropped the except
 PATIENCE: Final = 1.0  # seconds; a second signal within this time counts as the same one
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _ALARM: Final = getattr(signal, "SIGALRM", None)  # not on Windows
-_first: list[float] = []  # when the first signal came
+_first: list[tuple[float, int]] = []  # when the first signal came, and its number
 
 
 def leave_at_once() -> None:
@@ -26,6 +26,10 @@ def leave_at_once() -> None:
     sys.excepthook = _print_unexpected
     sys.unraisablehook = _raise_later
     _install(_leave)
+    # A command may end before an interrupt that Python dropped is raised again.
+    if _ALARM is not None and signal.getsignal(_ALARM) is _raise_first:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(_ALARM, signal.SIG_IGN)
 
 
 def clear_away_first() -> None:
@@ -37,11 +41,37 @@ def stop(number: int, _frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt or SystemExit; end the process if another signal comes later."""
     now = time.monotonic()
     if not _first:
-        _first.append(now)
+        _first.append((now, number))
         _raise(number)
-    if now - _first[0] > PATIENCE:  # some senders repeat a signal at once
+    if now - _first[0][0] > PATIENCE:  # some senders repeat a signal at once
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+def came() -> int | None:
+    """Return the number of the signal that ends this command, None if none came."""
+    return _first[0][1] if _first else None
+
+
+def is_behind(error: BaseException) -> bool:
+    """Whether an error arose from the exception of a signal, or while that was handled.
+
+    Python and libraries wrap exceptions: before 3.12 `class` turns any that `__set_name__` raises
+    into a RuntimeError, so that a signal during the import of an enum became one.
+    """
+    if not _first:
+        return False
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        if isinstance(each, KeyboardInterrupt | SystemExit):
+            return True
+        seen.add(id(each))
+        waiting += [each.__cause__, each.__context__]
+    return False
 
 
 def _raise(number: int) -> NoReturn:
@@ -53,12 +83,15 @@ def _raise(number: int) -> NoReturn:
 def _raise_later(dropped: sys.UnraisableHookArgs) -> None:
     """Raise an interrupt again if it came during a destructor, where Python drops exceptions."""
     error = dropped.exc_value
-    if not (_first and isinstance(error, KeyboardInterrupt | SystemExit) and _ALARM):
+    if error is None or not is_behind(error) or _ALARM is None:
         sys.__unraisablehook__(dropped)
         return
-    number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
-    signal.signal(_ALARM, lambda _number, _frame: _raise(number))
+    signal.signal(_ALARM, _raise_first)
     signal.setitimer(signal.ITIMER_REAL, LATER)
+
+
+def _raise_first(_number: int, _frame: FrameType | None) -> None:
+    _raise(_first[0][1])
 
 
 def _install(handler: Callable[[int, FrameType | None], object]) -> None:
