@@ -102,6 +102,14 @@ def test_prunes_encoder_and_decoder_alike_and_keeps_a_projector():
     assert "v.blk.5.w" in pruned.tensors
 
 
+def test_layers_beyond_the_block_count_stay_and_move_up():
+    before = model({"llama.block_count": np.uint32(2)})
+    pruned = prune_layers(before, [1])
+    left = ["blk.0", "blk.1", "blk.2", "blk.3", "blk.4"]
+    assert [*pruned.tensors] == [*(f"{name}.attn_q.weight" for name in left), "output.weight"]
+    assert pruned.tensors["blk.1.attn_q.weight"].numpy()[0] == 2
+
+
 def test_pruning_nothing_changes_nothing():
     before = model()
     assert prune_layers(before, []) is before

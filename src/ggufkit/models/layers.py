@@ -7,7 +7,7 @@ by layer then fails to load, or uses the values of other layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -79,9 +79,7 @@ def prune_layers(model: Model, layers: Iterable[int]) -> Model:
     _require_layers(gone, count)
     if not gone:
         return model
-    left = [layer for layer in range(count) if layer not in gone]
-    numbers = {old: new for new, old in enumerate(left)}
-    kept = [each for each in (_renumbered(t, numbers) for t in model.tensors.values()) if each]
+    kept = [each for each in (_renumbered(t, gone) for t in model.tensors.values()) if each]
     prefix = key.removesuffix("block_count")
     return model.replace(metadata=_pruned(model.metadata, prefix, gone, count), tensors=kept)
 
@@ -126,14 +124,18 @@ def _require_layers(gone: frozenset[int], count: int) -> None:
         raise ShapeError("no layer would be left", remedy="Keep at least one layer")
 
 
-def _renumbered(tensor: Tensor, numbers: Mapping[int, int]) -> Tensor | None:
-    """Return a tensor under its new name, None if its layer was removed."""
+def _renumbered(tensor: Tensor, gone: frozenset[int]) -> Tensor | None:
+    """Return a tensor under its new name, None if its layer was removed.
+
+    Layers that the block count does not cover stay after all others.
+    """
     found = LAYER_NAME.fullmatch(tensor.name)
     if found is None:
         return tensor
-    number = numbers.get(int(found["number"]))
-    if number is None:
+    number = int(found["number"])
+    if number in gone:
         return None
+    number -= sum(layer < number for layer in gone)
     return replace(tensor, name=f"{found['before']}{number}{found['after']}")
 
 

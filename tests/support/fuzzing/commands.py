@@ -48,6 +48,22 @@ COMMANDS: Final[tuple[tuple[str, ...], ...]] = (
     ("copy", IN, "out.gguf", "--endian", "big", "--shard-tensors", "2"),
     ("hash", IN, "--threads", "1"),
     ("diff", IN, IN),
+    ("quantize", IN, "out.gguf", "Q4_0", "--prune-layers", "1", "--threads", "1"),
+    ("select", IN, "out.gguf", "--prune-layers", "0-1", "--dry-run", "--json"),
+    ("select", IN, "out.gguf", "--rename", "blk.*=layer.*", "--threads", "1"),
+    ("select", IN, "out.gguf", "--no-tensors", "--drop-keys", "tokenizer.*"),
+    ("name", IN, "--rename", "--dry-run"),
+    ("check", IN, "--names"),
+    ("estimate", IN, "--sequences", "3", "--full-window", "--no-flash-attention", "--layers"),
+    ("plan", IN, "--json"),
+    ("hash", IN, "--content", "--json", "--threads", "1"),
+    ("edit", IN, "--special-token", "bos=1", "--append", "tokenizer.ggml.tokens=x"),
+    ("edit", IN, "--rename", "general.name=general.other", "--add-tags", "a", "--json"),
+    ("copy", IN, "out.gguf", "--version", "2", "--alignment", "64", "--threads", "1"),
+    ("imatrix", "show", IN),
+    ("imatrix", "convert", IN, "out.dat"),
+    ("convert", IN, "out.gguf"),
+    ("recover", IN),
 )
 CODES: Final = {0, 1, 2}
 MOST_SAID: Final = 1 << 16  # characters of messages
@@ -60,7 +76,7 @@ def run_command(data: bytes, folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     (folder / IN).write_bytes(data[1:])
     command = COMMANDS[data[0] % len(COMMANDS)] if data else COMMANDS[0]
-    files = {IN, OUT, "out.gguf"}
+    files = {IN, OUT, "out.gguf", "out.dat"}
     done = shell.ggufkit(*(str(folder / word) if word in files else word for word in command))
     assert done.code in CODES, (done.code, done.err)
     assert len(done.err) < MOST_SAID, "the message is too long"
