@@ -124,7 +124,7 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     say: Say = _silent,
 ) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
-    architecture = find(classes(checkpoint.config), arch_path)
+    architecture = find(classes(checkpoint.config), arch_path, checkpoint.config)
     facts = ConfigFacts(checkpoint, architecture)
     tensors = list(checkpoint.tensors.values())
     kind = _wanted(outtype, tensors)

@@ -7,7 +7,7 @@ layer come at the position of the layer's last expert.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -102,9 +102,7 @@ def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement[Tensor]:
     return place_items(tensors, facts, TensorMoves())
 
 
-def place_items(
-    items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]
-) -> Placement[Item]:
+def place_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -> Placement[Item]:
     """Return the items of the GGUF file, moved by `moves`; problems as for `place`."""
     index = NameIndex(facts.architecture.rules)
     heaps: dict[str, Heap[Item]] = {}
@@ -133,7 +131,7 @@ def place_items(
             where = placed.expert if heap.stacks else target.place
             heap.arrivals.append(Arrival(position, where or 0, item, target))
     done.problems.extend(_about_unplaced(unplaced, facts.architecture.name))
-    for heap in _in_order(list(heaps.values())):
+    for heap in _in_order(list(heaps.values()), facts.architecture.stacks):
         try:
             done.tensors.append(_finished(heap, facts, moves))
         except GGUFError as error:  # noqa: PERF203 (each error is reported)
@@ -172,12 +170,21 @@ def with_fields(text: str, facts: ConfigFacts) -> str:
     return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
 
-def _in_order(heaps: list[Heap[Item]]) -> list[Heap[Item]]:
+def _in_order(heaps: list[Heap[Item]], stacks: Sequence[str]) -> list[Heap[Item]]:
+    """Return the heaps by position; `stacks` orders a layer's stacks, else their sources do."""
     ends: dict[int | None, int] = {}
     for heap in heaps:
         if heap.stacks:
             ends[heap.layer] = max(heap.last, ends.get(heap.layer, 0))
-    return sorted(heaps, key=lambda h: (ends[h.layer] if h.stacks else h.last, h.last))
+    names = {name: place - len(stacks) for place, name in enumerate(stacks)}
+    return sorted(
+        heaps,
+        key=lambda h: (
+            (ends[h.layer], names.get(h.name.replace(f".{h.layer}.", ".{i}."), h.last))
+            if h.stacks
+            else (h.last, h.last)
+        ),
+    )
 
 
 def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:

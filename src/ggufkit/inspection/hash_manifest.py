@@ -100,8 +100,7 @@ def read_manifest(path: Path) -> Manifest:
     if not algorithms:
         raise FormatError(
             "the manifest has no known hash",
-            remedy=f"Use a manifest whose lines begin with one of {', '.join(STRONGEST_FIRST)}"
-            "; `ggufkit hash --sha256sum` checks a list of sha256sum",
+            remedy=f"Use a manifest whose lines begin with one of {', '.join(STRONGEST_FIRST)}",
             path=str(path),
         )
     return Manifest(digests, algorithms)

@@ -31,12 +31,24 @@ def test_every_shipped_file_serves_classes_and_names_a_known_vocabulary(stem):
     architecture = architectures()[stem]
     assert architecture.classes
     assert architecture.vocabulary in KINDS
-    assert all(find([name]) == architecture for name in architecture.classes)
+    is_chosen = all(find([name]) == architecture for name in architecture.classes)
+    assert is_chosen or architecture.convert_if
 
 
-def test_no_two_shipped_files_serve_the_same_class():
-    served = [name for each in architectures().values() for name in each.classes]
+def test_no_two_shipped_files_serve_the_same_class_without_a_condition():
+    every = architectures().values()
+    served = [name for each in every if not each.convert_if for name in each.classes]
     assert len(served) == len(set(served))
+
+
+def test_condition_on_the_configuration_chooses_among_files_of_a_class(tmp_path):
+    own = 'like = "llama"\nname = "llama"\nclasses = ["NewForCausalLM"]\n'
+    folders = written(tmp_path, plain=own, with_experts=own + 'convert_if = "num_experts"')
+    assert find(["NewForCausalLM"], folders).path == str(tmp_path / "plain.toml")
+    nested = {"text_config": {"num_experts": 4}}
+    for config in ({"num_experts": 4}, nested):
+        found = find(["NewForCausalLM"], folders, config)
+        assert found.path == str(tmp_path / "with_experts.toml")
 
 
 def test_llama_model_class_is_converted_like_llama():

@@ -31,6 +31,9 @@ CASES = {
     "unflatten": (numbers(6, 5), [["unflatten 2 -1"]]),
     "vector as column": (numbers(6), [["unflatten -1 1"]]),
     "scale": (numbers(4, 4), [["scale 0.5"]]),
+    "scale_runs": (numbers(4, 4), [["scale_runs 1 0.5 3 0.25"]]),
+    "pad_rows": (numbers(4, 4), [["pad_rows 4"]]),
+    "spread": (np.tile(numbers(1, 4), (3, 1)), [["spread 3"]]),
     "split": (numbers(8, 3), [["split 0 2"], ["split 1 2"]]),
     "split of a stack": (numbers(3, 8, 5), [["split 1 2"], ["split 0 2"]]),
     "every": (numbers(3, 8, 5), [["every 0 2"], ["every 1 2"]]),
@@ -56,7 +59,7 @@ CASES = {
 def steps(texts):
     """Return operations spelled as `name number ...`."""
     words = [text.split() for text in texts]
-    return tuple(Done(name, tuple(map(float if name == "scale" else int, given)))
+    return tuple(Done(name, tuple(map(float if name.startswith("scale") else int, given)))
                  for name, *given in words)  # fmt: skip
 
 

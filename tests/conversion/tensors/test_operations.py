@@ -75,6 +75,17 @@ CASES = {
     "add": (numbers(4, 5), (1,), lambda a: a + np.float32(1)),
     "add to halves": (numbers(4, 5, dtype=np.float16), (1,), lambda a: a + np.float16(1)),
     "scale": (numbers(4, 5), (0.3,), lambda a: a * np.float32(0.3)),
+    "scale halves": (
+        numbers(4, 5, dtype=np.float16), (0.3,),
+        lambda a: (a.astype(np.float32) * np.float32(0.3)).astype(np.float16),
+    ),
+    "scale by one": (numbers(4, 5, dtype=np.float16), (1.0,), lambda a: a),
+    "scale_runs": (
+        numbers(5, 3), (2, 0.5, 3, 0.3),
+        lambda a: a * np.repeat(np.float32([0.5, 0.3]), [2, 3])[:, None],
+    ),
+    "pad_rows": (numbers(3, 4), (5,), lambda a: np.concatenate([a, np.zeros((2, 4), "f4")])),
+    "spread": (numbers(3, 4), (2,), lambda a: a[[0, 0]]),
     "neg_exp": (numbers(4, 5), (), lambda a: -np.exp(a.astype(np.float64)).astype(np.float32)),
 }  # fmt: skip
 

@@ -39,7 +39,11 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
         known = {name: known[name]}
     elif name:
         found = find([name], arch_path)
-        known = {stem: each for stem, each in known.items() if each == found}
+        known = {
+            stem: each
+            for stem, each in known.items()
+            if each == found or (each.convert_if and name in each.classes)
+        }
     if as_json:
         emit([_plain(stem, each.name, each.path, each.classes) for stem, each in known.items()])
         return

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import ggufkit._toml as _toml
 from ggufkit.conversion.architecture import expressions
+from ggufkit.conversion.architecture.functions import bound
 from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, compile_rules
 from ggufkit.errors import CheckpointError, FormatError, brief
 from ggufkit.system.text_file import Most, read_small
@@ -27,6 +28,7 @@ UNPREFIXED: Final = (
     "tokenizer.",
 )  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
+OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
 ABSTRACT: Final = ("decoder",)  # files that only serve others to inherit from
 _TABLES: Final = (
     "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
@@ -34,8 +36,8 @@ _TABLES: Final = (
 )  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata")
-_LISTS: Final = ("classes", "required", "skip", "fresh", "uneven")
-_WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if")
+_LISTS: Final = ("classes", "required", "skip", "fresh", "uneven", "stacks")
+_WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if", "convert_if")
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
 # again, and the key keeps the place where it was first written.
@@ -62,12 +64,14 @@ class Architecture:
     rename: Mapping[str, str] = field(repr=False)
     shapes: Mapping[str, str] = field(repr=False)
     export: Mapping[str, Any] = field(repr=False)  # fields of config.json for export
+    convert_if: str  # the condition for choosing this file among those of the same class
     export_if: str  # the condition for choosing this file among those of the same name
     one_way: Mapping[str, Any] = field(repr=False)  # patterns that cannot be exported, and when
     rename_back: Mapping[str, str] = field(repr=False)
     skip: tuple[str, ...] = field(repr=False)
     required: tuple[str, ...] = field(repr=False)
     uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
+    stacks: tuple[str, ...] = field(repr=False)  # the order of a layer's stacked tensors
 
 
 def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
@@ -79,18 +83,27 @@ def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
     return {stem: _architecture(stem, texts) for stem in sorted(texts) if stem not in ABSTRACT}
 
 
-def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
+def find(
+    classes: Sequence[str],
+    folders: Sequence[Path] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Architecture:
     """Return the architecture of the first of a checkpoint's `classes`.
 
-    Raises CheckpointError, with the nearest known class, if no architecture serves them.
+    Of several files for one class, one whose `convert_if` holds for `config` comes before one
+    without a condition. Raises CheckpointError, with the nearest known class, if no architecture
+    serves them.
     """
     texts = _texts(folders)
     homes = _homes(texts)
     wanted = classes[0] if classes else ""
     if wanted in homes:
-        return _architecture(homes[wanted], texts)
+        known = [_architecture(stem, texts) for stem in homes[wanted]]
+        fitting = [each for each in known if not each.convert_if or _fits(each, config or {})]
+        fitting.sort(key=lambda each: (each.path.startswith(OWN), not each.convert_if))
+        return (fitting or known)[0]
     near = difflib.get_close_matches(wanted[:MAX_CLASS], homes, 1, 0.5)
-    hint = f"the nearest known is {near[0]} ({homes[near[0]]}); " if near else ""
+    hint = f"the nearest known is {near[0]} ({homes[near[0]][0]}); " if near else ""
     raise CheckpointError(
         f"the architecture {brief(wanted or '(none in config.json)')} is unknown",
         remedy=f"{hint}a file can teach it, in a folder that you name (arch_path=...): "
@@ -98,18 +111,30 @@ def find(classes: Sequence[str], folders: Sequence[Path] = ()) -> Architecture:
     )
 
 
+def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
+    """Return a configuration with the fields of its text model in the place of its own."""
+    text = config.get(inner)
+    return {**config, **text} if isinstance(text, Mapping) else dict(config)
+
+
+def _fits(architecture: Architecture, config: Mapping[str, Any]) -> bool:
+    """Whether a configuration meets the condition of an architecture file."""
+    fields = merged(config, architecture.config)
+    return bool(expressions.evaluate(architecture.convert_if, fields.get, bound()))
+
+
 def full_key(architecture: Architecture, key: str) -> str:
     """Return a key of an architecture file with its prefix in a GGUF file."""
     return key if key.startswith(UNPREFIXED) else f"{architecture.name}.{key}"
 
 
-def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Return the file that serves each class; the files searched first come first."""
-    homes: dict[str, str] = {}
+def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the files that serve each class; the files searched first come first."""
+    homes: dict[str, list[str]] = {}
     for stem in texts:
         if stem not in ABSTRACT:
             for name in _table(stem, texts).get("classes", []):
-                homes.setdefault(name, stem)
+                homes.setdefault(name, []).append(stem)
     return homes
 
 
@@ -131,7 +156,7 @@ def _own_texts() -> dict[str, tuple[str, str]]:
     folder = resources.files("ggufkit.conversion.architecture") / "files"
     found = {each.name: each for each in folder.iterdir() if each.name.endswith(".toml")}
     return {
-        name.removesuffix(".toml"): (f"ggufkit/arch/{name}", found[name].read_text("utf-8"))
+        name.removesuffix(".toml"): (f"{OWN}{name}", found[name].read_text("utf-8"))
         for name in sorted(found)
     }
 
@@ -177,10 +202,12 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         rows=whole.get("rows", "vocab_size"),
         config=whole.get("config", "text_config"),
         rules=tuple(rules),
+        convert_if=_checked(*own).get("convert_if", ""),
         export_if=_checked(*own).get("export_if", "True"),
         skip=tuple(whole.get("skip", [])),
         required=tuple(whole.get("required", [])),
         uneven=tuple(whole.get("uneven", [])),
+        stacks=tuple(whole.get("stacks", [])),
         **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
     )
 
@@ -192,7 +219,12 @@ def _expressions(whole: Mapping[str, Any]) -> list[str]:
     for word in ("export", "one_way"):
         held += whole.get(word, {}).values()
     held += [value for word in _ENTRIES for _, value in whole.get(word, ())]
-    return [text for text in held if isinstance(text, str)] + list(whole.get("required", []))
+    conditions = [whole[word] for word in ("convert_if", "export_if") if word in whole]
+    return (
+        [text for text in held if isinstance(text, str)]
+        + list(whole.get("required", []))
+        + conditions
+    )
 
 
 def _inherited(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ggufkit.conversion.architecture import expressions, rope
-from ggufkit.conversion.architecture.architecture import Architecture
+from ggufkit.conversion.architecture.architecture import Architecture, merged
 from ggufkit.conversion.architecture.functions import FACTS, bound
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import GGUFError, brief
@@ -155,9 +155,3 @@ def alternatives(architecture: Architecture) -> dict[str, list[str]]:
         for name in names:
             found.setdefault(name, []).extend(names)
     return found
-
-
-def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
-    """Return a configuration with the fields of its text model in the place of its own."""
-    text = config.get(inner)
-    return {**config, **text} if isinstance(text, Mapping) else dict(config)

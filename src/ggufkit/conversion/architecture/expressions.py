@@ -65,6 +65,14 @@ def names(text: str) -> set[str]:
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called}
 
 
+def arguments(text: str) -> list[str]:
+    """Return the expressions that commas separate; ValueError for other syntax."""
+    call = parse(f"arguments({text})")
+    if not isinstance(call, ast.Call) or call.keywords:
+        raise ValueError(f"{text!r} is not a list of expressions")
+    return [ast.unparse(each) for each in call.args]
+
+
 def alternatives(text: str) -> list[list[str]]:
     """Return the names of each `a or b or c` in an expression that joins only names."""
     groups = [node.values for node in ast.walk(parse(text)) if isinstance(node, ast.BoolOp)]

@@ -7,7 +7,10 @@ returns each argument, or OPEN if the value does not determine it.
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +20,7 @@ from ggufkit.conversion.architecture import pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.coerce import plain
 from ggufkit.models.model import Model
 
 OPEN: Final = ...  # for an argument that the value does not determine
@@ -25,6 +29,8 @@ SLIDING: Final = "sliding_attention"
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
 # Nomic's models encode the number of positions that they were trained for.
 _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
+
+_KINDS_OF_LAYERS: Final = 4  # arguments of `by_layer` before the name of the other kind
 
 Known = Sequence[Any]
 
@@ -90,11 +96,35 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
     return None if dummies or not labels else labels
 
 
-def _by_layer(types: Any, kind: str, there: int, elsewhere: int) -> list[int]:  # noqa: ANN401
+def _by_layer(
+    types: Any,  # noqa: ANN401
+    kind: str,
+    there: int,
+    elsewhere: int,
+    other: str = FULL,  # noqa: ARG001 (the kind of the rest, for the way back)
+) -> list[int]:
     """Return a list with one number for layers of a kind and another for the rest."""
     if not isinstance(types, list):
         raise CheckpointError(f"layer_types is {brief(types)}, not a list")
     return [there if each == kind else elsewhere for each in types]
+
+
+def _at_layers(count: int, layers: Sequence[int], there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
+    """Return a list with one value for the given layers and another for the rest."""
+    return [there if each in layers else elsewhere for each in _layers(count)]
+
+
+def _periodic(count: int, offset: int, period: int, there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
+    """Return a list with one value for every `period`-th layer from `offset` on."""
+    is_there = ((each - offset) % period == 0 and each >= offset for each in _layers(count))
+    return [there if here else elsewhere for here in is_there]
+
+
+def _dynamic_base(kind: str, base: float, alpha: float, dimensions: int) -> float | None:
+    """Return the base of Hunyuan's dynamic rotary embedding, None for another kind."""
+    if kind not in ("dynamic", "xdrope"):
+        return None
+    return float(base * alpha ** (dimensions / (dimensions - 2)))
 
 
 def _adjusted_size(size: int, adjust: bool, factor: float, multiple: int) -> int:  # noqa: FBT001
@@ -102,6 +132,20 @@ def _adjusted_size(size: int, adjust: bool, factor: float, multiple: int) -> int
     if not adjust:
         return size
     return multiple * -(-int(factor * int(2 * size / 3)) // multiple)
+
+
+def _sparsity_scale(shares: Sequence[float]) -> list[np.generic]:
+    """Return the normal distribution's quantile of each share, in F32 as PyTorch's."""
+    return [_quantile(share) for share in shares]
+
+
+def _quantile(share: float) -> np.generic:
+    """Return the quantile of a share by way of the inverse error function, rounded at each step."""
+    doubled = float(np.float32(2) * np.float32(share) - np.float32(1))
+    if abs(doubled) >= 1:
+        return _as_float(math.copysign(math.inf, doubled))
+    inverse = NormalDist().inv_cdf((doubled + 1) / 2) / math.sqrt(2)
+    return _as_float(float(np.float32(inverse)) * float(np.float32(math.sqrt(2))))
 
 
 def _trained_positions(positions: int, trained: int) -> int:
@@ -135,6 +179,18 @@ def _has(model: Model, name: str) -> bool:
     return any(each == name or each.endswith(f".{name}") for each in model.tensors)
 
 
+def _is_key(model: Model, key: str, value: Any) -> bool:  # noqa: ANN401
+    """Whether a key of the architecture has a value."""
+    held = model.metadata.get(f"{model.metadata.get('general.architecture')}.{key}")
+    return held is not None and bool(plain(held) == value)
+
+
+def _layers_with(model: Model, suffix: str) -> list[int]:
+    """Return the layers that have a tensor of this name."""
+    found = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
+    return sorted(int(each[1]) for each in found if each)
+
+
 def _length(model: Model, name: str, axis: int) -> int | None:
     return model.tensors[name].shape[axis] if name in model.tensors else None
 
@@ -157,11 +213,35 @@ def _equal_to(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
     return (known[1], OPEN) if value else ()
 
 
-def _types_by_layer(numbers: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return the types of layers (convolution if without heads), and the others' head count."""
+def _types_by_layer(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Return the types of layers, and the one of the two numbers that is unknown."""
     if not isinstance(numbers, list):
         return ()
-    return ["conv" if not n else FULL for n in numbers], OPEN, OPEN, max(numbers)
+    kind, other = known[1], known[4] if len(known) > _KINDS_OF_LAYERS else FULL
+    held = known[2] if known[2] is not None else known[3]
+    found = next((n for n in numbers if n != held), OPEN)
+    first = held if known[2] is not None else found
+    types = [kind if n == first else other for n in numbers]
+    return types, OPEN, *((OPEN, found) if known[2] is not None else (found, OPEN))
+
+
+def _where(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Return the layers whose number is not the known one of the rest, and that number."""
+    if not isinstance(numbers, list):
+        return ()
+    found = [at for at, n in enumerate(numbers) if n != known[3]]
+    return OPEN, found, numbers[found[0]] if found else OPEN, OPEN
+
+
+def _offset_and_period(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Return the first layer whose number is not that of the rest, and the step to the next."""
+    if not isinstance(numbers, list):
+        return ()
+    found = [at for at, n in enumerate(numbers) if n != known[4]]
+    if not found:
+        return ()
+    period = found[1] - found[0] if len(found) > 1 else len(numbers)
+    return OPEN, found[0], period, numbers[found[0]], OPEN
 
 
 def _sliding_types(pattern: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
@@ -171,6 +251,17 @@ def _sliding_types(pattern: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
     """Return the key of a value in a table, OPEN if missing."""
     return next((key for key, each in table.items() if each == value), OPEN)
+
+
+def _shares(scales: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Return the shortest shares that have these quantiles."""
+    return ([_share(scale) for scale in scales],) if isinstance(scales, list) else ()
+
+
+def _share(scale: float) -> float:
+    share = NormalDist().cdf(scale)
+    rounded = (round(share, digits) for digits in range(1, 9))
+    return next((each for each in rounded if _quantile(each) == np.float32(scale)), share)
 
 
 def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
@@ -187,6 +278,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda alibi, most: most if alibi else 0.0,
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
     ),
+    "at_layers": Function(_at_layers, _where),
     "bool": Function(bool, _last),
     "by_layer": Function(_by_layer, _types_by_layer),
     "ceil_div": Function(lambda number, by: -(-number // by)),
@@ -195,10 +287,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
     "has": Function(_has, asks=MODEL),
+    "hunyuan_base": Function(_dynamic_base),
     "int": Function(int, _last),
+    "is_key": Function(_is_key, asks=MODEL),
+    "item": Function(lambda items, at: items[at] if at < len(items) else None),
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
     "length": Function(_length, asks=MODEL),
+    "layers_with": Function(_layers_with, asks=MODEL),
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),
     "min": Function(min),
@@ -207,15 +303,18 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "only_false": Function(lambda value: None if value else False, _last),
     "only_true": Function(lambda value: value or None, _last),
     "pattern": Function(lambda layers, period: [(i + 1) % period != 0 for i in _layers(layers)]),
+    "periodic": Function(_periodic, _offset_and_period),
     "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), asks=FACTS),
     "pooling_mode": Function(
         pooling.classifier_pooling, lambda number, _: (pooling.named(number) or OPEN,)
     ),
     "sliding": Function(lambda types: [kind == SLIDING for kind in types], _sliding_types),
+    "sparsity_scale": Function(_sparsity_scale, _shares),
     "tokenizer": Function(
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
     ),
     "trained_positions": Function(_trained_positions, _positions_of),
+    "uniform": Function(lambda items, item: all(each == item for each in items)),
     "unless": Function(lambda value, other, then: None if value == other else then, _last),
     "vocabulary_size": Function(_vocabulary_size, asks=FACTS),
     "with_": Function(lambda _, value: value, _last),

@@ -103,10 +103,7 @@ def _step(text: str) -> Step:
     if not found or found["name"] not in OPERATIONS:
         known = ", ".join(sorted(OPERATIONS))
         raise ValueError(f"{text!r} is not an operation; the operations are {known}")
-    arguments = tuple(part.strip() for part in (found["arguments"] or "").split(",") if part)
-    for argument in arguments:
-        expressions.parse(argument)
-    return Step(found["name"], arguments)
+    return Step(found["name"], tuple(expressions.arguments(found["arguments"] or "")))
 
 
 class NameIndex:

@@ -54,3 +54,24 @@ def compute(tensor: Tensor, apply: Callable[[AnyFloats], AnyFloats]) -> Tensor:
 def same(array: AnyFloats) -> AnyFloats:
     """Return the elements unchanged: `compute` alone turns them into floats."""
     return array
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledRows(Made):
+    """Rows of another tensor, each times a factor of its own."""
+
+    tensor: Tensor
+    type: TensorType
+    factors: AnyFloats
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read, multiply and return rows."""
+        numbers = read_floats(self.tensor, self.type, start, stop).reshape(stop - start, -1)
+        scaled = numbers.astype(np.float32) * self.factors[start:stop, None]
+        return np.ascontiguousarray(scaled.astype(self.type.dtype)).view(np.uint8)
+
+
+def scale_rows(tensor: Tensor, factors: AnyFloats) -> Tensor:
+    """Return the tensor with each row multiplied by its factor."""
+    kind = working_type(tensor)
+    return Tensor.over(tensor.name, kind, tensor.shape, ScaledRows(tensor, kind, factors))

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute
+from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute, scale_rows
 from ggufkit.conversion.tensors.moves import concat, filled, reshape, row_axis, take, transpose
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
@@ -158,6 +158,11 @@ def _first_axes_merged(tensor: Tensor, *sizes: int) -> tuple[int, ...]:
 # Parts.
 
 
+def _unchanged(tensor: Tensor, *_: int) -> Tensor:
+    """Undo what a tensor of the final shape passes through unchanged."""
+    return tensor
+
+
 def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
     """Return rows `start` to `stop` of the first axis, fewer if the tensor ends before."""
     return tensor[start:stop]
@@ -173,6 +178,21 @@ def _with_zeros_before(tensor: Tensor, start: int, _stop: int | None = None) -> 
         )
     zeros = np.zeros((start, *tensor.shape[1:]), np.float32)
     return concat(tensor.name, [from_array(tensor.name, zeros, tensor.type), tensor])
+
+
+def _padded(tensor: Tensor, count: int) -> Tensor:
+    """Return the rows, and rows of zeros after them up to a count."""
+    missing = count - tensor.shape[0]
+    if missing <= 0:
+        return tensor
+    zeros = np.zeros((missing, *tensor.shape[1:]), np.float32)
+    return concat(tensor.name, [tensor, from_array(tensor.name, zeros, tensor.type)])
+
+
+def _first_row_spread(tensor: Tensor, count: int) -> Tensor:
+    """Return the first row of a matrix, `count` times."""
+    shape = (count, *tensor.shape[1:])
+    return take(tensor, np.zeros(count, np.int64), shape)
 
 
 def _equal_part(tensor: Tensor, index: int, parts: int) -> Tensor:
@@ -225,12 +245,35 @@ def _minus(number: float, array: AnyFloats) -> AnyFloats:
 
 
 def _times(factor: float, array: AnyFloats) -> AnyFloats:
-    made: AnyFloats = array * array.dtype.type(factor)
+    """Multiply in F32, as PyTorch does with a number and F16 too."""
+    made: AnyFloats = (array.astype(np.float32) * np.float32(factor)).astype(array.dtype)
     return made
 
 
-def _over(factor: float, array: AnyFloats) -> AnyFloats:
-    return _times(1 / factor, array)
+def _scaled(tensor: Tensor, factor: float) -> Tensor:
+    """Return the tensor times a number; 1 leaves it as it is, in its own type."""
+    return tensor if factor == 1 else compute(tensor, functools.partial(_times, factor))
+
+
+def _unscaled(tensor: Tensor, factor: float) -> Tensor:
+    return _scaled(tensor, 1 / factor)
+
+
+def _factors(tensor: Tensor, runs: Sequence[float]) -> AnyFloats:
+    """Return a factor for each row from pairs of a count of rows and their factor."""
+    counts, factors = [int(count) for count in runs[::2]], runs[1::2]
+    if len(tensor.shape) != 2 or min(counts) < 1 or sum(counts) != tensor.shape[0]:  # noqa: PLR2004 (rows and columns)
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no runs of {counts} rows")
+    return np.repeat(np.array(factors, np.float32), counts)
+
+
+def _runs_scaled(tensor: Tensor, *runs: float) -> Tensor:
+    factors = _factors(tensor, runs)
+    return tensor if np.all(factors == 1) else scale_rows(tensor, factors)
+
+
+def _runs_unscaled(tensor: Tensor, *runs: float) -> Tensor:
+    return _runs_scaled(tensor, *(n if at % 2 == 0 else 1 / n for at, n in enumerate(runs)))
 
 
 def _neg_exp(array: AnyFloats) -> AnyFloats:
@@ -249,14 +292,17 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "add": elementwise(_plus, _minus),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "neg_exp": elementwise(_neg_exp, _log_of_minus),
+    "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "part": taking(_part, Parts(row_axis)),
     "permute": reordering(half_pairs),
     "regroup": reordering(kind_by_kind),
     "regroup_shared": reordering(shared_kind_by_kind),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
-    "scale": replace(elementwise(_times, _over), keeps_columns=True),
+    "scale": Operation(_scaled, _unscaled, keeps_columns=True),
+    "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
     "split": taking(_equal_part, Parts(row_axis)),
+    "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
     "transpose": Operation(transpose, transpose),
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),

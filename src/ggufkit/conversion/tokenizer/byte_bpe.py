@@ -76,3 +76,14 @@ def chatglm(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write ChatGLM's BPE tokenizer."""
     end = "<|endoftext|>"
     _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end)
+
+
+def hunyuan(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Hunyuan's BPE tokenizer, with the ends of texts that its configurations name."""
+    byte_pairs(files, entries)
+    end = files.of_model("eod_token_id")
+    if isinstance(end, int):
+        entries.identifier("eos", end)
+    ends = (files.checkpoint.json("generation_config.json") or {}).get("eos_token_id")
+    if isinstance(ends, list) and len(ends) > 1:
+        entries.identifier("eot", ends[0])

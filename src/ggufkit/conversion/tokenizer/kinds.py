@@ -64,6 +64,8 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "glm": byte_bpe.glm,
     "glm4": byte_bpe.glm4,
     "internlm2": sentencepiece.internlm2,
+    "hunyuan": byte_bpe.hunyuan,
+    "jamba": sentencepiece.jamba,
     "llama": sentencepiece.llama,
     "mamba": sentencepiece.mamba,
     "modern-bert": wordpiece_unigram.modern_bert,
@@ -75,6 +77,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "roberta": wordpiece_unigram.roberta,
     "sentencepiece": sentencepiece.sentence_pieces,
     "sentencepiece-or-bpe": sentencepiece.sentence_pieces_or_pairs,
+    "spaced-sentencepiece": sentencepiece.spaced,
     "t5": wordpiece_unigram.t5,
     "xlm-roberta": wordpiece_unigram.xlm_roberta,
 }

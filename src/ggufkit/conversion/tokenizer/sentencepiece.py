@@ -233,6 +233,23 @@ def nemotron(files: TokenizerFiles, entries: TokenEntries) -> None:
     entries.identifier("unk", 1)
 
 
+def jamba(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Jamba's SentencePiece model, or its BPE tokenizer if missing."""
+    if files.has(SENTENCE_PIECE):
+        sentence_pieces(files, entries)
+        return
+    byte_fallback(files, entries)
+    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
+
+
+def spaced(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write a SentencePiece model, and whether a space comes before a text."""
+    sentence_pieces(files, entries)
+    settings = files.settings or {}
+    if "add_prefix_space" in settings:
+        entries.boolean("tokenizer.ggml.add_space_prefix", settings["add_prefix_space"])
+
+
 def mamba(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Mamba's tokenizer: BPE, or SentencePiece if missing."""
     if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
