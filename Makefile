@@ -17,7 +17,7 @@ WHEEL := build/wheel/made
 WIDE := build/native/wide/made
 BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
-.PHONY: help demo test wheel test-matrix test-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
+.PHONY: help demo test wheel test-matrix test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -62,14 +62,26 @@ $(VECTORS): $(VENV)/installed $(VENV)/test-tools tests/native/write_vectors.py t
 test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter and with transformers
 	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
 
-$(ORACLE)/made: tests/oracle/tiny.py tests/oracle/reference.py tests/oracle/vocabularies.py \
-		tests/oracle/computing.py tests/oracle/libraries.py $(VENV)/test-tools $(ORACLE)/venv/installed
+# Runs the converter on every checkpoint, and records what it made.
+record-oracle:  ## record digests of what llama.cpp's converter makes, for test-oracle
+	rm -f $(ORACLE)/made
+	GGUFKIT_ORACLE_ANEW=yes $(MAKE) $(ORACLE)/made
+	GGUFKIT_ORACLE_ANEW=yes $(BIN)/python tests/oracle/digests.py $(ORACLE)
+	$(BIN)/python tools/write_classes.py
+
+# Each of the two versions of transformers makes its checkpoints, the older one all tokenizers.
+$(ORACLE)/made: $(wildcard tests/oracle/families/*.py) tests/oracle/case.py tests/oracle/tiny.py \
+		tests/oracle/reference.py tests/oracle/digests.py tests/oracle/vocabularies.py \
+		tests/oracle/computing.py tests/oracle/libraries.py $(VENV)/test-tools \
+		$(ORACLE)/venv/installed $(ORACLE)/venv5/installed
 	rm -rf $(ORACLE)/checkpoints $(ORACLE)/references $(ORACLE)/tokenizers \
 		$(ORACLE)/computed $(ORACLE)/libraries
+	$(ORACLE)/venv5/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
 	$(ORACLE)/venv/bin/python tests/oracle/tiny.py $(ORACLE)/checkpoints
 	$(ORACLE)/venv/bin/python tests/oracle/reference.py \
 		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/checkpoints $(ORACLE)/references
 	$(ORACLE)/venv/bin/python tests/oracle/computing.py $(ORACLE)/checkpoints $(ORACLE)/computed
+	$(ORACLE)/venv5/bin/python tests/oracle/computing.py $(ORACLE)/checkpoints $(ORACLE)/computed
 	$(ORACLE)/venv/bin/python tests/oracle/vocabularies.py \
 		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/tokenizers
 	$(ORACLE)/venv/bin/python tests/oracle/libraries.py $(ORACLE)/libraries
@@ -80,6 +92,17 @@ $(ORACLE)/venv/installed: tests/oracle/requirements.txt
 	$(PYTHON) -m venv $(ORACLE)/venv
 	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r tests/oracle/requirements.txt
+	@touch $@
+
+# transformers 5 sees the same PyTorch: a .pth file names its folder.
+$(ORACLE)/venv5/installed: tests/oracle/requirements-5.txt $(ORACLE)/venv/installed
+	rm -rf $(ORACLE)/venv5
+	$(PYTHON) -m venv $(ORACLE)/venv5
+	$(ORACLE)/venv5/bin/python -m pip install --quiet --disable-pip-version-check \
+		-r tests/oracle/requirements-5.txt
+	for folder in $(ORACLE)/venv5/lib/python*/site-packages; do \
+		echo $(ORACLE)/venv/lib/$$(basename $$(dirname $$folder))/site-packages > $$folder/oracle.pth; \
+	done
 	@touch $@
 
 # Of the kernels, the portable ones and those of AVX2 are compiled with sanitizers. TSan cannot bear

@@ -114,3 +114,74 @@ def test_renaming_needs_the_whole_set(shards):
     shards[-1].unlink()
     assert run("name", shards[0], "--rename").code == 1
     assert np.all([path.exists() for path in shards[:-1]])
+
+
+# Files that end inside their header.
+
+
+@pytest.fixture
+def header_end(whole):
+    with ggufkit.open(whole) as model:
+        return model.data_offset
+
+
+def beginning(whole, nbytes):
+    path = whole.with_name("head.gguf")
+    path.write_bytes(whole.read_bytes()[:nbytes])
+    return path
+
+
+def test_every_beginning_of_a_file_opens_with_what_it_holds(whole, header_end):
+    seen = set()
+    with ggufkit.open(whole) as full:
+        for nbytes in range(4, header_end, 7):
+            with ggufkit.open(beginning(whole, nbytes), partial=True) as model:
+                assert list(model.metadata) == list(full.metadata)[: len(model.metadata)]
+                assert list(model.tensors) == list(full.tensors)[: len(model.tensors)]
+                assert len(model.missing) == 1
+                assert not any(tensor.is_whole for tensor in model.tensors.values())
+                for name, tensor in model.tensors.items():
+                    assert tensor.shape == full.tensors[name].shape
+                    with pytest.raises(TruncatedError, match="ends in its header"):
+                        tensor.numpy()
+                seen.add((len(model.metadata), len(model.tensors)))
+    assert len(seen) > len(full.tensors)
+
+
+def test_a_broken_download_tells_which_tensors_are_whole(whole):
+    data = whole.read_bytes()
+    with ggufkit.open(whole) as full:
+        middle = list(full.tensors.values())[10]
+        expected = [
+            tensor.offset + tensor.nbytes <= middle.offset for tensor in full.tensors.values()
+        ]
+        with ggufkit.open(beginning(whole, middle.offset + 1), partial=True) as model:
+            assert [tensor.is_whole for tensor in model.tensors.values()] == expected
+            held = [name for name, tensor in model.tensors.items() if tensor.is_whole]
+            for name in held:
+                np.testing.assert_array_equal(model.tensors[name].raw(), full.tensors[name].raw())
+    assert any(expected)
+    assert len(data) > middle.offset
+
+
+def test_inspect_offers_to_show_a_cut_header_and_shows_it(whole, header_end):
+    path = beginning(whole, header_end - 200)
+    result = run("inspect", path)
+    assert result.code == 1
+    assert "`ggufkit inspect --partial` shows what is there" in result.err
+    result = done("inspect", path, "--partial")
+    assert "16 of 16 keys and 16 of 20 tensor infos are there" in result.err
+    assert "incomplete" in result.out
+    assert "? (missing)" in result.out
+    document = done("inspect", path, "--partial", "--json").json()
+    assert {each["whole"] for each in document["tensors"]} == {False}
+    assert len(document["missing"]) == 1
+    for words in (("plan",), ("estimate",), ("name",)):  # whose answer would be wrong
+        assert run(*words, path).code == 1
+
+
+def test_check_offers_to_show_a_cut_file(whole, cut, header_end):
+    for path in (cut, beginning(whole, header_end - 100)):
+        result = run("check", path)
+        assert result.code == 1
+        assert "`ggufkit inspect --partial` shows what is there" in result.out

@@ -4,8 +4,8 @@
 
 writes OUT/NAME.npz for each checkpoint in FOLDER that transformers has code for: the numbers of a
 prompt's tokens and, from weights in F32, the logits of every position, or the last layer where the
-model has no head; and, for a checkpoint with a tokenizer, the ids of `TEXTS`. Runs in the
-environment of requirements.txt.
+model has no head; and, for a checkpoint with a tokenizer, the ids of `TEXTS`. Runs in both
+environments, each for the cases that its version of transformers made.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ def main(folder: str, out: str, *names: str) -> None:
     Path(out).mkdir(parents=True, exist_ok=True)
     for name in names or sorted(tiny.CASES):
         target = Path(out) / f"{name}.npz"
-        if not target.exists():
+        if tiny.CASES[name]["library"] == tiny.LIBRARY and not target.exists():
             place = Path(folder) / name
             kept = {"ids": json.dumps(ids(place)), "texts": json.dumps(TEXTS)}
+            kept["library"] = tiny.LIBRARY
             np.savez(target, **computed(place, name), **kept)
 
 

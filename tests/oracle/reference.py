@@ -2,7 +2,8 @@
 
     python reference.py LLAMA_CPP FOLDER OUT [TYPE ...]
 
-converts each checkpoint in FOLDER to OUT/NAME-TYPE.gguf. Runs in the environment of
+converts each checkpoint in FOLDER to OUT/NAME-TYPE.gguf, except those that digests.json knows
+(the environment variable GGUFKIT_ORACLE_ANEW asks for these too). Runs in the environment of
 requirements.txt. The converter knows pre-tokenizers by hashes of real vocabularies, so that of a
 tiny one is said here: its rules are GPT-2's.
 """
@@ -13,6 +14,8 @@ import logging
 import sys
 import traceback
 from pathlib import Path
+
+from digests import TYPES, is_recorded
 
 PRE_TOKENIZER = "gpt-2"
 
@@ -25,8 +28,10 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
     logging.disable(logging.WARNING)
     Path(out).mkdir(parents=True, exist_ok=True)
-    for checkpoint in sorted(path for path in Path(folder).iterdir() if path.is_dir()):
-        for kind in types or ("auto", "f32", "q8_0"):
+    for checkpoint in sorted(Path(folder).glob("[a-z]*")):
+        if is_recorded(checkpoint.name, Path(folder)):
+            continue
+        for kind in types or TYPES:
             target = Path(out) / f"{checkpoint.name}-{kind}.gguf"
             if target.exists():
                 continue

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import known
 import running
 
 import ggufkit
@@ -21,24 +22,7 @@ import ggufkit
 pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
-UNLOADABLE = {"bert-two-labels"}  # test_reference.py
-CASES = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - UNLOADABLE)
 TOLERANCE = 1e-3  # of the largest number
-# llama.cpp computes these otherwise than transformers, whoever converted them;
-# docs/architectures.md says how.
-OTHERWISE = {
-    "gemma-f16",  # norms in F16, to which 1 is added in F16
-    "gpt-oss", "llama-yarn",  # rotary embedding
-    "mamba2-groups",  # norms of groups
-    "mistral", "phi3-long",  # no sliding windows
-    "phimoe",  # weights of experts
-    "flan-t5", "mt5", "umt5",  # GELU from a table, which deep sums of unscaled attention magnify
-}  # fmt: skip
-COMPUTED = [
-    case
-    for case in CASES
-    if case not in OTHERWISE and not case.endswith(("-classifier", "-labels"))
-]
 WIDTH = 64  # of the cases' embeddings
 
 
@@ -57,10 +41,12 @@ def difference(ours, theirs):
 
 
 def test_there_are_cases():
-    assert len(COMPUTED) > 50, "make test-oracle computes them and sets GGUFKIT_ORACLE"
+    assert len(known.computed(FOLDER)) > 50, (
+        "make test-oracle computes them and sets GGUFKIT_ORACLE"
+    )
 
 
-@pytest.mark.parametrize("case", COMPUTED)
+@pytest.mark.parametrize("case", known.computed(FOLDER))
 def test_llama_cpp_computes_the_same_as_transformers(case, converted, tmp_path):
     with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
         prompt, wanted = kept["prompt"].tolist(), kept["values"]
@@ -88,7 +74,7 @@ def test_sliding_layers_differ_only_beyond_the_window(case, converted, tmp_path)
     assert difference(found, wanted) > TOLERANCE
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", known.tokenized(FOLDER))
 def test_llama_cpp_tokenizes_like_transformers(case, converted, tmp_path):
     with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
         texts, wanted = json.loads(str(kept["texts"])), json.loads(str(kept["ids"]))

@@ -2,8 +2,9 @@
 
     python tiny.py FOLDER [CASE ...]
 
-Runs in the environment of requirements.txt. Each case is a configuration that differs from its
-class's defaults in every size, so that a swapped field shows.
+Runs in both environments, that of requirements-5.txt first: each makes the cases of its version of
+transformers, and the older one the tokenizers of all. Each case is a configuration that differs
+from its class's defaults in every size, so that a swapped field shows.
 """
 
 from __future__ import annotations
@@ -13,64 +14,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import known
 import sentencepiece
 import torch
 import transformers
+from case import BASE, ENCODER, LLAMA3, YARN, case
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers.modeling_utils import no_init_weights
 
+try:
+    from transformers.modeling_utils import no_init_weights
+except ImportError:  # it moved in transformers 5
+    from transformers.initialization import no_init_weights
+
+LIBRARY = int(transformers.__version__.split(".")[0])
+OLDEST = 4  # of the versions of transformers; makes the tokenizers
 TEXT = [
     "The quick brown fox jumps over the lazy dog, 12345 times, and isn't tired.",
     "Ünïcödé, 日本語, русский, العربية and 🦙🚀 are words as well.",
     "def main():\n    return {'a': 1, \"b\": [2, 3]}  # code\n\n\n\t",
     "It's we'll they've I'd 3.14 -- 100% #hash @at $5 <tag> a_b c/d e\\f",
 ]
-BASE = {
-    "vocab_size": 416, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-    "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
-}  # fmt: skip
-LLAMA3 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}  # fmt: skip
-YARN = {
-    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128,
-    "beta_fast": 32, "beta_slow": 1,
-}  # fmt: skip
-# Fields of BASE that the configurations of encoders do not have.
-ENCODER = {"num_key_value_heads": None}
-
-
-def case(
-    config: str,
-    *,
-    dtype: str = "bfloat16",
-    vocabulary: str = "bytes",
-    architecture: str | None = None,
-    model: str | None = None,
-    kind: str = "AutoModelForCausalLM",
-    saved: dict[str, Any] | None = None,
-    **fields: Any,
-) -> dict:
-    """Describe a checkpoint: the class of its configuration and what differs from BASE.
-
-    `architecture` is the name that checkpoints with code of their own have for the class, `saved`
-    says how it is saved.
-    """
-    return {
-        "config": config,
-        "dtype": dtype,
-        "vocabulary": vocabulary,
-        "architecture": architecture,
-        "model": model,
-        "kind": "AutoModel" if vocabulary == "words" else kind,
-        "saved": saved or {},
-        "fields": fields,
-    }
-
-
 CASES = {
     "llama": case("LlamaConfig"),
     "llama-f16": case("LlamaConfig", dtype="float16"),
@@ -450,6 +414,9 @@ RAW = {
     },
 }  # fmt: skip
 
+for _name, _case in known.families().items():
+    (RAW if "tensors" in _case else CASES)[_name] = _case
+
 
 def byte_level() -> Tokenizer:
     """Return a trained byte-level BPE tokenizer of GPT-2's rules."""
@@ -565,11 +532,16 @@ def make_raw(folder: Path, name: str) -> None:
     spec = RAW[name]
     folder.mkdir(parents=True)
     torch.manual_seed(len(name))
-    names = {n.replace("{i}", str(i)): s for n, s in spec["tensors"].items() for i in range(3)}
+    names = each_number(spec["tensors"], "{i}", spec.get("layers", 3))
+    names = each_number(names, "{x}", spec.get("experts", 1))
     tensors = {n: random_tensor(*described(shape)) for n, shape in names.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(spec["config"], indent=2))
-    VOCABULARIES[spec["vocabulary"]](folder)
+
+
+def each_number(tensors: dict[str, Any], place: str, count: int) -> dict[str, Any]:
+    """Return the tensors with every number below `count` in the place of a layer or an expert."""
+    return {n.replace(place, str(i)): s for n, s in tensors.items() for i in range(count)}
 
 
 def fields_of(own: dict[str, Any]) -> dict[str, Any]:
@@ -602,15 +574,20 @@ def make(folder: Path, name: str) -> None:
         path = folder / "config.json"
         written = json.loads(path.read_text())
         path.write_text(json.dumps(written | {"architectures": [spec["architecture"]]}))
-    VOCABULARIES[spec["vocabulary"]](folder)
 
 
 def main(folder: str, *names: str) -> None:
-    """Make the named cases, or all."""
+    """Make the named cases, or all; those of another version of transformers are left alone."""
     for name in names or [*CASES, *RAW]:
-        if not (Path(folder) / name).exists():
-            partial = Path(folder) / f".{name}"
-            (make_raw if name in RAW else make)(partial, name)
+        spec, partial = (CASES | RAW)[name], Path(folder) / f".{name}"
+        if (Path(folder) / name).exists():
+            continue
+        if spec.get("library", OLDEST) == LIBRARY and not partial.exists():
+            making = Path(folder) / f".making-{name}"
+            (make_raw if name in RAW else make)(making, name)
+            making.rename(partial)
+        if LIBRARY == OLDEST and partial.exists():
+            VOCABULARIES[spec["vocabulary"]](partial)
             partial.rename(Path(folder) / name)
 
 

@@ -12,6 +12,7 @@ import ggufkit
 from ggufkit.cli.output import note
 from ggufkit.cli.pipes import incoming
 from ggufkit.errors import GGUFError
+from ggufkit.format.header import HEADER_CUT
 from ggufkit.models.caches import SOURCES
 from ggufkit.models.model import Model
 
@@ -86,11 +87,17 @@ def open_any(path: str) -> Model:
     return ggufkit.convert(path, say=note) if is_checkpoint(path) else ggufkit.open(path)
 
 
-def look_at(path: str) -> Model:
-    """Open a model or checkpoint for its header alone; print a note for each missing shard."""
+def look_at(path: str, *, partial: bool = False) -> Model:
+    """Open a model or checkpoint for its header alone; print a note for what is missing.
+
+    Raises FormatError for a file that ends inside its header, unless `partial`.
+    """
     if is_checkpoint(path):
         return open_any(path)
     model = ggufkit.open(path, partial=True)
     for found in model.missing:
-        note(f"{found.path}: {found.message}. {found.remedy}")
+        if found.rule in HEADER_CUT and not partial:
+            model.close()
+            raise found.exception()
+        note(f"{found.path}: {found.message}" + ("" if partial else f". {found.remedy}"))
     return model

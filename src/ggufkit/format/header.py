@@ -33,7 +33,7 @@ from ggufkit.format.types import (
     padded,
 )
 from ggufkit.format.values import Strings, require_uint32
-from ggufkit.rules.findings import Finding, Findings
+from ggufkit.rules.findings import Finding, Findings, first_error
 from ggufkit.system.mapped_file import Data
 
 GGML_MAX_COUNT: Final = 2**30  # entries of an array and bytes of a string that ggml reads
@@ -66,6 +66,10 @@ TENSOR_RECORD: Final = np.dtype(
     ]
 )
 CUT: Final = "data-truncated"  # the header is whole, and tells where all tensors would be
+# The file ends inside its header: what comes before can still be read.
+HEADER_CUT: Final = frozenset(
+    {"header-truncated", "count", "key-length", "name-length", "string-length", "array-count"}
+)
 _NOWHERE: Final = Places.of(Infos(np.empty(0, TENSOR_RECORD), Encoding(), [], []), 0)
 
 
@@ -74,7 +78,8 @@ class Header:
     """The part of a file before the tensor data, and the findings about it.
 
     `end` is the byte after the last tensor info. `places` is empty if the positions of tensors
-    cannot be known.
+    cannot be known. Where the file ends inside the header, `unplaced` are the tensor infos that
+    come before the end. `announced` are the numbers of keys and tensors that it should have.
     """
 
     nbytes: int
@@ -85,6 +90,8 @@ class Header:
     end: int = 0
     places: Places = _NOWHERE
     findings: tuple[Finding, ...] = ()
+    unplaced: Places | None = None
+    announced: tuple[int, int] = (0, 0)
 
     @property
     def metadata(self) -> Metadata:
@@ -122,21 +129,26 @@ def parse(data: Data, nbytes: int) -> Header:
     """Return the header of a file of `nbytes` bytes with the content `data`."""
     if nbytes == 0 or not MAGIC.startswith(data[: len(MAGIC)]):
         return Header(nbytes, findings=(identify(data[:HEAD_BYTES], nbytes),))
-    version, big, _, _, end, key_table, tensor_table, problems = _native.scan(data)
+    version, big, keys, tensors, end, key_table, tensor_table, problems = _native.scan(data)
     findings = Findings()
     for rule, at, a, b in problems:
         findings.add(rule, at, a=a, b=b)
     encoding = Encoding("big" if big else "little", wide=version != 1)
     _about_version(version, encoding, findings)
     entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), encoding, findings)
-    alignment, places = DEFAULT_ALIGNMENT, _NOWHERE
-    if all(rule in _SCANNED_ON for rule, *_ in problems):
-        alignment = _alignment(entries, findings)
+    alignment, places, unplaced = DEFAULT_ALIGNMENT, _NOWHERE, None
+    ended_by = {rule for rule, *_ in problems} - _SCANNED_ON
+    if ended_by <= HEADER_CUT:
         infos = Infos.read(data, np.frombuffer(tensor_table, TENSOR_RECORD), encoding)
-        places = _places(infos, end, alignment, nbytes, findings)
-    return Header(
-        nbytes, version, encoding.byte_order, entries, alignment, end, places, findings.all()
-    )
+        if ended_by:
+            unplaced = _unplaced(infos)
+        else:
+            alignment = _alignment(entries, findings)
+            places = _places(infos, end, alignment, nbytes, findings)
+    found = findings.all()
+    order = encoding.byte_order
+    placed = (end, places, found, unplaced, (keys, tensors))
+    return Header(nbytes, version, order, entries, alignment, *placed)
 
 
 def _about_version(version: int, encoding: Encoding, findings: Findings) -> None:
@@ -225,6 +237,14 @@ def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
 
 
 # Tensors.
+
+
+def _unplaced(infos: Infos) -> Places | None:
+    """Return the tensors of a header that is cut, if their names and shapes are right."""
+    found = Findings()
+    about_names(infos, found)
+    about_shapes(infos, found)
+    return None if first_error(found.all()) else Places.of(infos, 0)
 
 
 def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findings) -> Places:

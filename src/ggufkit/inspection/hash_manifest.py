@@ -100,7 +100,8 @@ def read_manifest(path: Path) -> Manifest:
     if not algorithms:
         raise FormatError(
             "the manifest has no known hash",
-            remedy=f"Use a manifest whose lines begin with one of {', '.join(STRONGEST_FIRST)}",
+            remedy=f"Use a manifest whose lines begin with one of {', '.join(STRONGEST_FIRST)}"
+            "; `ggufkit hash --sha256sum` checks a list of sha256sum",
             path=str(path),
         )
     return Manifest(digests, algorithms)

@@ -153,6 +153,7 @@ def describe(model: Model) -> dict[str, Any]:
             }
             for file in model.files
         ],
+        "missing": [{"rule": found.rule, "message": found.message} for found in model.missing],
         "summary": _plain_summary(summarize(model)),
         "metadata": {
             key: {"type": model.metadata.type_name(key), "value": plain(model.metadata[key])}
@@ -175,6 +176,7 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
         "nbytes": tensor.nbytes,
         "offset": tensor.offset,
         "file": None if tensor.path is None else str(tensor.path),
+        "whole": tensor.is_whole,
     }
 
 

@@ -16,7 +16,7 @@ from ggufkit.format.byte_order import to_byte_order
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.types import TensorType
-from ggufkit.models.rows import Columns, OpenedFile, Rows, Source, rows_and_width
+from ggufkit.models.rows import Columns, OpenedFile, Rows, Source, Unplaced, rows_and_width
 from ggufkit.quants import codec
 from ggufkit.rules.findings import Finding
 from ggufkit.system.mapped_file import Bytes
@@ -79,6 +79,14 @@ class Tensor:
         """Its file, None for a tensor that is not in a file."""
         span = self.source.span
         return span.file.path if span else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its file has all its bytes: not where `open(partial=True)` opened a cut file."""
+        span = self.source.span
+        if span is None:
+            return not isinstance(self.source, Unplaced)
+        return span.offset + span.nbytes <= span.file.nbytes
 
     def raw(self) -> Bytes:
         """Return the bytes as uint8, zero-copy from the memory map where they lie in a file.

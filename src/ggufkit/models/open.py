@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final
@@ -14,17 +14,24 @@ import numpy as np
 
 from ggufkit.errors import ShardError
 from ggufkit.format.file_name import parse_shard_name, shard_name
-from ggufkit.format.header import CUT, Header, parse
+from ggufkit.format.header import CUT, HEADER_CUT, Header, parse
+from ggufkit.format.tensor_infos import Places
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.models.caches import resolve
 from ggufkit.models.interrupted_edit import header_to_show
 from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
+from ggufkit.models.rows import Unplaced
 from ggufkit.models.sources import FileSource
 from ggufkit.rules.findings import Finding, finding, first_error
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
-EXCUSED: Final = (CUT, "shard-missing", "shard-name")  # what is there can still be looked at
+EXCUSED: Final = (
+    CUT,
+    *HEADER_CUT,
+    "shard-missing",
+    "shard-name",
+)  # what is there can still be looked at
 SHOWN_FILES: Final = 5  # names in a message
 
 
@@ -42,8 +49,9 @@ def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:
     `path` names a file, any shard of a set, a folder that holds exactly one file or set, or a
     model in a cache as `ggufkit.list` calls it.
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
-    opened too, and a file that is cut short after its header: `missing` of the model tells what
-    is not there, and reading that raises a FormatError. Raises a FormatError (a ValueError) for the
+    opened too, and a file that is cut short, such as a broken download: `missing` of the model
+    tells what is not there, `is_whole` of each tensor whether it is, and reading what is not
+    raises a FormatError. Raises a FormatError (a ValueError) for the
     first error in a file, its subclass ShardError for a missing or foreign shard,
     OSError as the builtin `open` does.
     """
@@ -60,7 +68,7 @@ def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:
                 _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
-    lost += [each for part in parts for each in _about(part) if each.rule in excused]
+    lost += [each for part in parts for each in _lost(part) if each.rule in excused]
     model.missing = tuple(lost)
     return model.reading(part.file for part in parts)
 
@@ -128,6 +136,17 @@ def open_part(
 
 def _about(part: ParsedFile) -> Iterator[Finding]:
     return (found.at(str(part.file.path)) for found in part.header.findings)
+
+
+def _lost(part: ParsedFile) -> Iterator[Finding]:
+    """Yield the findings about a file; of a cut header they say how much is there."""
+    header = part.header
+    keys, tensors = header.announced
+    held = f"{len(header.entries):,} of {keys:,} keys"
+    held += f" and {len(_listed(header).infos.names):,} of {tensors:,} tensor infos are there"
+    for found in _about(part):
+        is_cut = found.rule in HEADER_CUT
+        yield replace(found, message=f"{found.message}; {held}") if is_cut else found
 
 
 def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> list[Finding]:
@@ -233,7 +252,7 @@ def model_of(parts: list[ParsedFile]) -> Model:
 
 def _tensors(parts: list[ParsedFile]) -> Tensors:
     """Return the tensors of all parts; each is created on access."""
-    infos = [part.header.places.infos for part in parts]
+    infos = [_listed(part.header).infos for part in parts]
     ends = list(accumulate(len(each.names) for each in infos))
 
     begins = [part.header.data_offset for part in parts]
@@ -246,7 +265,13 @@ def _tensors(parts: list[ParsedFile]) -> Tensors:
     return Tensors.lying(chain.from_iterable(each.names for each in infos), make)
 
 
+def _listed(header: Header) -> Places:
+    return header.unplaced or header.places
+
+
 def _tensor(part: ParsedFile, begin: int, index: int) -> Tensor:
-    name, kind, shape, start, nbytes, row_bytes = part.header.places.tensor(index)
+    name, kind, shape, start, nbytes, row_bytes = _listed(part.header).tensor(index)
+    if part.header.unplaced:
+        return Tensor(name, kind, shape, nbytes, Unplaced(str(part.file.path)))
     source = FileSource(part.file, begin + start, nbytes, row_bytes, part.header.byte_order)
     return Tensor(name, kind, shape, nbytes, source)

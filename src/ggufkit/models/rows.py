@@ -9,11 +9,12 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.errors import TruncatedError
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.system.mapped_file import Bytes
 
@@ -22,6 +23,7 @@ class OpenedFile(Protocol):
     """A file with tensors, in the state in which it was opened."""
 
     path: Path
+    nbytes: int
 
     @property
     def status(self) -> os.stat_result:
@@ -84,6 +86,21 @@ class Made:
     def span(self) -> Span | None:
         """None: computed."""
         return None
+
+
+@dataclass(frozen=True)
+class Unplaced(Made):
+    """A tensor of a file that ends in its header: where its data would begin is unknown."""
+
+    path: str
+
+    def read(self, start: int, stop: int) -> NoReturn:
+        """Raise TruncatedError."""
+        raise TruncatedError(
+            f"the file ends in its header, before the data of rows {start} to {stop}",
+            remedy="Download the rest of the file",
+            path=self.path,
+        )
 
 
 @dataclass(frozen=True)

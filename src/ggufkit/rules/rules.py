@@ -38,7 +38,8 @@ _BROKEN: Final = (
     "The file is damaged or its writer is broken; "
     "download it again, or convert the checkpoint again"
 )
-_CUT: Final = "The file is cut short or damaged; compare its size with the publisher's"
+_LOOK: Final = "; `ggufkit inspect --partial` shows what is there"
+_CUT: Final = "The file is cut short or damaged; compare its size with the publisher's" + _LOOK
 _REWRITE: Final = "`ggufkit copy IN OUT` writes a file that llama.cpp loads"
 _CONVERT: Final = "Convert the checkpoint to GGUF first"
 _ALL_SHARDS: Final = "Download all shards of one set, and keep their original names"
@@ -125,7 +126,7 @@ _SCANNED: Final = (
     _cut(
         "header-truncated",
         "the file ends inside its header: {a} bytes are needed here and {b} are left",
-        _DOWNLOAD,
+        _DOWNLOAD + _LOOK,
     ),
     _cut("count", "the header announces {a} entries, more than fit into the {b} bytes that follow"),
     _cut("key-length", "the header announces a key of {a} bytes, but only {b} bytes are left"),
@@ -242,7 +243,7 @@ _TENSORS: Final = (
         "the file is cut short: it has {size} bytes, its tensors need {needed}; {missing} bytes "
         "({percent:.1f} %) are missing, and {count} of {total} tensors are incomplete, "
         "first {name!r}",
-        "The download or copy did not finish; resume it, or download the file again",
+        "The download or copy did not finish; resume it, or download the file again" + _LOOK,
     ),
     _cut(
         "tensor-beyond-end",

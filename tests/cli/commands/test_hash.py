@@ -163,3 +163,50 @@ def test_notes_a_renamed_file_once(model):
         "if the file was renamed, say the old name with --name\n"
     )
     done("hash", "other.gguf", "--name", "model.gguf", "--check", manifest)
+
+
+# Whole files.
+
+
+def test_whole_files_are_hashed_and_checked(model):
+    (model.parent / "notes").write_bytes(b"abc")
+    made = done("hash", "--sha256sum", "model.gguf", "notes")
+    assert made.lines[1] == f"{hashlib.sha256(b'abc').hexdigest()}  notes"
+    (model.parent / "SHA256SUMS").write_bytes(made.raw)
+    checked = done("hash", "--sha256sum", "--check", "SHA256SUMS")
+    assert checked.lines == ["model.gguf: OK", "notes: OK"]
+    (model.parent / "notes").write_bytes(b"abd")
+    checked = ggufkit("hash", "--sha256sum", "--check", "SHA256SUMS")
+    assert (checked.code, checked.lines[1]) == (1, "notes: FAILED")
+    only = done("hash", "--sha256sum", "--check", "SHA256SUMS", model)
+    assert only.lines == [f"{model}: OK"]
+
+
+def test_whole_files_that_are_missing_or_not_listed_fail(model):
+    (model.parent / "SHA256SUMS").write_text(f"{'0' * 64}  gone\n")
+    checked = ggufkit("hash", "--sha256sum", "--check", "SHA256SUMS")
+    assert (checked.code, checked.lines) == (1, ["gone: FAILED open or read"])
+    assert "gone: No such file" in checked.err
+    checked = ggufkit("hash", "--sha256sum", "--check", "SHA256SUMS", "model.gguf", "--json")
+    assert checked.code == 1
+    assert checked.json()[0]["result"] == "NOT LISTED"
+
+
+@pytest.mark.parametrize("option", ["--no-layer", "--xxh64", "--all", "--content"])
+def test_options_about_tensors_do_not_fit_whole_files(model, option):
+    result = ggufkit("hash", "--sha256sum", "model.gguf", option)
+    assert result.code == 2
+    assert f"leave out {option}" in result.err
+
+
+def test_a_manifest_in_utf16_or_with_a_mark_is_read(model):
+    text = done("hash", "model.gguf").out
+    for encoding in ("utf-16", "utf-8-sig"):
+        (model.parent / "manifest").write_bytes(text.encode(encoding))
+        assert done("hash", "model.gguf", "--check", "manifest").out.endswith("Success\n")
+
+
+def test_several_models_need_sha256sum(model):
+    result = ggufkit("hash", "model.gguf", "model.gguf")
+    assert result.code == 2
+    assert "only --sha256sum takes several" in result.err

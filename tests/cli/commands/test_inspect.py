@@ -167,7 +167,8 @@ def test_json_is_one_complete_document(path):
     assert len(result.lines) == 1
     assert result.out.isascii()
     assert list(document) == [
-        "version", "byte_order", "alignment", "files", "summary", "metadata", "tensors",
+        "version", "byte_order", "alignment", "files", "missing", "summary", "metadata",
+        "tensors",
     ]  # fmt: skip
     assert document["summary"]["heads"] == [8, 4]
     values = {key: value["value"] for key, value in document["metadata"].items()}

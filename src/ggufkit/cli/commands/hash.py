@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 import ggufkit
-from ggufkit.cli.errors import report
-from ggufkit.cli.model_argument import MODEL
+from ggufkit.cli.errors import FAILED, report
+from ggufkit.cli.model_argument import ModelName
 from ggufkit.cli.options import threads_option
-from ggufkit.cli.output import emit, examples, note
+from ggufkit.cli.output import counted, emit, examples, note
+from ggufkit.cli.pipes import incoming
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import FormatError, printable
+from ggufkit.inspection.file_digest import DigestList, digest_line, file_digest, read_digests
 from ggufkit.inspection.hash import ALGORITHMS, BY_TENSOR, Hashes
 from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
+from ggufkit.models.tiles import Tally
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.threads import Progress, in_turn, pool_of
 
 SECTION: Final = "Look"  # of the help
 
 Results = list[tuple[Line, Result]]
+
+
+class _AnyFile(ModelName):
+    """The name of a model or any other file; pipes are read once the options are known."""
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> str:
+        """Return the name as it is."""
+        return value
 
 
 @click.command(
@@ -31,9 +52,11 @@ Results = list[tuple[Line, Result]]
         "ggufkit hash model.gguf --all > model.gguf.manifest",
         "ggufkit hash model.gguf --check model.gguf.manifest",
         "ggufkit hash model-00001-of-00003.gguf --content",
+        "ggufkit hash --sha256sum *.gguf > SHA256SUMS",
+        "ggufkit hash --sha256sum --check SHA256SUMS",
     ),
 )
-@click.argument("file", type=MODEL)
+@click.argument("files", metavar="FILE...", nargs=-1, type=_AnyFile())
 @click.option("--xxh64", is_flag=True, help="XXH64 (fast, the default).")
 @click.option("--sha1", is_flag=True, help="SHA-1.")
 @click.option("--sha256", is_flag=True, help="SHA-256.")
@@ -42,24 +65,21 @@ Results = list[tuple[Line, Result]]
 @click.option(
     "--content", is_flag=True, help="One digest of all content, independent of the layout."
 )
+@click.option("--sha256sum", is_flag=True, help="Hash whole files, in the form of sha256sum.")
 @click.option("--no-layer", is_flag=True, help="Leave out the digests of single tensors.")
 @click.option("--check", "-c", "manifest", metavar="MANIFEST", help="Check against a manifest.")
 @click.option("--name", metavar="NAME", help="Print this name instead of FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the digests as JSON.")
 @threads_option
 @click.pass_context
-def command(  # noqa: PLR0913 (click passes each option)
+def command(
     ctx: click.Context,
     /,
-    file: str,
+    files: tuple[str, ...],
     *,
-    no_layer: bool,
+    sha256sum: bool,
     manifest: str | None,
-    name: str | None,
-    as_json: bool,
-    threads: int | None,
-    all_: bool,
-    **chosen: bool,
+    **options: Any,
 ) -> None:
     """Print digests of the tensor data of FILE, line for line as llama-gguf-hash does.
 
@@ -69,23 +89,49 @@ def command(  # noqa: PLR0913 (click passes each option)
     With --check each line says whether the digest matches the manifest. The exit codes are those of
     llama-gguf-hash: 0 if all match, 1 if one differs, 3 if the manifest has none of them, 4 if
     it has no known hash type, 5 if it cannot be read.
+
+    --sha256sum hashes whole files of any kind, and takes several. With --check it checks these
+    files against a list, or all files of the list. The exit code is 1 if one differs.
     """
+    if sha256sum:
+        _require_whole(options)
+        ctx.exit(_hash_files(files, manifest, options))
+    if len(files) != 1:
+        raise click.UsageError(
+            "Name one model; only --sha256sum takes several files"
+            if files
+            else "Missing argument 'FILE...'"
+        )
+    ctx.exit(_hash_model(ctx, incoming(files[0]), manifest, options))
+
+
+def _hash_model(
+    ctx: click.Context, file: str, manifest: str | None, options: dict[str, Any]
+) -> int:
+    """Print or check the digests of tensors; return the exit code."""
+    name = options["name"]
+    chosen = {each: options[each] for each in ALGORITHMS}
     expected = _expected(ctx, manifest) if manifest is not None else None
-    algorithms = _chosen(chosen | dict.fromkeys(BY_TENSOR, True) if all_ else chosen, expected)
+    algorithms = _chosen(
+        chosen | dict.fromkeys(BY_TENSOR, True) if options["all_"] else chosen, expected
+    )
     with ggufkit.open(file) as model, progress_bar("hashing") as progress:
         hashes = ggufkit.hash(
-            model, algorithms, tensors=not no_layer, threads=threads, progress=progress
+            model,
+            algorithms,
+            tensors=not options["no_layer"],
+            threads=options["threads"],
+            progress=progress,
         )
     lines = list(_lines(hashes, name or file))
     results = [(line, expected.result(line)) for line in lines] if expected else []
-    if as_json:
+    if options["as_json"]:
         emit(_plain(name or file, lines, results))
     elif expected is None or manifest is None:
         click.echo("\n".join(map(str, lines)))
     else:
         _print_check(manifest, expected, results)
-    if expected:
-        ctx.exit(verdict(results).code)
+    return verdict(results).code if expected else 0
 
 
 def _expected(ctx: click.Context, manifest: str) -> Manifest:
@@ -137,3 +183,97 @@ def _plain(name: str, lines: list[Line], results: Results) -> dict[str, Any]:
     ]
     checked = {"verdict": verdict(results).words} if results else {}
     return {"name": name, "digests": digests} | checked
+
+
+# Whole files.
+
+
+def _require_whole(options: dict[str, Any]) -> None:
+    """Refuse options that are about tensors."""
+    given = [each for each in (*ALGORITHMS, "all_", "no_layer", "name") if options[each]]
+    if given:
+        option = given[0].strip("_").replace("_", "-")
+        raise click.UsageError(f"--sha256sum hashes whole files: leave out --{option}")
+
+
+def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, Any]) -> int:
+    """Print or check the SHA-256 of whole files; return the exit code."""
+    listed = None if manifest is None else read_digests(Path(manifest))
+    known = [each.name for each in listed.digests if each.name is not None] if listed else []
+    names = list(dict.fromkeys(files or known))
+    if not names:
+        raise click.UsageError("Missing argument 'FILE...'")
+    with progress_bar("hashing") as progress:
+        digests = _digests(names, options["threads"], progress)
+    results = [
+        _WholeFile(name, digest, listed) for name, digest in zip(names, digests, strict=True)
+    ]
+    if options["as_json"]:
+        emit([each.plain() for each in results])
+    for each in results:
+        if isinstance(each.digest, OSError):
+            report(each.digest)
+        if not options["as_json"] and each.line():
+            click.echo(each.line())
+    if listed and listed.misformed:
+        note(f"{manifest}: {counted(listed.misformed, 'line')} without a digest of a file")
+    return 0 if all(each.is_fine for each in results) else FAILED
+
+
+def _digests(
+    names: Sequence[str], threads: int | None, progress: Progress | None
+) -> list[str | OSError]:
+    """Return the digest of each file, or the error of reading it; each file has its thread."""
+    paths = [Path(incoming(name, foreign=True)) for name in names]
+    done = Tally(progress)
+    for path in paths:
+        with contextlib.suppress(OSError):
+            done.expect(path.stat().st_size)
+    with pool_of(worker_count(threads)) as pool:
+        tasks = (functools.partial(_digest, path, done.add) for path in paths)
+        return list(in_turn(pool, tasks, len(paths)))
+
+
+def _digest(path: Path, tell: Callable[[int], None]) -> str | OSError:
+    try:
+        return file_digest(path, tell)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        return error
+
+
+@dataclass(frozen=True)
+class _WholeFile:
+    """A file, its digest or the error of reading it, and the list to check it against."""
+
+    name: str
+    digest: str | OSError
+    listed: DigestList | None
+
+    @property
+    def is_fine(self) -> bool:
+        return self.verdict in ("", "OK")
+
+    @property
+    def verdict(self) -> str:
+        """The words of sha256sum; empty where nothing is checked."""
+        if isinstance(self.digest, OSError):
+            return "FAILED open or read"
+        if self.listed is None:
+            return ""
+        expected = self.listed.of(self.name)
+        if expected is None:
+            return "NOT LISTED"
+        return "OK" if expected == self.digest else "FAILED"
+
+    def line(self) -> str:
+        """Return the line to print: a digest, or the verdict of a check."""
+        if self.listed:
+            return f"{printable(self.name)}: {self.verdict}"
+        return digest_line(self.digest, self.name) if isinstance(self.digest, str) else ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the JSON of this file."""
+        digest = self.digest if isinstance(self.digest, str) else None
+        checked = {"result": self.verdict} if self.verdict else {}
+        return {"file": self.name, "sha256": digest, **checked}

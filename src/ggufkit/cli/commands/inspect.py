@@ -10,12 +10,23 @@ import click
 import numpy as np
 
 from ggufkit.cli.model_argument import MODEL, complete_key, look_at
-from ggufkit.cli.output import columns, dims, emit, examples, grouped, paged, shorten, size, table
+from ggufkit.cli.output import (
+    columns,
+    counted,
+    dims,
+    emit,
+    examples,
+    grouped,
+    paged,
+    shorten,
+    size,
+    table,
+)
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.header_map import Field, dissect
 from ggufkit.inspection.summary import PerLayer, Summary, describe, plain, summarize
-from ggufkit.models.model import Model
+from ggufkit.models.model import Model, Tensor
 from ggufkit.rules.findings import first_error
 
 SECTION: Final = "Look"  # of the help
@@ -33,6 +44,7 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
         "ggufkit inspect model.gguf --key tokenizer.chat_template",
         "ggufkit inspect model.gguf --json | jq .summary",
         "ggufkit inspect broken.gguf --bytes",
+        "ggufkit inspect download.gguf.part --partial",
     ),
 )
 @click.argument("file", type=MODEL)
@@ -46,18 +58,22 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     help="Print the value of a metadata key.  [repeatable]",
 )
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
-def command(file: str, *, as_json: bool, keys: tuple[str, ...], as_bytes: bool) -> None:
+@click.option("--partial", is_flag=True, help="Show what is there of a file that is cut short.")
+def command(
+    file: str, *, as_json: bool, keys: tuple[str, ...], as_bytes: bool, partial: bool
+) -> None:
     """Show what is in FILE: a summary of the model, its metadata and its tensors.
 
     FILE is a GGUF file, any shard of a set, or a folder that holds one. Long values are
-    shortened; --json and --key print them in full. --bytes also works on damaged files.
+    shortened; --json and --key print them in full. --bytes also works on damaged files. --partial
+    also shows a file that ends inside its header, such as the beginning of a download.
     """
     if keys and as_bytes:
         raise click.UsageError("Use either --key or --bytes, not both")
     if as_bytes:
         _print_map(file, as_json=as_json)
         return
-    with look_at(file) as model:
+    with look_at(file, partial=partial) as model:
         if keys:
             _print_values(model, tuple(dict.fromkeys(keys)), as_json=as_json)
         elif as_json:
@@ -124,9 +140,20 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "tokenizer", _shown(summary.tokenizer)
     yield "chat template", _template(summary)
     yield "licence", _shown(summary.license)
+    yield "incomplete", _at_hand(model)
     yield "format", f"GGUF version {model.version}, {model.byte_order} endian, {_lies(model)}"
     for file in model.files:
         yield "file", f"{printable(str(file.path))} ({size(file.nbytes)})"
+
+
+def _at_hand(model: Model) -> str:
+    """Return how many tensors of an incomplete model are whole; empty for a complete one."""
+    tensors = list(model.tensors.values())
+    whole = [tensor for tensor in tensors if tensor.is_whole]
+    if not model.missing:
+        return ""
+    nbytes = size(sum(tensor.nbytes for tensor in whole))
+    return f"{len(whole):,} of {counted(len(tensors), 'tensor')} ({nbytes}) are whole"
 
 
 def _lies(model: Model) -> str:
@@ -234,13 +261,19 @@ def _print_tensors(model: Model) -> None:
             dims(tensor.shape),
             tensor.type.name,
             grouped(tensor.nbytes),
-            f"{tensor.offset:,}",
+            _place(tensor),
             *((printable(tensor.path.name),) if several and tensor.path else ()),
         )
         for tensor in model.tensors.values()
     ]
     header = ("TENSOR", "SHAPE", "TYPE", "BYTES", "OFFSET", *(("FILE",) if several else ()))
     table(header, rows, right="lllrr")
+
+
+def _place(tensor: Tensor) -> str:
+    """Return the offset of a tensor, marked if its bytes are not all there."""
+    offset = "?" if tensor.offset is None else f"{tensor.offset:,}"
+    return offset if tensor.is_whole else f"{offset} (missing)"
 
 
 # The bytes.

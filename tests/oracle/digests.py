@@ -1,0 +1,109 @@
+"""What llama.cpp's converter made of each checkpoint, recorded as digests in digests.json.
+
+    python digests.py FOLDER [CASE ...]
+
+records the named cases, or all. FOLDER holds `checkpoints`, `references` and `computed`, as `make
+test-oracle` makes them. A file has three digests: of its keys, of its tensors' outlines and of
+their bytes. While the digest of a checkpoint is the recorded one, its references need not be made
+again: the tests compare with the digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import known
+
+RECORD = Path(__file__).with_name("digests.json")
+TYPES = ("auto", "f32", "q8_0")
+# Exponentials: PyTorch's differ from processor to processor, ours are the nearest floats.
+ROUNDED = (".ssm_a", ".ssm_a.weight")
+LETTERS = 16  # of a digest: enough for files that nobody forges
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """Return the record of each case, nothing if GGUFKIT_ORACLE_ANEW asks for references of all."""
+    if "GGUFKIT_ORACLE_ANEW" in os.environ or not RECORD.exists():
+        return {}
+    return json.loads(RECORD.read_text())
+
+
+def of_checkpoint(folder: Path) -> str:
+    """Return the digest of a checkpoint's files."""
+    whole = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        whole.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:LETTERS]
+
+
+def is_recorded(case: str, folder: Path) -> bool:
+    """Whether the record tells all that the converter makes of a checkpoint."""
+    record = recorded().get(case)
+    if record is None or record["rounded"]:  # numbers that depend on the machine
+        return False
+    return bool(record["checkpoint"] == of_checkpoint(folder / case))
+
+
+def of_file(path: Path) -> list[str]:
+    """Return the digests of a file's keys, of its tensors' outlines and of their bytes."""
+    import ggufkit
+    from ggufkit.format.coerce import plain
+
+    with ggufkit.open(path) as model:
+        values = model.metadata
+        keys = [(key, values.type_name(key), plain(values[key])) for key in values]
+        tensors = list(model.tensors.values())
+        outlines = [(each.name, each.type.name, each.shape) for each in tensors]
+        data = hashlib.sha256()
+        for each in tensors:
+            if not each.name.endswith(ROUNDED):
+                data.update(each.raw().tobytes())
+    texts = (repr(keys), repr(outlines))
+    kept = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    return [digest[:LETTERS] for digest in (*kept, data.hexdigest())]
+
+
+def record_of(folder: Path, case: str) -> dict[str, Any]:
+    """Return what is recorded of a case."""
+    import ggufkit
+
+    checkpoint = folder / "checkpoints" / case
+    config = json.loads((checkpoint / "config.json").read_text())
+    files = {kind: folder / "references" / f"{case}-{kind}.gguf" for kind in TYPES}
+    made = {kind: path for kind, path in files.items() if path.exists()}
+    rounded = False
+    for path in made.values():
+        with ggufkit.open(path) as model:
+            rounded = any(name.endswith(ROUNDED) for name in model.tensors)
+    return {
+        "class": config["architectures"][0],
+        "checkpoint": of_checkpoint(checkpoint),
+        "rounded": rounded,
+        "logits": case in known.computed(folder),
+        "round trip": case in known.exported(folder),
+        **{kind: of_file(path) for kind, path in made.items()},
+    }
+
+
+def main(folder: str, *names: str) -> None:
+    """Write the record of the named cases, or of all."""
+    place = Path(folder)
+    there = {path.name for path in (place / "checkpoints").glob("[a-z]*")}
+    kept = {case: old for case, old in recorded().items() if names or case in there}
+    for case in names or sorted(there):
+        new = record_of(place, case)
+        old = kept.get(case, {})
+        if any(kind in new for kind in TYPES) or old.get("checkpoint") != new["checkpoint"]:
+            kept[case] = new
+    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in sorted(kept)]
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

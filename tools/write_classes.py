@@ -1,0 +1,136 @@
+"""Write docs/classes.md: every class that llama.cpp's converter converts, and what ggufkit does.
+
+`tools/write_classes.py` reads the converter's source, the architecture files and the record of
+`make test-oracle` in tests/oracle/digests.json. `page()` returns the page as it should be.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGE: Final = ROOT / "docs" / "classes.md"
+RECORD: Final = ROOT / "tests" / "oracle" / "digests.json"
+KINDS: Final = ("auto", "f32", "q8_0")
+DRAFTS: Final = ("DFLASH", "EAGLE3", "ASSISTANT", "DEEPSEEK4_DSPARK")  # in a name of llama.cpp's
+HEADER: Final = """# Classes
+
+`ggufkit convert` finds the architecture of a checkpoint by the class name in its `config.json`.
+This page lists every class that llama.cpp's converter converts, and what `make test-oracle` proves
+for it with tiny random checkpoints:
+
+| column | means |
+|---|---|
+| architecture | the architecture file of ggufkit; empty if ggufkit does not convert the class yet |
+| identical | the file is byte-identical to the converter's |
+| logits | llama.cpp computes the same logits from it as transformers from the checkpoint |
+| round trip | `convert` makes the same file from what `export` writes |
+| projector | the converter writes a multimodal projector with `--mmproj` |
+| draft | the converter writes a head that predicts tokens, with `--mtp` or as a model |
+
+A class without an architecture of its own is often a small change of a known one:
+[architectures.md](architectures.md) shows how to add it without a new release.
+
+"""
+
+
+class Registered(NamedTuple):
+    """A class of the converter: the names that it is registered for, its bases and its values."""
+
+    names: tuple[str, ...]
+    bases: tuple[str, ...]
+    values: dict[str, str]
+
+
+def registered(conversion: Path) -> dict[str, Registered]:
+    """Return the classes of the converter's source, by their names in it."""
+    found = {}
+    for path in sorted(conversion.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name] = Registered(
+                    tuple(_names(node)), tuple(map(ast.unparse, node.bases)), dict(_values(node))
+                )
+    return found
+
+
+def _names(node: ast.ClassDef) -> Iterator[str]:
+    for call in node.decorator_list:
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "ModelBase.register":
+            yield from (str(each.value) for each in call.args if isinstance(each, ast.Constant))
+
+
+def _values(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for line in node.body:
+        if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
+            yield line.targets[0].id, ast.unparse(line.value)
+
+
+def value(name: str, word: str, classes: dict[str, Registered]) -> str:
+    """Return the value of a class or of the first of its bases that has one."""
+    if name not in classes:
+        return ""
+    own = classes[name].values.get(word)
+    if own is not None:
+        return own
+    return next((v for base in classes[name].bases if (v := value(base, word, classes))), "")
+
+
+def rows(conversion: Path) -> list[list[str]]:
+    """Return the cells of the table, one row for each name that the converter knows."""
+    from ggufkit.conversion.architecture.architecture import architectures  # noqa: PLC0415
+
+    homes = {n: stem for stem, each in architectures().items() for n in each.classes}
+    classes = registered(conversion)
+    projectors = set()
+    texts: dict[str, str] = {}
+    for own, each in classes.items():
+        if value(own, "model_arch", classes).endswith(".MMPROJ"):
+            projectors.update(each.names)
+        else:
+            texts.update(dict.fromkeys(each.names, own))
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    found = []
+    for name in sorted({*texts, *projectors}, key=lambda name: (name.lower(), name)):
+        cases = [case for case in record.values() if case["class"] == name]
+        row = [
+            f"`{name}`",
+            homes.get(name, "") or ("" if name in texts else "(projector only)"),
+            _yes(any(kind in case for case in cases for kind in KINDS)),
+            _yes(any(case["logits"] for case in cases)),
+            _yes(any(case["round trip"] for case in cases)),
+            _yes(name in projectors),
+            _draft(texts.get(name, ""), classes),
+        ]
+        found.append(row)
+    return found
+
+
+def _yes(is_so: bool) -> str:  # noqa: FBT001
+    return "yes" if is_so else ""
+
+
+def _draft(own: str, classes: dict[str, Registered]) -> str:
+    if any(word in value(own, "model_arch", classes) for word in DRAFTS):
+        return "model"
+    return "`--mtp`" if value(own, "supports_mtp_export", classes) == "True" else ""
+
+
+def page(llama_cpp: Path) -> str:
+    """Return docs/classes.md as it should be."""
+    title = "| class | architecture | identical | logits | round trip | projector | draft |\n"
+    lines = (f"| {' | '.join(row)} |\n" for row in rows(llama_cpp / "conversion"))
+    table = "".join(lines).replace("|  |", "| |").replace("|  |", "| |")
+    return HEADER + title + "|---|---|---|---|---|---|---|\n" + table
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "support")]
+    import real
+
+    PAGE.write_text(page(real.llama_cpp_source()), encoding="utf-8")
