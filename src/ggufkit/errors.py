@@ -20,6 +20,10 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── ClusterError (ConnectionError)    no cluster answers, or it lost too many machines
     ├── OutputError (OSError)             the output cannot be written
     │   └── DiskSpaceError                not enough free space, found before writing
+    ├── RemoteError (OSError)             a server cannot be reached, refuses, or answers wrongly
+    │   ├── RemoteMissingError (FileNotFoundError)  the server has no such file
+    │   ├── RemoteDeniedError (PermissionError)     the server wants a login, or refuses this one
+    │   └── NoRangesError                 the server sends only whole files
     └── MissingExtraError (ImportError)   an optional dependency is not installed
 """
 
@@ -177,6 +181,22 @@ class DiskSpaceError(OutputError):
 
 class ClusterError(GGUFError, ConnectionError):
     """No cluster answers, or it lost too many of its machines."""
+
+
+class RemoteError(GGUFError, OSError):
+    """A server cannot be reached, refuses a request, or answers it wrongly."""
+
+
+class RemoteMissingError(RemoteError, FileNotFoundError):
+    """A server has no such file."""
+
+
+class RemoteDeniedError(RemoteError, PermissionError):
+    """A server wants a login, or refuses this one."""
+
+
+class NoRangesError(RemoteError):
+    """A server sends only whole files, not ranges of them."""
 
 
 class MissingExtraError(GGUFError, ImportError):

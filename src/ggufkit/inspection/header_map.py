@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,10 +17,9 @@ from ggufkit.format.encoding import Encoding
 from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD, Header
 from ggufkit.format.types import VALUE_TYPES, ValueType, tensor_type
 from ggufkit.format.values import Arrays, decode_array, decode_scalar
-from ggufkit.models.caches import resolve
-from ggufkit.models.open import map_part
+from ggufkit.models.open import part_of
+from ggufkit.models.rows import AnyFile
 from ggufkit.rules.findings import Finding
-from ggufkit.system.mapped_file import MappedFile
 
 SHOWN_BYTES: Final = 64  # of a field: any tensor name in full; arrays and templates are cut
 SHOWN_ITEMS: Final = 4  # of an array
@@ -43,7 +41,7 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
     If an error ends the header early, the last field is the place of the error. Raises OSError if
     the file cannot be read.
     """
-    part = map_part(resolve(Path(path)))
+    part = part_of(path)
     file, header = part.file, part.header
     try:
         with file.unchanged():
@@ -56,7 +54,7 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
 class _Map:
     """The walk over one file's header, along the tables of the native scan."""
 
-    def __init__(self, file: MappedFile, header: Header) -> None:
+    def __init__(self, file: AnyFile, header: Header) -> None:
         self.data = file.data
         self.nbytes = file.nbytes
         self.header = header

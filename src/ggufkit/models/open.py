@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-from collections.abc import Collection, Iterable, Iterator
+import functools
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
@@ -18,13 +19,17 @@ from ggufkit.format.header import CUT, HEADER_CUT, Header, parse
 from ggufkit.format.tensor_infos import Places
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.models.caches import resolve
+from ggufkit.models.elsewhere import files_of, is_elsewhere
 from ggufkit.models.interrupted_edit import header_to_show
 from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
-from ggufkit.models.rows import Unplaced
+from ggufkit.models.range_header import read_header
+from ggufkit.models.rows import AnyFile, Unplaced
 from ggufkit.models.sources import FileSource
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.rules.findings import Finding, finding, first_error
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.threads import in_turn, pool_of
 
 EXCUSED: Final = (
     CUT,
@@ -33,28 +38,33 @@ EXCUSED: Final = (
     "shard-name",
 )  # what is there can still be looked at
 SHOWN_FILES: Final = 5  # names in a message
+PARALLEL_HEADERS: Final = 16  # fetched at the same time: as many as connections to a server
 
 
 @dataclass(frozen=True)
 class ParsedFile:
-    """One mapped file and its header."""
+    """One opened file and its header."""
 
-    file: MappedFile
+    file: AnyFile
     header: Header
 
 
 def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:  # noqa: A001
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
-    `path` names a file, any shard of a set, a folder that holds exactly one file or set, or a
-    model in a cache as `ggufkit.list` calls it.
+    `path` names a file, any shard of a set, a folder that holds exactly one file or set, a
+    model in a cache as `ggufkit.list` calls it, or a file on a server: "https://...". Of a file on
+    a server only the header is fetched, and of tensors what is read.
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
     opened too, and a file that is cut short, such as a broken download: `missing` of the model
     tells what is not there, `is_whole` of each tensor whether it is, and reading what is not
     raises a FormatError. Raises a FormatError (a ValueError) for the
     first error in a file, its subclass ShardError for a missing or foreign shard,
-    OSError as the builtin `open` does.
+    OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot be
+    read.
     """
+    if isinstance(path, str) and is_elsewhere(path):
+        return open_files(files_of(path, shards=shards), shards=shards, partial=partial)
     first = locate(as_path(path))
     excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
@@ -71,6 +81,90 @@ def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:
     lost += [each for part in parts for each in _lost(part) if each.rule in excused]
     model.missing = tuple(lost)
     return model.reading(part.file for part in parts)
+
+
+def open_files(
+    files: Sequence[RangeFile | Path], *, shards: bool = True, partial: bool = False
+) -> Model:
+    """Open the files of one model: one file, or all shards of a set in order.
+
+    The headers are read at the same time. The options and errors are those of `open`; the files
+    are closed with the model, or if it cannot be opened.
+    """
+    excused = EXCUSED if partial else ()
+    with contextlib.ExitStack() as opened:
+        found = parsed_together(files, opened)
+        lost = _raise_first(about_absent(files, found), excused)
+        parts = [each for each in found if isinstance(each, ParsedFile)]
+        for each in parts:
+            _raise_first(_about(each), excused)
+        if shards and shard_count(parts[0].header) > 1:
+            if len(files) == 1:
+                lost += _raise_first(about_siblings(parts[0]), excused)
+            elif not lost:
+                _raise_first(about_set(parts))
+        model = model_of(parts)
+        opened.pop_all()
+    lost += [each for part in parts for each in _lost(part) if each.rule in excused]
+    model.missing = tuple(lost)
+    return model.reading(part.file for part in parts)
+
+
+def parsed_together(
+    files: Sequence[RangeFile | Path], opened: contextlib.ExitStack
+) -> list[ParsedFile | FileNotFoundError]:
+    """Open and parse files at the same time until `opened` ends; for an absent one, say so.
+
+    If all are absent, the first error is raised.
+    """
+
+    def parsed(file: RangeFile | Path) -> ParsedFile | FileNotFoundError:
+        try:
+            part = map_part(file) if isinstance(file, Path) else parse_ranges(file)
+        except FileNotFoundError as error:
+            return error
+        opened.callback(part.file.close)
+        return part
+
+    if len(files) == 1:
+        found = [parsed(files[0])]
+    else:
+        count = min(len(files), PARALLEL_HEADERS)
+        with pool_of(count) as pool:
+            found = list(in_turn(pool, (functools.partial(parsed, f) for f in files), count))
+    for error in (each for each in found if isinstance(each, FileNotFoundError)):
+        if len(files) == 1 or all(isinstance(each, FileNotFoundError) for each in found):
+            raise error
+    return found
+
+
+def part_of(path: AnyPath) -> ParsedFile:
+    """Open and parse the one file that `path` names, whatever is wrong with it."""
+    if not (isinstance(path, str) and is_elsewhere(path)):
+        return map_part(resolve(as_path(path)))
+    (file, *_) = files_of(path, shards=False)
+    return map_part(file) if isinstance(file, Path) else parse_ranges(file)
+
+
+def parse_ranges(file: RangeFile) -> ParsedFile:
+    """Parse a file that is read by ranges."""
+    try:
+        return ParsedFile(file, read_header(file))
+    except BaseException:
+        file.close()
+        raise
+
+
+def about_absent(
+    files: Sequence[RangeFile | Path], found: Sequence[ParsedFile | FileNotFoundError]
+) -> Iterator[Finding]:
+    """Tell which files of a set are not there."""
+    paths = [each if isinstance(each, Path) else each.path for each in files]
+    absent = [isinstance(each, FileNotFoundError) for each in found]
+    names = [path.name for path, is_absent in zip(paths, absent, strict=True) if is_absent]
+    if names:
+        details = _missing_details(names, len(files), str(paths[0].parent))
+        yield finding("shard-missing", 0, **details).at(str(paths[absent.index(False)]))
 
 
 def locate(path: Path) -> Path:
@@ -191,10 +285,15 @@ def about_siblings(part: ParsedFile) -> Iterator[Finding]:
     if not paths:
         yield _placed(part, "shard-name", "split.count", file=part.file.path.name, count=count)
     elif missing:
-        names = ", ".join(missing[:SHOWN_FILES]) + (", ..." if len(missing) > SHOWN_FILES else "")
-        details = {"count": len(missing), "total": count, "names": names}
-        details["folder"] = str(part.file.path.parent.absolute())
+        folder = part.file.path.parent
+        where = str(folder.absolute() if isinstance(part.file, MappedFile) else folder)
+        details = _missing_details(missing, count, where)
         yield _placed(part, "shard-missing", "split.count", **details)
+
+
+def _missing_details(names: Sequence[str], total: int, folder: str) -> dict[str, object]:
+    shown = ", ".join(names[:SHOWN_FILES]) + (", ..." if len(names) > SHOWN_FILES else "")
+    return {"count": len(names), "total": total, "names": shown, "folder": folder}
 
 
 def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:

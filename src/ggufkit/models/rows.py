@@ -9,21 +9,27 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import TruncatedError
 from ggufkit.format.encoding import ByteOrder
-from ggufkit.system.mapped_file import Bytes
+from ggufkit.remote.range_file import RangeFile
+from ggufkit.system.mapped_file import Bytes, MappedFile
+
+AnyFile: TypeAlias = MappedFile | RangeFile
 
 
 class OpenedFile(Protocol):
     """A file with tensors, in the state in which it was opened."""
 
     path: Path
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the whole file."""
 
     @property
     def status(self) -> os.stat_result:

@@ -14,21 +14,21 @@ from ggufkit.format.byte_order import is_bytewise, to_byte_order
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made, Source, Span, rows_and_width
+from ggufkit.models.rows import AnyFile, Made, Source, Span, rows_and_width
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
-from ggufkit.system.mapped_file import Bytes, MappedFile
+from ggufkit.system.mapped_file import Bytes
 
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 
 
 class FileSource(NamedTuple):
-    """Rows in a mapped file from byte `offset` on.
+    """Rows in a file from byte `offset` on.
 
     A tuple, because opening a file makes one for each tensor.
     """
 
-    file: MappedFile
+    file: AnyFile
     offset: int
     nbytes: int
     row_bytes: int

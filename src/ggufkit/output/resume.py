@@ -22,6 +22,7 @@ import numpy as np
 from ggufkit._version import __version__
 from ggufkit.errors import OutputError
 from ggufkit.output.layout import Plan
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import close, read_at, write_at
 from ggufkit.system.hidden_files import RESUME_JOURNAL, create, hidden, open_own, remove
 from ggufkit.system.mapped_file import MappedFile
@@ -154,7 +155,7 @@ def digest(plan: Plan) -> str:
 def _parts_of(value: Any) -> Iterable[bytes | memoryview]:  # noqa: ANN401 (any part of a source)
     """Yield all parts of a value, the same in every process that builds an equal value."""
     yield type(value).__qualname__.encode()
-    if isinstance(value, MappedFile):
+    if isinstance(value, MappedFile | RangeFile):
         yield repr(tuple(value.identity)).encode()
     elif isinstance(value, np.ndarray):
         yield repr((value.dtype.str, value.shape)).encode()

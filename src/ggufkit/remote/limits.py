@@ -1,0 +1,28 @@
+"""The limits of reading from servers: sizes, times and counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_BYTES: Final = 1 << 20  # of the first request: most headers without their largest arrays
+PART_BYTES: Final = 8 << 20  # of one request of several in parallel: long compared to a round trip
+BUFFER_BYTES: Final = 1 << 18  # read from a connection at once
+GAP_BYTES: Final = 1 << 16  # between ranges that one request gets: less time than another request
+MOST_OVER_BYTES: Final = 1 << 20  # of such gaps in one call: what a caller may pay for nothing
+PARALLEL: Final = 8  # requests of one call at the same time
+CONNECTIONS: Final = 16  # open at once to one server
+MAX_HEADER_BYTES: Final = 1 << 28  # of a header: the largest known has 40 MB
+
+CONNECT_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 30.0  # without a byte from the server
+ANSWER_SECONDS: Final = 60.0  # for the head of a response, however slowly it comes
+SLOW_SECONDS: Final = 60.0  # after which a body must have come faster than SLOWEST
+SLOWEST: Final = 1 << 10  # bytes per second
+
+TRIES: Final = 5  # of a request, without any progress between them
+SLOW_TRIES: Final = 2  # of a request that brought nothing in time
+FIRST_WAIT: Final = 0.5  # seconds before the second try; doubled before each further one
+LONGEST_WAIT: Final = 30.0  # seconds between two tries
+LONGEST_RETRY_AFTER: Final = 120.0  # seconds that a server may ask for; beyond it is an error
+MAX_REDIRECTS: Final = 8
+MAX_ERROR_BYTES: Final = 1 << 16  # of the body of a refusal: read only to keep the connection

@@ -1,0 +1,134 @@
+"""Files that are read by ranges: the interface that the rest of ggufkit reads, for any bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ggufkit.errors import ClosedError, FormatError
+from ggufkit.system.descriptors import COPY_BYTES, write_at
+from ggufkit.system.mapped_file import Bytes
+
+
+class ByteRange(NamedTuple):
+    """`nbytes` bytes from `offset` on."""
+
+    offset: int
+    nbytes: int
+
+
+class RangeFile(ABC):
+    """A file that is not mapped: its bytes come when they are asked for.
+
+    `data` is its beginning, as much as has been read; `load` reads more. It has the methods of a
+    MappedFile that models, plans and commands use.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Name the file; nothing is read yet."""
+        self.path = path
+        self.data = b""
+        self.closed = False
+        self._growing = threading.Lock()
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The size of the whole file."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[object, ...]:
+        """What tells this file in its present state from any other."""
+
+    @abstractmethod
+    def fetch(self, ranges: Sequence[ByteRange]) -> Sequence[bytes | bytearray | memoryview]:
+        """Return the bytes of all ranges, which are inside the file, as few requests as useful."""
+
+    def load(self, nbytes: int) -> None:
+        """Make `data` hold at least the first `nbytes` bytes, or the whole file."""
+        with self._growing:
+            self._require_open()
+            wanted = min(nbytes, self.nbytes)  # first: it may read the beginning
+            have = len(self.data)
+            if wanted > have:
+                (more,) = self.fetch([ByteRange(have, wanted - have)])
+                self.data = self.data + bytes(more) if have else bytes(more)
+
+    def read(self, offset: int, nbytes: int) -> Bytes:
+        """Return bytes; FormatError if the file ends before, or has changed since it was opened."""
+        return self.read_many([ByteRange(offset, nbytes)])[0]
+
+    view = read
+
+    def read_many(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Return the bytes of several ranges; errors as `read`."""
+        self._require_open()
+        for each in ranges:
+            self._require_inside(each)
+        head = np.frombuffer(self.data, np.uint8)
+        absent = [each for each in ranges if sum(each) > len(head)]
+        came = iter(self.fetch(absent) if absent else ())
+        return [
+            np.frombuffer(next(came), np.uint8)
+            if sum(each) > len(head)
+            else head[each.offset : sum(each)]
+            for each in ranges
+        ]
+
+    def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
+        """Fill the arrays of each part: offset, count of bytes, arrays; errors as `read`."""
+        wanted = list(parts)
+        came = self.read_many([ByteRange(offset, nbytes) for offset, nbytes, _ in wanted])
+        for data, (_, _, arrays) in zip(came, wanted, strict=True):
+            at = 0
+            for array in arrays:
+                size = array.nbytes
+                array.reshape(-1)[:] = data[at : at + size].view(array.dtype)
+                at += size
+
+    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
+        """Copy bytes to the descriptor `target`; errors as `read`."""
+        for at in range(0, nbytes, COPY_BYTES):
+            data = self.read(offset + at, min(COPY_BYTES, nbytes - at))
+            write_at(target, data.data, target_offset + at)
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Allow reading `data`, which is a copy."""
+        yield
+
+    @property
+    def status(self) -> os.stat_result:
+        """The status of a file that all may read: servers have no permissions of this machine."""
+        return os.stat_result((stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, self.nbytes, 0, 0, 0))
+
+    def same_file(self, path: Path) -> bool:  # noqa: ARG002 (the interface of files on disk)
+        """Return False: no file on this disk is this one."""
+        return False
+
+    def close(self) -> None:
+        """Forget the file; arrays already handed out stay valid."""
+        self.closed = True
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ClosedError(
+                f"{self.path} was closed", remedy="Read tensors before closing the model"
+            )
+
+    def _require_inside(self, wanted: ByteRange) -> None:
+        if sum(wanted) > self.nbytes:
+            raise FormatError(
+                f"the file ends at byte {self.nbytes:,}, before byte {sum(wanted):,}",
+                remedy="Use a complete file",
+                path=str(self.path),
+            )
