@@ -59,8 +59,11 @@ $(VECTORS): $(VENV)/installed $(VENV)/test-tools tests/native/write_vectors.py t
 	@mkdir -p $(@D)
 	$(BIN)/python tests/native/write_vectors.py $@
 
-test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter and with transformers
+test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers and PyTorch
 	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
+	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall \
+		--no-deps build/wheel/*.whl
+	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -m torch tests/frameworks
 
 # Runs the converter on every checkpoint, and records what it made.
 record-oracle:  ## record digests of what llama.cpp's converter makes, for test-oracle

@@ -49,7 +49,7 @@ _HOMES: Final = {
     "write": "output.write",
     "write_many": "output.write",
 }
-_MODULES: Final = ("errors", "imatrix", "quants")
+_MODULES: Final = ("errors", "imatrix", "quants", "torch")
 
 __all__ = ["__version__", *_MODULES, *_HOMES]  # noqa: PLE0604 (they are strings)
 

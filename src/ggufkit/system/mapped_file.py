@@ -143,13 +143,17 @@ class MappedFile:
     def _map(self) -> MappedBytes:
         return MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
 
+    def private(self) -> MappedBytes:
+        """Return a map of one's own that can be written to; the file does not change."""
+        with self.borrowed() as descriptor:
+            return MappedBytes(descriptor, self.nbytes, access=mmap.ACCESS_COPY)
+
     def show(self, head: bytes) -> None:
         """Let `data` and `view` begin with other bytes; the file does not change.
 
         `read` and `copy` still return the bytes of the file.
         """
-        with self.borrowed() as descriptor:
-            changed = MappedBytes(descriptor, self.nbytes, access=mmap.ACCESS_COPY)
+        changed = self.private()
         changed[: len(head)] = head
         before, self.data = self.data, changed
         if isinstance(before, MappedBytes):
