@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -9,7 +10,7 @@ import pytest
 
 from ggufkit.errors import OutputError
 from ggufkit.system import folders, hidden_files
-from ggufkit.system.folders import appearing
+from ggufkit.system.folders import HiddenFolder
 from ggufkit.system.hidden_files import (
     HIDDEN_NAMES,
     ForeignFileError,
@@ -91,9 +92,10 @@ def test_files_work_where_folders_have_no_descriptors(tmp_path, monkeypatch, pat
     with OpenFolder(tmp_path) as folder:
         folder.replace(path.name, "model.gguf")
     assert (tmp_path / "model.gguf").exists()
-    with appearing(tmp_path / "made") as made:
-        (made / "sub").mkdir()
-        (made / "sub" / "file").write_bytes(b"x")
+    with HiddenFolder(tmp_path / "made") as made:
+        (made.path / "sub").mkdir()
+        (made.path / "sub" / "file").write_bytes(b"x")
+        made.publish()
     assert (tmp_path / "made" / "sub" / "file").read_bytes() == b"x"
 
 
@@ -109,7 +111,7 @@ def test_never_empties_a_folder_through_a_link(tmp_path, kind):
     path = hidden(tmp_path / "out", hidden_files.FOLDER)
     makers = {"link": lambda: path.symlink_to(precious), "file": path.touch}
     makers.get(kind, lambda: os.mkfifo(path))()
-    with pytest.raises(ForeignFileError, match="not a folder"), appearing(tmp_path / "out"):
+    with pytest.raises(ForeignFileError, match="not a folder"), HiddenFolder(tmp_path / "out"):
         pass
     assert (precious / "sub" / "file").read_bytes() == b"keep me"
     assert os.path.lexists(path)
@@ -124,8 +126,9 @@ def test_links_in_a_leftover_folder_are_removed_and_not_followed(tmp_path):
     (leftover / "deep" / "deeper").mkdir(parents=True)
     (leftover / "deep" / "deeper" / "file").touch()
     (leftover / "link").symlink_to(precious)
-    with appearing(tmp_path / "out") as made:
-        assert list(made.iterdir()) == []
+    with HiddenFolder(tmp_path / "out") as made:
+        assert list(made.path.iterdir()) == []
+        made.publish()
     assert (precious / "file").read_bytes() == b"keep me"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "precious"]
 
@@ -135,7 +138,7 @@ def test_does_not_remove_a_folder_that_replaced_ours(tmp_path):
     path = hidden(tmp_path / "out", hidden_files.FOLDER)
 
     def replaced_meanwhile():
-        with appearing(tmp_path / "out"):
+        with HiddenFolder(tmp_path / "out"):
             path.rename(tmp_path / "ours")
             path.mkdir()
             (path / "file").write_bytes(b"keep me")
@@ -149,11 +152,24 @@ def test_does_not_remove_a_folder_that_replaced_ours(tmp_path):
 @posix
 def test_folder_with_private_sources_is_private(tmp_path):
     limit = ReadersLimit(((0o100600, os.geteuid(), os.getegid()),))
-    with appearing(tmp_path / "out", limit) as made:
-        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    with HiddenFolder(tmp_path / "out", limit) as made:
+        assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
+        made.publish()
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
-    with appearing(tmp_path / "plain", NO_LIMIT) as made:
-        assert stat.S_IMODE(made.stat().st_mode) == 0o755
+    with HiddenFolder(tmp_path / "plain", NO_LIMIT) as made:
+        assert stat.S_IMODE(made.path.stat().st_mode) == 0o755
+    assert not (tmp_path / "plain").exists()
+
+
+@posix
+def test_removes_its_folder_if_the_system_cannot_say_whose_it_is(tmp_path, monkeypatch):
+    def failing(*_):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(folders, "is_at", failing)
+    with pytest.raises(OSError, match="broken"), HiddenFolder(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @posix
@@ -167,6 +183,6 @@ def test_does_not_replace_a_folder_that_another_process_published_meanwhile(tmp_
         return lock(descriptor)
 
     monkeypatch.setattr(folders, "lock", late)
-    with pytest.raises(OutputError, match="another process"), appearing(tmp_path / "out"):
+    with pytest.raises(OutputError, match="another process"), HiddenFolder(tmp_path / "out"):
         pass
     assert (tmp_path / "out" / "file").read_bytes() == b"keep me"

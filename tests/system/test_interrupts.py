@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import ggufkit
-from ggufkit.system import threads
+from ggufkit.system import interrupts, threads
 from ggufkit.system.interrupts import HELD
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals as POSIX has them")
@@ -35,6 +36,20 @@ def test_signal_waits_until_the_end(noting):
             signal.raise_signal(signal.SIGTERM)
         assert not noting
     assert noting == [signal.SIGTERM]
+
+
+@posix
+def test_later_signal_waits_too(noting, monkeypatch):
+    monkeypatch.setattr(interrupts, "PATIENCE", 0.0)
+    with HELD:
+        signal.raise_signal(signal.SIGTERM)
+    with HELD:
+        signal.raise_signal(signal.SIGTERM)
+        assert len(noting) == 1
+        time.sleep(0.01)
+        signal.raise_signal(signal.SIGTERM)
+        assert len(noting) == 2, "a user who insists does not wait"
+    assert len(noting) == 3
 
 
 @posix

@@ -33,7 +33,7 @@ from ggufkit.models.sources import retyped
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
-from ggufkit.system.folders import appearing
+from ggufkit.system.folders import HiddenFolder
 from ggufkit.system.readers_limit import ReadersLimit
 from ggufkit.system.threads import Progress, Say
 
@@ -159,15 +159,16 @@ def write_export(
     plan: Plan, target: Path, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Path]:
     """Write a planned checkpoint; return the paths of its files."""
-    with appearing(target, plan.limit) as hidden:
+    with HiddenFolder(target, plan.limit) as hidden:
         orders = []
         for place in sorted({Path(file.name).parent for file in plan.files}):
             files = tuple(f for f in plan.files if Path(f.name).parent == place)
-            (hidden / place).mkdir(exist_ok=True)
+            (hidden.path / place).mkdir(exist_ok=True)
             local = tuple(replace(file, name=Path(file.name).name) for file in files)
-            orders.append(Order(replace(plan, files=local), hidden / place))
+            orders.append(Order(replace(plan, files=local), hidden.path / place))
         execute_all(orders, threads=threads, progress=progress)
-        sync_folder(hidden)
+        sync_folder(hidden.path)
+        hidden.publish()
     return [target / file.name for file in plan.files]
 
 

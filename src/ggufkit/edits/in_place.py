@@ -31,6 +31,7 @@ from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal
 from ggufkit.system.descriptors import AnyPath, copy_at, naming, write_at
 from ggufkit.system.edit_journal import EditJournal
+from ggufkit.system.interrupts import HELD
 from ggufkit.system.staging import Staging, sweep
 from ggufkit.system.threads import Progress
 
@@ -218,20 +219,24 @@ def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
 
 
 def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bool:
-    """Move the data and write the header; return False if the file system cannot."""
-    edit_journal.publish(target, change)
-    try:
-        if not disk_blocks.shift(descriptor, change.shift):
-            edit_journal.withdraw(target)
-            return False
-        write_at(descriptor, change.new, 0)
-        os.fsync(descriptor)
-    except BaseException:
-        with contextlib.suppress(OSError):  # if this fails, the next opening uses the journal
-            _take_back(target, descriptor, change)
-        raise
-    _finish(target)
-    return True
+    """Move the data and write the header; return False if the file system cannot.
+
+    A signal waits: these steps take no longer than taking them back would.
+    """
+    with HELD:
+        edit_journal.publish(target, change)
+        try:
+            if not disk_blocks.shift(descriptor, change.shift):
+                edit_journal.withdraw(target)
+                return False
+            write_at(descriptor, change.new, 0)
+            os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):  # if this fails, the next opening uses the journal
+                _take_back(target, descriptor, change)
+            raise
+        _finish(target)
+        return True
 
 
 def _finish(target: Path) -> None:
@@ -266,18 +271,17 @@ def _anew(
     progress: Progress | None,
 ) -> Way:
     """Write the changed file next to the old one, and replace the old one."""
-    stage = Staging(target)
-    try:
+    with contextlib.ExitStack() as opened:
+        with HELD:
+            stage = opened.enter_context(Staging(target))
         way = _made_anew(stage, descriptor, change, progress)
         inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
         if not descriptors.renames_open_files:
             held.close()
-        with _locked_on(stage):
+        with HELD, _locked_on(stage):
             edit_journal.publish(target, replace(change, inodes=inodes))
             stage.publish()
             _finish(target)
-    finally:
-        stage.discard()
     return way
 
 

@@ -104,10 +104,11 @@ class Job:
 
     def end(self) -> None:
         """Remove unpublished files, or leave them for a resumed run."""
-        for stage in self.stages:
-            stage.leave()
-        if self.journal:
-            self.journal.close()
+        with HELD:
+            for stage in self.stages:
+                stage.leave()
+            if self.journal:
+                self.journal.close()
 
 
 def _clear_gaps(file: PlannedFile, descriptor: int) -> None:

@@ -30,6 +30,7 @@ from ggufkit.system.hidden_files import (
     open_own,
     require_own,
 )
+from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
 from ggufkit.system.staging import ATTEMPTS, Staging
 
@@ -238,13 +239,12 @@ def publish(target: Path, journal: EditJournal) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path = hidden(target, name)
                 require_own(folder.status(path.name), path)
-        stage = Staging(hidden(target, EDIT), limit=PRIVATE_LIMIT)
-        try:
+        with contextlib.ExitStack() as opened:
+            with HELD:
+                stage = opened.enter_context(Staging(hidden(target, EDIT), limit=PRIVATE_LIMIT))
             write_at(stage.descriptor, content, 0)
             stage.sync()
             stage.publish()
-        finally:
-            stage.discard()
         folder.sync()
 
 

@@ -5,84 +5,99 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from ggufkit.errors import OutputError
-from ggufkit.system.descriptors import lock, sync_folder
+from ggufkit.system.descriptors import close, lock, sync_folder
 from ggufkit.system.hidden_files import (
     FOLDER,
     empty_folder,
     hidden,
-    is_surely_at,
-    own_folder,
+    is_at,
+    make_folder,
+    open_own_folder,
+    remove_empty_folder,
     remove_folder,
 )
+from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 
-@contextlib.contextmanager
-def appearing(folder: Path, limit: ReadersLimit = NO_LIMIT) -> Iterator[Path]:
-    """Provide a hidden folder that becomes `folder` at the end, or vanishes on an error.
+class HiddenFolder:
+    """A context that owns a hidden folder, until `publish` gives it the name `target`.
 
-    Only users within `limit` can ever enter it. Raises OutputError if `folder` is not empty, or
-    another process is making it, and ForeignFileError (an OutputError) if something else has the
-    hidden folder's name.
+    Otherwise it vanishes at the end. Only users within `limit` can ever enter it. Entering raises
+    OutputError if `target` is not empty, or another process is making it, and ForeignFileError (an
+    OutputError) if something else has the hidden folder's name.
     """
-    _require_free(folder)
-    path = hidden(folder, FOLDER)
-    mode = limit.mode(0o777, group_of_new_files(folder.parent))
-    try:
-        with own_folder(path, mode) as descriptor:
-            with _removed_if_unknown(path):
-                _require_lock(folder, path, descriptor)
-            with _removed_on_error(path, descriptor):
-                _require_free(folder)  # another process may have finished it
-                empty_folder(path, descriptor)
-                yield path
-                _require_free(folder)
-                _make_room(folder, descriptor, limit)
-                path.rename(folder)
-    except (KeyboardInterrupt, SystemExit):  # a signal came before the folder was locked
-        with contextlib.suppress(OSError):
-            path.rmdir()
-        raise
-    sync_folder(folder.parent)
 
+    def __init__(self, target: Path, limit: ReadersLimit = NO_LIMIT) -> None:
+        """Create nothing yet."""
+        self.target = target
+        self.limit = limit
+        self.path = hidden(target, FOLDER)
+        self._descriptor: int | None = None
+        self._is_made = False  # by this process, and another one may have locked it
+        self._is_ours = False  # no other process writes it
 
-def _require_lock(folder: Path, path: Path, descriptor: int | None) -> None:
-    if descriptor is None:
-        return
-    is_ours = lock(descriptor) is not False
-    # If it is at its place no longer, another process has published it since.
-    if not is_ours or not is_surely_at(path, descriptor):
-        raise OutputError(
-            f"{folder} is being written by another process",
-            remedy="Wait for it or choose another name",
-        )
+    def __enter__(self) -> HiddenFolder:
+        """Create the hidden folder, or take over and empty the one of a killed process."""
+        _require_free(self.target)
+        try:
+            with HELD:  # a signal waits until it is known what to remove
+                self._take()
+            _require_free(self.target)  # another process may have finished it
+            empty_folder(self.path, self._descriptor)
+            return self  # noqa: TRY300 (nothing comes between this and the block of `with`)
+        except BaseException:
+            self._remove()
+            raise
 
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder, unless it is published."""
+        self._remove()
 
-@contextlib.contextmanager
-def _removed_if_unknown(path: Path) -> Iterator[None]:
-    """Remove the empty folder if the system fails to say whether another process has it."""
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError:
-        with contextlib.suppress(OSError):
-            path.rmdir()
-        raise
+    def publish(self) -> None:
+        """Rename the folder to its target, in the place of an empty one."""
+        _require_free(self.target)
+        with HELD:
+            _make_room(self.target, self._descriptor, self.limit)
+            self.path.rename(self.target)
+            self._is_ours = False
+        sync_folder(self.target.parent)
 
+    def _remove(self) -> None:
+        """Remove the folder, unless it is published or another process has it."""
+        with HELD:
+            with contextlib.suppress(OSError):
+                if self._is_ours:
+                    remove_folder(self.path, self._descriptor)
+                elif self._is_made:
+                    remove_empty_folder(self.path)
+            self._is_ours = self._is_made = False
+            self._close()
 
-@contextlib.contextmanager
-def _removed_on_error(path: Path, descriptor: int | None) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            remove_folder(path, descriptor)
-        raise
+    def _take(self) -> None:
+        """Create or open the folder, and lock it."""
+        mode = self.limit.mode(0o777, group_of_new_files(self.target.parent))
+        self._is_made = make_folder(self.path, mode)
+        self._descriptor = open_own_folder(self.path, mode)
+        if self._descriptor is not None and not self._is_locked(self._descriptor):
+            self._is_made = False
+            raise OutputError(
+                f"{self.target} is being written by another process",
+                remedy="Wait for it or choose another name",
+            )
+        self._is_made, self._is_ours = False, True
+
+    def _is_locked(self, descriptor: int) -> bool:
+        """Lock the folder; if it is at its place no longer, another process has published it."""
+        return lock(descriptor) is not False and is_at(self.path, descriptor)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            close(descriptor)
 
 
 def _make_room(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:

@@ -142,8 +142,8 @@ class OpenFolder:
                 os.fsync(self.descriptor)
 
     def is_at(self, name: str, descriptor: int) -> bool:
-        """Whether an open file still has this name."""
-        with contextlib.suppress(OSError):
+        """Whether an open file or folder still has this name."""
+        with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(descriptor), self.status(name))
         return False
 
@@ -230,17 +230,9 @@ def _foreign(path: Path, reason: str) -> ForeignFileError:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file or folder is still the one at `path`; False if the system fails."""
-    with contextlib.suppress(OSError):
-        return is_surely_at(path, descriptor)
-    return False
-
-
-def is_surely_at(path: Path, descriptor: int) -> bool:
     """Whether an open file or folder is still the one at `path`; OSError if the system fails."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    return False
+    with OpenFolder(path.parent) as folder:
+        return folder.is_at(path.name, descriptor)
 
 
 def remove(path: Path, *, missing_ok: bool = True) -> None:
@@ -255,39 +247,27 @@ def remove(path: Path, *, missing_ok: bool = True) -> None:
 # Folders.
 
 
-@contextlib.contextmanager
-def own_folder(path: Path, mode: int) -> Iterator[int | None]:
-    """Open a hidden folder, created if missing, as a descriptor; None if folders have none.
+def make_folder(path: Path, mode: int) -> bool:
+    """Create a hidden folder unless something has its name; return whether it was created."""
+    with OpenFolder(path.parent) as parent:
+        try:
+            parent.mkdir(path.name, mode)
+        except FileExistsError:
+            return False
+    return True
 
-    Its mode is `mode` without the umask, or fewer bits if it existed.
 
-    Raises ForeignFileError for a link, a file, and a folder of another user.
+def open_own_folder(path: Path, mode: int) -> int | None:
+    """Open a hidden folder and return its descriptor; None if folders have none.
+
+    Its mode becomes `mode`, or fewer bits if it has fewer. Raises ForeignFileError for a link, a
+    file, and a folder of another user.
     """
-    with OpenFolder(path.parent) as parent, _made(parent, path.name, mode):
+    with OpenFolder(path.parent) as parent:
         descriptor = _opened_folder(parent, path)
-        if descriptor is not None:
-            _limit_mode(descriptor, path, mode)
-    try:
-        yield descriptor
-    finally:
-        if descriptor is not None:
-            close(descriptor)
-
-
-@contextlib.contextmanager
-def _made(parent: OpenFolder, name: str, mode: int) -> Iterator[None]:
-    """Create a folder if it is missing; remove what was created if an error follows."""
-    try:
-        parent.mkdir(name, mode)
-    except FileExistsError:
-        yield
-        return
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            parent.rmdir(name)
-        raise
+    if descriptor is not None:
+        _limit_mode(descriptor, path, mode)
+    return descriptor
 
 
 def _opened_folder(parent: OpenFolder, path: Path) -> int | None:
@@ -350,3 +330,9 @@ def remove_folder(path: Path, descriptor: int | None) -> None:
         if descriptor is None or parent.is_at(path.name, descriptor):
             empty_folder(path, descriptor)
             parent.rmdir(path.name)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Remove a folder if it is empty."""
+    with OpenFolder(path.parent) as parent:
+        parent.rmdir(path.name)

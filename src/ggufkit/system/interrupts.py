@@ -28,7 +28,7 @@ class _Held:
         self._depth = 0
         self._before: dict[int, _Handler] = {}
         self._noted: list[int] = []
-        self._first = 0.0  # when the first signal came
+        self._first = 0.0  # when the first signal that waits came
 
     def __enter__(self) -> _Held:
         if threading.current_thread() is not threading.main_thread():
@@ -54,6 +54,7 @@ class _Held:
 
     def _take(self) -> None:
         self._noted.clear()
+        self._first = 0.0
         for number in _NUMBERS:
             before = signal.getsignal(number)
             if callable(before):

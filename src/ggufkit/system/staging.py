@@ -25,6 +25,7 @@ from ggufkit.system.hidden_files import (
     open_own,
     remove,
 )
+from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 ATTEMPTS: Final = 100  # others may sweep or start the same output between calls
@@ -90,11 +91,24 @@ class Staging:
         if not remove_leftover(hidden(target, other)):
             raise self._refusal(hidden(target, other))
         try:
-            self._take()
+            with HELD:  # a signal waits until it is known what to remove
+                self._take()
             self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
         except BaseException:
             self.leave()
             raise
+
+    def __enter__(self) -> Staging:
+        """Return the staging file.
+
+        Call `ExitStack.enter_context(Staging(...))` in `with HELD:`. Otherwise a signal between the
+        creation and the first statement of a `with` block would leave the file there.
+        """
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file, unless it was published."""
+        self.discard()
 
     def _take(self) -> None:
         """Open the file and lock it."""
@@ -161,10 +175,11 @@ class Staging:
 
     def discard(self) -> None:
         """Remove the file, unless it was published."""
-        if self.descriptor >= 0 and is_at(self.path, self.descriptor):
+        with HELD:
             with contextlib.suppress(OSError):
-                self._finish(lambda: remove(self.path))
-        self._close()
+                if self.descriptor >= 0 and is_at(self.path, self.descriptor):
+                    self._finish(lambda: remove(self.path))
+            self._close()
 
     def _finish(self, act: Callable[[], object]) -> None:
         """Rename or remove the file while it is locked, or closed if the system needs that."""

@@ -1,0 +1,105 @@
+"""A signal at each line of the code that makes hidden files leaves none of them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import faulty
+import ggufkit
+from platforms import posix
+from shell import ggufkit as run
+
+pytestmark = posix
+ROOT = Path(ggufkit.__file__).parent
+TRACED = {
+    *map(str, (ROOT / "system").glob("*.py")),
+    *(str(ROOT / name) for name in ("edits/in_place.py", "edits/recover.py", "edits/undo.py")),
+    *(str(ROOT / name) for name in ("output/execute.py", "conversion/export.py")),
+} - {str(ROOT / "system" / "interrupts.py")}  # which makes signals wait
+MAKING = {"publish", "_anew", "_moved_and_written", "begin", "__enter__", "__exit__"}
+COMMANDS = ("copy", "split", "imatrix", "amend", "recover", "rename", "edit longer")
+ARGUMENTS = {
+    # The data moves, which takes a copy where the file system moves no blocks.
+    "edit longer": ("edit", "out/odd.gguf", "--set", "general.name=" + "x" * 5000),
+}
+
+
+class RunWithSignal:
+    """A command that gets SIGINT at its `at`-th new line of the traced code; never for 0."""
+
+    def __init__(self, at, names):
+        self.at = at
+        self.names = names  # of functions; all for None
+        self.seen = set()
+        self.line = ""
+
+    def run(self, arguments):
+        sys.settrace(self.called)
+        try:
+            return run(*arguments)
+        finally:
+            sys.settrace(None)
+
+    def called(self, frame, _event, _argument):
+        code = frame.f_code
+        is_traced = code.co_filename in TRACED and (not self.names or code.co_name in self.names)
+        return self.lined if is_traced else None
+
+    def lined(self, frame, event, _argument):
+        line = (frame.f_code, frame.f_lineno)
+        if event == "line" and line not in self.seen:
+            self.seen.add(line)
+            if len(self.seen) == self.at:
+                self.line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                signal.raise_signal(signal.SIGINT)
+        return self.lined
+
+
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        *((command, MAKING) for command in ("copy", "amend", "edit longer")),
+        ("export", {"__enter__"}),
+        *(pytest.param(command, None, marks=pytest.mark.matrix) for command in COMMANDS),
+    ],
+)
+def test_signal_at_any_line_leaves_no_hidden_file(tmp_path, monkeypatch, command, names):
+    kept, work = tmp_path / "kept", tmp_path / "work"
+    kept.mkdir()
+    faulty.make(kept)
+    if command == "recover":
+        faulty.tear(kept)
+    arguments = ARGUMENTS.get(command) or faulty.arguments_of(command)
+    if command in faulty.COMMANDS.keys() - faulty.UNTHREADED:
+        arguments = (*arguments, "--threads", "1")
+    at, codes = 0, []
+    old, new, whole = faulty.content(kept / "out"), {}, RunWithSignal(0, names)
+    while at <= len(whole.seen):
+        monkeypatch.chdir(tmp_path)
+        faulty.renew(kept, work)
+        monkeypatch.chdir(work)
+        struck = RunWithSignal(at, names)
+        done = struck.run(arguments)
+        there = faulty.content(work / "out")
+        if at == 0:
+            whole, new = struck, there
+            assert done.code == 0, done.err
+        assert done.code in (0, 130), (struck.line, done.err)
+        extra = [name for name in there if Path(name).name.startswith(".")]
+        assert not [name for name in extra if name not in old | new], (struck.line, extra)
+        assert faulty.state(there, old, new) in ("old", "new", "both", "absent"), struck.line
+        codes.append(done.code)
+        at += 1
+    assert 130 in codes
