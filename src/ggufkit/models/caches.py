@@ -15,37 +15,33 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.errors import MissingModelError
 from ggufkit.format.file_name import parse_name
+from ggufkit.models.hub_models import hub_models
+from ggufkit.models.hub_names import is_hub_name
+from ggufkit.models.repository import PREFERRED, SIDECARS, CachedModel
+from ggufkit.remote.hub_settings import cache_folder
 from ggufkit.system.text_file import Most, read_small
 
-PREFERRED: Final = ("Q4_K_M", "Q8_0")  # what llama.cpp takes from a repository without a tag
 SHOWN: Final = 8  # names in a message
 OLLAMA_REGISTRY: Final = ("registry.ollama.ai", "library")  # left out of names
 OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
 _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
-_SIDECARS: Final = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")  # no models
-
-
-@dataclass(frozen=True)
-class CachedModel:
-    """A model in a cache: `name` for commands, `path` of its (first) file, all its bytes."""
-
-    name: str
-    path: Path
-    nbytes: int
 
 
 def list(pattern: str = "") -> tuple[CachedModel, ...]:  # noqa: A001 (the command's name)
     """Return the models in all caches whose name contains `pattern`, in any case, by name.
 
-    `open` takes these names. Damaged entries are left out.
+    With "hf://org/repo" they are the models of that repository on the Hub, in its order; one
+    request asks for them. `open` takes these names. Damaged entries are left out.
     """
+    if is_hub_name(pattern):
+        return tuple(hub_models(pattern))
     found = [model for models in SOURCES.values() for model in models()]
     wanted = pattern.casefold()
     return tuple(sorted((m for m in found if wanted in m.name.casefold()), key=lambda m: m.name))
@@ -101,7 +97,7 @@ def _in_repository(name: str, models: tuple[CachedModel, ...]) -> tuple[CachedMo
     """Return the models of a repository ("hf:user/repo"), projectors and such left out."""
     beginnings = (f"{name}:".casefold(), f"{name}/".casefold())
     held = (model for model in models if model.name.casefold().startswith(beginnings))
-    return tuple(m for m in held if not any(part in m.path.name for part in _SIDECARS))
+    return tuple(m for m in held if not any(part in m.path.name for part in SIDECARS))
 
 
 def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
@@ -166,17 +162,12 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _hugging_face() -> Iterator[CachedModel]:
-    for cache in dict.fromkeys((_hub(), _environment("LLAMA_CACHE"))):
+    for cache in dict.fromkeys((cache_folder(), _environment("LLAMA_CACHE"))):
         for repository in _folders(cache) if cache else ():
             kind, *names = repository.name.split("--")
             snapshot = _snapshot(repository)
             if kind == "models" and names and snapshot:
                 yield from _repository("hf:" + "/".join(names), snapshot)
-
-
-def _hub() -> Path:
-    home = _environment("HF_HOME") or _cache_home() / "huggingface"
-    return _environment("HF_HUB_CACHE") or _environment("HUGGINGFACE_HUB_CACHE") or home / "hub"
 
 
 def _snapshot(repository: Path) -> Path | None:

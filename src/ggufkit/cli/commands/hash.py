@@ -31,7 +31,7 @@ SECTION: Final = "Look"  # of the help
 Results = list[tuple[Line, Result]]
 
 
-class _AnyFile(ModelName):
+class _UnreadName(ModelName):
     """The name of a model or any other file; pipes are read once the options are known."""
 
     def convert(
@@ -56,7 +56,7 @@ class _AnyFile(ModelName):
         "ggufkit hash --sha256sum --check SHA256SUMS",
     ),
 )
-@click.argument("files", metavar="FILE...", nargs=-1, type=_AnyFile())
+@click.argument("files", metavar="FILE...", nargs=-1, type=_UnreadName())
 @click.option("--xxh64", is_flag=True, help="XXH64 (fast, the default).")
 @click.option("--sha1", is_flag=True, help="SHA-1.")
 @click.option("--sha256", is_flag=True, help="SHA-256.")

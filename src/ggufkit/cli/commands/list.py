@@ -1,4 +1,4 @@
-"""`ggufkit list`: list models in the caches of other programs."""
+"""`ggufkit list`: list models in the caches of other programs, or in a repository on the Hub."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ SECTION: Final = "Look"  # of the help
 
 @click.command(
     "list",
-    short_help="List the models in the caches of other programs.",
+    short_help="List the models in caches, or in a repository on the Hub.",
     epilog=examples(
         "ggufkit list",
         "ggufkit list llama",
         "ggufkit list --json | jq -r '.[].path'",
+        "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF",
     ),
 )
 @click.argument("pattern", required=False, default="")
@@ -27,7 +28,9 @@ SECTION: Final = "Look"  # of the help
 def command(pattern: str, *, as_json: bool) -> None:
     """List the GGUF models in the caches of Hugging Face, llama.cpp, Ollama and LM Studio.
 
-    With PATTERN, list only names that contain it. Every command accepts these names as FILE.
+    With PATTERN, list only names that contain it. If PATTERN is a repository on the Hugging Face
+    Hub (hf://org/repo), list its quants and their sizes; this reads no file. Every command accepts
+    these names as FILE.
     """
     models = ggufkit.list(pattern)
     if as_json:
