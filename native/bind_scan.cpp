@@ -53,12 +53,23 @@ nb::list listed(const std::vector<ggufkit::Problem> &problems) {
     return list;
 }
 
-nb::tuple scan(nb::handle data) {
+nb::tuple scan(nb::handle data, uint64_t total) {
     const Buffer buffer(data);
-    const ggufkit::Header header = unlocked([&] { return ggufkit::scan(buffer.span()); });
+    const ggufkit::Header header = unlocked([&] { return ggufkit::scan(buffer.span(), total); });
     return nb::make_tuple(header.version, header.big_endian, header.kv_count, header.tensor_count,
                           header.end, packed(header.keys), packed(header.tensors),
                           listed(header.problems));
+}
+
+nb::object lack(nb::handle data, uint64_t total) {
+    const Buffer buffer(data);
+    const ggufkit::Header header = unlocked([&] { return ggufkit::scan(buffer.span(), total); });
+    const ggufkit::Lack &lack = header.lack;
+    if (lack.least == 0) return nb::none();
+    const uint64_t tensors = header.tensor_count - header.tensors.size();
+    const uint64_t keys = header.kv_count - header.keys.size();
+    const uint64_t at = header.keys.empty() ? 0 : header.keys.back().end;
+    return nb::make_tuple(lack.least, at, keys, tensors, lack.array_at, lack.index, lack.count);
 }
 
 // Python's decoder is fast for ASCII and slow to start for other text. Three quarters of a
@@ -127,7 +138,10 @@ void bind_scan(nb::module_ &module) {
     module.attr("MAX_ARRAY_DEPTH") = ggufkit::MAX_ARRAY_DEPTH;
     module.attr("MAX_SCAN_DIMS") = ggufkit::MAX_SCAN_DIMS;
     module.attr("MAX_PROBLEMS") = ggufkit::MAX_PROBLEMS;
-    module.def("scan", scan, "data"_a, "Validate and index the header of a GGUF file.");
+    module.def("scan", scan, "data"_a, "total"_a = 0,
+               "Validate and index the header of a GGUF file of `total` bytes, or of all of `data`.");
+    module.def("lack", lack, "data"_a, "total"_a,
+               "What the beginning of a file of `total` bytes lacks of its header; None if nothing.");
     module.def("strings", strings, "data"_a, "at"_a, "count"_a, "wide"_a, "big_endian"_a,
                "Decode consecutive strings; invalid UTF-8 becomes surrogate escapes.");
     module.def("string_index", string_index, "data"_a, "at"_a, "count"_a, "wide"_a,

@@ -81,16 +81,18 @@ template <bool Wide, bool BigEndian> class Walker {
     static constexpr uint64_t SMALLEST_KEY = sizeof(Word) + 4 + 1;
     static constexpr uint64_t SMALLEST_TENSOR = sizeof(Word) + 4 + 4 + 8;
 
-    Walker(Span file, uint64_t at, std::vector<Problem> &problems)
-        : file_(file), at_(at), problems_(&problems) {
+    // Of a file of `total` bytes, `file` is the beginning or all.
+    Walker(Span file, uint64_t total, uint64_t at, std::vector<Problem> &problems)
+        : file_(file), total_(total), at_(at), problems_(&problems) {
         if (at > file.size) throw Problem{"header-truncated", at, 0, 0};
     }
 
     uint64_t at() const { return at_; }
     uint64_t left() const { return file_.size - at_; }
+    uint64_t total_left() const { return total_ - at_; }
 
     void require(uint64_t bytes) const {
-        if (bytes > left()) throw Problem{"header-truncated", at_, bytes, left()};
+        if (bytes > left()) lacking("header-truncated", at_, bytes, bytes);
     }
 
     template <class T> T take() {
@@ -103,7 +105,7 @@ template <bool Wide, bool BigEndian> class Walker {
     String take_string(const char *rule) {
         const uint64_t length_at = at_;
         const uint64_t length = take<Word>();
-        if (length > left()) throw Problem{rule, length_at, length, left()};
+        if (length > left()) lacking(rule, length_at, length, length);
         const String string{at_, length};
         at_ += length;
         return string;
@@ -112,8 +114,17 @@ template <bool Wide, bool BigEndian> class Walker {
     // Calls visit(i, string) until it returns false.
     template <class Visit> void take_strings(uint64_t count, Visit visit) {
         Walker walker = *this;  // a local stays in registers; the loop's speed depends on it
-        for (uint64_t i = 0; i < count; ++i)
-            if (!visit(i, walker.take_string("string-length"))) break;
+        uint64_t i = 0;
+        try {
+            for (; i < count; ++i)
+                if (!visit(i, walker.take_string("string-length"))) break;
+        } catch (Lack &lack) {
+            lack.least += (count - i - 1) * sizeof(Word);
+            lack.array_at = at_;
+            lack.index = i;
+            lack.count = count;
+            throw;
+        }
         at_ = walker.at_;
     }
 
@@ -125,7 +136,8 @@ template <bool Wide, bool BigEndian> class Walker {
         if (smallest == 0) throw Problem{"element-type", type_at, type, 0};
         const uint64_t count_at = at_;
         const uint64_t count = take<Word>();
-        if (count > left() / smallest) throw Problem{"array-count", count_at, count, left()};
+        if (count > total_left() / smallest)
+            throw Problem{"array-count", count_at, count, total_left()};
         const uint64_t value_at = at_;
         skip_values(type, count, depth);
         return {type, 0, count, value_at, at_};
@@ -169,16 +181,32 @@ template <bool Wide, bool BigEndian> class Walker {
         const uint64_t counts_at = at_;
         header.tensor_count = take<Word>();
         header.kv_count = take<Word>();
-        if (header.tensor_count > left() / SMALLEST_TENSOR)
-            throw Problem{"count", counts_at, header.tensor_count, left()};
-        if (header.kv_count > left() / SMALLEST_KEY)
-            throw Problem{"count", counts_at + sizeof(Word), header.kv_count, left()};
-        for (uint64_t i = 0; i < header.kv_count; ++i) header.keys.push_back(take_key());
-        for (uint64_t i = 0; i < header.tensor_count; ++i) header.tensors.push_back(take_tensor());
+        if (header.tensor_count > total_left() / SMALLEST_TENSOR)
+            throw Problem{"count", counts_at, header.tensor_count, total_left()};
+        if (header.kv_count > total_left() / SMALLEST_KEY)
+            throw Problem{"count", counts_at + sizeof(Word), header.kv_count, total_left()};
+        try {
+            for (uint64_t i = 0; i < header.kv_count; ++i) header.keys.push_back(take_key());
+            for (uint64_t i = 0; i < header.tensor_count; ++i)
+                header.tensors.push_back(take_tensor());
+        } catch (Lack &lack) {
+            // What is not begun is as short as can be; of what is begun, the rest is counted.
+            const uint64_t keys = header.kv_count - header.keys.size();
+            const uint64_t tensors = header.tensor_count - header.tensors.size();
+            lack.least += (keys > 0 ? keys - 1 : 0) * SMALLEST_KEY;
+            lack.least += (keys > 0 || tensors == 0 ? tensors : tensors - 1) * SMALLEST_TENSOR;
+            throw;
+        }
         header.end = at_;
     }
 
   private:
+    // Throws what is wrong if the next `bytes` are beyond the end of the file, or else what lacks.
+    [[noreturn]] void lacking(const char *rule, uint64_t at, uint64_t a, uint64_t bytes) const {
+        if (bytes > total_left()) throw Problem{rule, at, a, total_left()};
+        throw Lack{at_ + bytes, 0, 0, 0};
+    }
+
     // The fewest bytes of a value of this type, 0 for an unknown type.
     static uint64_t smallest_bytes(uint32_t type) {
         constexpr uint8_t BYTES[] = {
@@ -194,6 +222,7 @@ template <bool Wide, bool BigEndian> class Walker {
         } else if (type == ARRAY) {
             for (uint64_t i = 0; i < count; ++i) take_array(depth + 1);
         } else {
+            require(count * smallest_bytes(type));
             if (type == BOOL) note_bad_bool(count);
             at_ += count * smallest_bytes(type);
         }
@@ -208,38 +237,46 @@ template <bool Wide, bool BigEndian> class Walker {
     }
 
     Span file_;
-    uint64_t at_;
+    uint64_t total_, at_;
     std::vector<Problem> *problems_;
 };
 
 template <class Use>
+auto with_walker(Span file, uint64_t total, uint64_t at, Form form, std::vector<Problem> &problems,
+                 Use use) {
+    if (form.wide && form.big_endian) return use(Walker<true, true>(file, total, at, problems));
+    if (form.wide) return use(Walker<true, false>(file, total, at, problems));
+    if (form.big_endian) return use(Walker<false, true>(file, total, at, problems));
+    return use(Walker<false, false>(file, total, at, problems));
+}
+
+template <class Use>
 auto with_walker(Span file, uint64_t at, Form form, std::vector<Problem> &problems, Use use) {
-    if (form.wide && form.big_endian) return use(Walker<true, true>(file, at, problems));
-    if (form.wide) return use(Walker<true, false>(file, at, problems));
-    if (form.big_endian) return use(Walker<false, true>(file, at, problems));
-    return use(Walker<false, false>(file, at, problems));
+    return with_walker(file, file.size, at, form, problems, use);
 }
 
 bool is_version(uint32_t version) { return version >= 1 && version <= 3; }
 
-void scan_into(Header &header, Span file) {
-    Walker<true, false> start(file, 0, header.problems);
+void scan_into(Header &header, Span file, uint64_t total) {
+    Walker<true, false> start(file, total, 0, header.problems);
     const uint32_t magic = start.take<uint32_t>();
     if (magic != MAGIC) throw Problem{"magic", 0, magic, 0};
     const uint32_t raw = start.take<uint32_t>();
     header.big_endian = is_version(swap_bytes(raw));
     header.version = header.big_endian ? swap_bytes(raw) : raw;
     if (!is_version(header.version)) throw Problem{"version", 4, raw, 0};
-    with_walker(file, start.at(), {header.version > 1, header.big_endian}, header.problems,
+    with_walker(file, total, start.at(), {header.version > 1, header.big_endian}, header.problems,
                 [&](auto walker) { walker.take_header(header); });
 }
 
 }  // namespace
 
-Header scan(Span file) {
+Header scan(Span file, uint64_t total) {
     Header header;
     try {
-        scan_into(header, file);
+        scan_into(header, file, total < file.size ? file.size : total);
+    } catch (const Lack &lack) {
+        header.lack = lack;
     } catch (const Problem &fatal) {
         header.problems.push_back(fatal);
         header.end = fatal.offset;

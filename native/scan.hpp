@@ -17,6 +17,12 @@ struct Span {
     uint64_t size;
 };
 
+// What a scan of the beginning of a file lacks: all bytes before `least` at least. If it ended in an
+// array of strings, `index` of its `count` strings were there, from `array_at` on.
+struct Lack {
+    uint64_t least = 0, array_at = 0, index = 0, count = 0;
+};
+
 // How lengths and numbers are stored: in 8 bytes (wide) or, in version 1, in 4.
 struct Form {
     bool wide;
@@ -57,10 +63,13 @@ struct Header {
     std::vector<Key> keys;
     std::vector<Tensor> tensors;
     std::vector<Problem> problems;
+    Lack lack;
 };
 
-// Never throws for faults in the file: the last problem says why the scan stopped.
-Header scan(Span file);
+// Never throws for faults in the file: the last problem says why the scan stopped. `file` may be the
+// beginning of a file of `total` bytes: where it ends too early, `lack` says so, not a problem.
+Header scan(Span file, uint64_t total);
+inline Header scan(Span file) { return scan(file, file.size); }
 
 // The functions below throw a Problem if `file` does not hold the requested data.
 

@@ -129,7 +129,9 @@ def parse(data: Data, nbytes: int) -> Header:
     """Return the header of a file of `nbytes` bytes with the content `data`."""
     if nbytes == 0 or not MAGIC.startswith(data[: len(MAGIC)]):
         return Header(nbytes, findings=(identify(data[:HEAD_BYTES], nbytes),))
-    version, big, keys, tensors, end, key_table, tensor_table, problems = _native.scan(data)
+    version, big, keys, tensors, end, key_table, tensor_table, problems = _native.scan(
+        data, *([nbytes] if len(data) < nbytes else [])
+    )
     findings = Findings()
     for rule, at, a, b in problems:
         findings.add(rule, at, a=a, b=b)

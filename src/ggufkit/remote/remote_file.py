@@ -169,11 +169,11 @@ class RemoteFile(RangeFile):
 
     def _begin(self) -> None:
         memory = bytearray(self.first_bytes)
-        nbytes = patiently(lambda: self._first(memory))
-        self.data = bytes(memoryview(memory)[: min(nbytes, len(memory))])
+        came = patiently(lambda: self._first(memory))
+        self.data = bytes(memoryview(memory)[:came])
 
     def _first(self, memory: bytearray) -> int:
-        """Read the beginning into `memory`; note where the file is, and return its size."""
+        """Read the beginning into `memory`, note size and place, and return how much came."""
         headers = {"Range": f"bytes=0-{len(memory) - 1}"}
         with get(self.url, headers, self.login) as answer:
             if answer.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -182,13 +182,14 @@ class RemoteFile(RangeFile):
                 return 0
             require_success(answer, self.url)
             nbytes = _whole(answer, self.url, len(memory))
-            sink = MemorySink(memoryview(memory), 0)
-            wanted = min(nbytes, len(memory))
-            came = sum(pour(answer.response, sink, 0, wanted))
+            wanted = nbytes
+            if answer.status == http.HTTPStatus.PARTIAL_CONTENT:  # maybe less than was asked for
+                wanted = _length(answer, ByteRange(0, len(memory)))
+            came = sum(pour(answer.response, MemorySink(memoryview(memory), 0), 0, wanted))
             if came < wanted:
                 raise AgainError(_ended_early(self.url))
             self._settle(answer, nbytes)
-            return nbytes
+            return came
 
     def _settle(self, answer: Answer, nbytes: int) -> None:
         self._at, self.redirects = answer.url, answer.redirects

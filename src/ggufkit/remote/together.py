@@ -39,9 +39,11 @@ def coalesced(ranges: Sequence[ByteRange]) -> list[RangeGroup]:
 
 
 def parts_of(whole: ByteRange) -> Iterator[ByteRange]:
-    """Cut a range into the parts that are requested in parallel."""
-    for at in range(whole.offset, sum(whole), limits.PART_BYTES):
-        yield ByteRange(at, min(limits.PART_BYTES, sum(whole) - at))
+    """Cut a range into the parts that are requested in parallel, none shorter than PART_BYTES."""
+    count = max(1, whole.nbytes // limits.PART_BYTES)
+    for index in range(count):
+        start, stop = (whole.nbytes * each // count for each in (index, index + 1))
+        yield ByteRange(whole.offset + start, stop - start)
 
 
 def in_parallel(tasks: Iterable[Callable[[], object]], most: int = limits.PARALLEL) -> None:
