@@ -12,6 +12,8 @@ REFUSED = {"stablelm2"}
 UNLOADABLE = {"bert-two-labels"}
 # Decoded on the way, for no safetensors file holds MXFP4 as GGUF files do; has no reference.
 WITHOUT_EXPORT = {"gpt-oss-mxfp4", "stablelm2"}
+# A GGUF file has matrices that are multiplied by numbers of config.json; they stay so in an export.
+SCALED = {"falcon-h1", "jais"}
 # llama.cpp computes these otherwise than transformers, whoever converted them;
 # docs/architectures.md says how. A case in `families` says it itself.
 OTHERWISE = {

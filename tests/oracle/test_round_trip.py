@@ -31,7 +31,8 @@ CLASSIFIERS = {"bert-classifier", "bert-two-labels"}
 OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | {"gemma3-pictures", "mistral"}
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
 TEXT_MODEL = "language_model."
-PARTIAL = {"embeddings.position_embeddings.weight"}  # RoBERTa's first rows
+# RoBERTa's first rows; rows of zeros after those of Gemma 3n.
+PARTIAL = {"embeddings.position_embeddings.weight", "model.embed_tokens_per_layer.weight"}
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_converting_an_exported_model_gives_the_same_file(case, exported, tmp_pa
     assert out.read_bytes() == reference.read_bytes()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sorted({*CASES} - known.SCALED))
 def test_round_trip_restores_checkpoint_tensors_bit_for_bit(case, exported):
     tensors = open_checkpoint(FOLDER / "checkpoints" / case).tensors
     # Of a model that looks at pictures too, the model of texts comes back.
