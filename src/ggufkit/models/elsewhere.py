@@ -7,12 +7,13 @@ model, shards in order, without reading them; a file that is on this disk after 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ggufkit.errors import RemoteError
 from ggufkit.models.hub_models import on_the_hub
 from ggufkit.models.hub_names import SCHEME, is_hub_name
 from ggufkit.models.repository import Files, names_of_set
+from ggufkit.remote.memory_file import content_file, is_content
 from ggufkit.remote.remote_file import RemoteFile
 from ggufkit.remote.url import Url, scheme_of
 
@@ -20,15 +21,19 @@ Resolver: TypeAlias = "Callable[[str, bool], Files]"  # a name, and whether all 
 
 
 def is_elsewhere(name: object) -> bool:
-    """Whether a name has a scheme or is that of a model on the Hub: not a path of this disk."""
-    return isinstance(name, str) and bool(scheme_of(name) or is_hub_name(name))
+    """Whether a model is not at a path of this disk: on a server, on the Hub, or in memory."""
+    if not isinstance(name, str):
+        return is_content(name)
+    return bool(scheme_of(name) or is_hub_name(name))
 
 
-def files_of(name: str, *, shards: bool = True) -> Files:
+def files_of(name: Any, *, shards: bool = True) -> Files:  # noqa: ANN401 (content too)
     """Return the files of the model called `name`, which `is_elsewhere`.
 
     Raises RemoteError for an unknown scheme, and the errors of that scheme.
     """
+    if not isinstance(name, str):
+        return [content_file(name)]
     scheme = SCHEME if is_hub_name(name) else scheme_of(name)
     resolver = RESOLVERS.get(scheme)
     if resolver is None:

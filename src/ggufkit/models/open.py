@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.models.range_header import read_header
 from ggufkit.models.rows import AnyFile, Unplaced
 from ggufkit.models.sources import FileSource
+from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.rules.findings import Finding, finding, first_error
 from ggufkit.system.descriptors import AnyPath, as_path
@@ -49,12 +50,15 @@ class ParsedFile:
     header: Header
 
 
-def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:  # noqa: A001
+def open(  # noqa: A001
+    path: AnyPath | Content, *, shards: bool = True, partial: bool = False
+) -> Model:
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
     `path` names a file, any shard of a set, a folder that holds exactly one file or set, a
     model in a cache as `ggufkit.list` calls it, or a file on a server: "https://...". Of a file on
-    a server only the header is fetched, and of tensors what is read.
+    a server only the header is fetched, and of tensors what is read. It may also be the content of
+    a file (bytes, a bytearray, a memory map), or a seekable binary file object, which stays open.
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
     opened too, and a file that is cut short, such as a broken download: `missing` of the model
     tells what is not there, `is_whole` of each tensor whether it is, and reading what is not
@@ -63,9 +67,9 @@ def open(path: AnyPath, *, shards: bool = True, partial: bool = False) -> Model:
     OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot be
     read.
     """
-    if isinstance(path, str) and is_elsewhere(path):
+    if is_elsewhere(path):
         return open_files(files_of(path, shards=shards), shards=shards, partial=partial)
-    first = locate(as_path(path))
+    first = locate(as_path(cast("AnyPath", path)))
     excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
         part = open_part(first, opened, excused)
@@ -140,7 +144,7 @@ def parsed_together(
 
 def part_of(path: AnyPath) -> ParsedFile:
     """Open and parse the one file that `path` names, whatever is wrong with it."""
-    if not (isinstance(path, str) and is_elsewhere(path)):
+    if not is_elsewhere(path):
         return map_part(resolve(as_path(path)))
     (file, *_) = files_of(path, shards=False)
     return map_part(file) if isinstance(file, Path) else parse_ranges(file)

@@ -1,0 +1,187 @@
+"""Files that have no path: bytes in memory, and objects that are read like files."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+from ggufkit.errors import FormatError, ValueTypeError, brief
+from ggufkit.remote.range_file import ByteRange, RangeFile
+from ggufkit.remote.url import UrlPath
+from ggufkit.system.mapped_file import HEAD_BYTES
+
+MAX_PATH_BYTES: Final = 4096  # of a path on any system
+MAGIC: Final = b"GGUF"
+
+
+@runtime_checkable
+class SeekableFile(Protocol):
+    """A binary file object: of the builtin `open`, of fsspec, of zipfile, io.BytesIO."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Move to an offset."""
+
+    def tell(self) -> int:
+        """Return the offset."""
+
+
+# Anything with the buffer protocol may be opened; type checkers know these.
+Content: TypeAlias = "bytes | bytearray | memoryview | SeekableFile"
+
+
+def is_content(name: object) -> bool:
+    """Whether `name` is a file's content or a file object, and not a path.
+
+    Paths may be bytes too: they are content if no path can be like that, or if they begin as a
+    GGUF file does and no file has this name.
+    """
+    if isinstance(name, bytes):
+        if b"\0" in name or len(name) > MAX_PATH_BYTES:
+            return True
+        return name.startswith(MAGIC) and not os.path.lexists(name)
+    if isinstance(name, str | os.PathLike):
+        return False
+    return isinstance(name, SeekableFile) or _is_buffer(name)
+
+
+def _is_buffer(name: object) -> bool:
+    try:
+        memoryview(name).release()  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def content_file(content: Any) -> RangeFile:  # noqa: ANN401 (Content, and any other buffer)
+    """Return the file that reads `content`, which `is_content`."""
+    if _is_buffer(content):  # a memory map is a file object too
+        return BytesFile(content)
+    return ObjectFile(content)
+
+
+class BytesFile(RangeFile):
+    """Bytes in memory, which are not copied."""
+
+    def __init__(self, content: Any) -> None:  # noqa: ANN401 (any buffer)
+        """Take bytes, a bytearray, a memory map or a contiguous array."""
+        super().__init__(UrlPath("<bytes>"))
+        try:
+            self._view = memoryview(content).toreadonly().cast("B")
+        except (TypeError, ValueError) as error:
+            raise ValueTypeError(
+                f"a {type(content).__name__} that is not contiguous holds no file",
+                remedy="Pass bytes(...) of it",
+            ) from error
+        if isinstance(content, bytes):
+            self.data = content
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return len(self._view)
+
+    @functools.cached_property
+    def identity(self) -> tuple[object, ...]:
+        """The digest of the bytes."""
+        return len(self._view), hashlib.sha256(self._view).hexdigest()
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Return views of the bytes."""
+        return [self._view[each.offset : sum(each)] for each in ranges]
+
+    def __reduce__(self) -> tuple[type[BytesFile], tuple[bytes]]:
+        """Pickle the bytes."""
+        return BytesFile, (bytes(self._view),)
+
+
+class ObjectFile(RangeFile):
+    """A seekable binary file object; it stays where it was, and is not closed."""
+
+    def __init__(self, opened: SeekableFile) -> None:
+        """Ask for the size; ValueTypeError for objects that cannot be read from anywhere."""
+        name = getattr(opened, "name", None) or getattr(opened, "path", None)
+        label = name if isinstance(name, str) and name.isprintable() else type(opened).__name__
+        super().__init__(_label(label))
+        self._object = opened
+        self._lock = threading.Lock()
+        _require_binary(opened, label)
+        self._nbytes = self._size()
+
+    @property
+    def nbytes(self) -> int:
+        """The size when it was opened."""
+        return self._nbytes
+
+    @functools.cached_property
+    def identity(self) -> tuple[object, ...]:
+        """The name, the size, and the digest of the beginning."""
+        head = self.read(0, min(self._nbytes, HEAD_BYTES))
+        return str(self.path), self._nbytes, hashlib.sha256(head.data).hexdigest()
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Read one range after the other; FormatError if the file changed its size."""
+        return [self._range(each) for each in ranges]
+
+    def _range(self, wanted: ByteRange) -> bytes:
+        with self._lock, self._staying():
+            self._object.seek(wanted.offset)
+            found = b"".join(self._pieces(wanted.nbytes))
+        if len(found) != wanted.nbytes or self._size() != self._nbytes:
+            raise FormatError(
+                "the file changed while it was in use",
+                remedy="Run again, and do not change the input while it runs",
+                path=str(self.path),
+            )
+        return found
+
+    def _pieces(self, nbytes: int) -> Iterator[bytes]:
+        while nbytes and (data := self._object.read(nbytes)):
+            nbytes -= len(data)
+            yield data
+
+    def _size(self) -> int:
+        with self._lock, self._staying():
+            self._object.seek(0, os.SEEK_END)
+            return self._object.tell()
+
+    @contextmanager
+    def _staying(self) -> Iterator[None]:
+        """Move back to where the object was."""
+        before = self._object.tell()
+        try:
+            yield
+        finally:
+            self._object.seek(before)
+
+    def __reduce__(self) -> tuple[Callable[..., ObjectFile], tuple[SeekableFile]]:
+        """Pickle the object, if it can be."""
+        return ObjectFile, (self._object,)
+
+
+def _label(text: str) -> Path:
+    return UrlPath(text if "://" in text else f"<{text}>")
+
+
+def _require_binary(opened: SeekableFile, label: str) -> None:
+    seekable = getattr(opened, "seekable", None)
+    try:
+        is_fit = (seekable is None or seekable()) and isinstance(opened.read(0), bytes | bytearray)
+    except (OSError, ValueError) as error:
+        raise ValueTypeError(
+            f"the file object {brief(label)} cannot be read: {error}",
+            remedy='Open it with mode "rb", and keep it open',
+        ) from error
+    if not is_fit:
+        raise ValueTypeError(
+            f"the file object {brief(label)} is not binary and seekable",
+            remedy='Open it with mode "rb", or pass its bytes: open(file.read())',
+        )
