@@ -32,13 +32,15 @@ def case(
     saved: dict[str, Any] | None = None,
     library: int = 4,
     otherwise: str = "",
+    extra: dict[str, tuple[int, ...]] | None = None,
     **fields: Any,
 ) -> dict:
     """Describe a checkpoint: the class of its configuration and what differs from BASE.
 
     `architecture` is the name that checkpoints with code of their own have for the class, `saved`
     says how it is saved, `library` which major version of transformers makes it. `otherwise` is the
-    reason why llama.cpp computes other logits.
+    reason why llama.cpp computes other logits. `extra` are tensors that only the published
+    checkpoints hold, and transformers ignores.
     """
     return {
         "config": config,
@@ -50,5 +52,6 @@ def case(
         "saved": saved or {},
         "library": library,
         "otherwise": otherwise,
+        "extra": extra or {},
         "fields": fields,
     }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import tiny
+import tokenizers
 import torch
 import transformers
 
@@ -56,6 +57,10 @@ def computed(folder: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def ids(folder: Path) -> list[list[int]]:
+    path = folder / "tokenizer.json"
+    if tiny.LIBRARY > tiny.OLDEST and path.exists():  # it would put a model's own rules in place
+        whole = tokenizers.Tokenizer.from_file(str(path))
+        return [whole.encode(text, add_special_tokens=False).ids for text in TEXTS]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
 

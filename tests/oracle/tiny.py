@@ -19,7 +19,7 @@ import sentencepiece
 import torch
 import transformers
 from case import BASE, ENCODER, LLAMA3, YARN, case
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 try:
@@ -570,10 +570,18 @@ def make(folder: Path, name: str) -> None:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
     model.to(getattr(torch, spec["dtype"])).save_pretrained(folder, **spec["saved"])
+    if spec["extra"]:
+        with_extra(folder / "model.safetensors", spec)
     if spec["architecture"]:
         path = folder / "config.json"
         written = json.loads(path.read_text())
         path.write_text(json.dumps(written | {"architectures": [spec["architecture"]]}))
+
+
+def with_extra(path: Path, spec: dict[str, Any]) -> None:
+    """Write a file again with tensors that transformers does not make."""
+    made = {n: random_tensor(shape, spec["dtype"]) for n, shape in spec["extra"].items()}
+    save_file({**load_file(path), **made}, path, metadata={"format": "pt"})
 
 
 def main(folder: str, *names: str) -> None:

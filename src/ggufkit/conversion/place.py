@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.expressions import Lookup
 from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
@@ -20,6 +21,7 @@ from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.models.model import Tensor
 
 SHOWN: Final = 5  # names in a problem
+_NUMBER: Final = re.compile(r"\{i(?: \+ (\w+))?\}")  # in a name to replace
 
 
 class Placeable(Protocol):
@@ -110,7 +112,7 @@ def place_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -
     unplaced: list[str] = []
     skip = [with_fields(pattern, facts) for pattern in facts.architecture.skip]
     for position, item in enumerate(items):
-        name = rename(item.name, facts.architecture.rename)
+        name = rename(item.name, facts.architecture.rename, facts.lookup)
         if any(fnmatchcase(name, pattern) for pattern in skip):
             done.skipped.append(item.name)
             continue
@@ -149,14 +151,40 @@ def _about_unplaced(names: list[str], architecture: str) -> Iterator[str]:
         yield f"{len(names)} tensors have no place in {architecture}: {shown}{more}"
 
 
-def rename(name: str, table: Mapping[str, str]) -> str:
-    """Return a name after the replacements of a table; `^` matches only at the beginning."""
+def rename(name: str, table: Mapping[str, str], lookup: Lookup) -> str:
+    """Return a name after the replacements of a table; `^` matches only at the beginning.
+
+    `{i}` is a number, and `{i + field}` one that is larger by a field of the configuration.
+    """
     for old, new in table.items():
-        if not old.startswith("^"):
+        if "{i" in old:
+            name = _renumbered(name, old, new, lookup)
+        elif not old.startswith("^"):
             name = name.replace(old, new)
         elif name.startswith(old[1:]):
             name = new + name[len(old) - 1 :]
     return name
+
+
+def _renumbered(name: str, old: str, new: str, lookup: Lookup) -> str:
+    """Return a name with a number counted otherwise, the same name if it has no such number."""
+    before, _, after = (
+        re.escape(part) for part in _NUMBER.sub("\0", old.lstrip("^")).partition("\0")
+    )
+    found = re.search(f"{'^' if old.startswith('^') else ''}{before}(\\d+){after}", name)
+    if not found:
+        return name
+    number = int(found[1]) - _offset(old, lookup)
+    if number < 0:
+        return name
+    made = _NUMBER.sub(str(number + _offset(new, lookup)), new)
+    return name[: found.start()] + made + name[found.end() :]
+
+
+def _offset(template: str, lookup: Lookup) -> int:
+    found = _NUMBER.search(template)
+    value = lookup(found[1]) if found and found[1] else 0
+    return value if isinstance(value, int) else 0
 
 
 def _target_name(placed: Placed, target: Target, facts: ConfigFacts) -> str:

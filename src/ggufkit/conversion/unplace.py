@@ -148,7 +148,9 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
         pieces = [MadeTensor(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
-        yield renamed(undone(pieces), rename(_filled(claim.rule.pattern, claim), table))
+        yield renamed(
+            undone(pieces), rename(_filled(claim.rule.pattern, claim), table, facts.lookup)
+        )
         return
     shape = tensors[0].shape
     if len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and the axes of each)
@@ -158,7 +160,7 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
             MadeTensor(_expert(t, number), done) for t, done in zip(tensors, steps, strict=True)
         ]
         pattern = claim.rule.pattern.replace("{x}", str(number))
-        yield renamed(undone(pieces), rename(_filled(pattern, claim), table))
+        yield renamed(undone(pieces), rename(_filled(pattern, claim), table, facts.lookup))
 
 
 def _little(tensor: Tensor) -> Tensor:

@@ -54,7 +54,17 @@ def test_condition_on_the_configuration_chooses_among_files_of_a_class(tmp_path)
 def test_llama_model_class_is_converted_like_llama():
     llama = find(["LlamaModel"])
     assert llama == architectures()["llama"]
-    assert rename("layers.0.mlp.up_proj.weight", llama.rename).startswith("model.layers.")
+    assert rename("layers.0.mlp.up_proj.weight", llama.rename, {}.get).startswith("model.layers.")
+
+
+def test_replaced_names_can_count_layers_from_a_field_on():
+    fields = {"num_hidden_layers": 5}
+    there = {"^mtp.layers.{i}.": "model.layers.{i + num_hidden_layers}."}
+    back = {new: old.lstrip("^") for old, new in there.items()}
+    assert rename("mtp.layers.2.norm", there, fields.get) == "model.layers.7.norm"
+    assert rename("model.layers.7.norm", back, fields.get) == "mtp.layers.2.norm"
+    for name in ("model.layers.4.norm", "a.mtp.layers.2.norm", "mtp.layers.norm"):
+        assert rename(name, there | back, fields.get) == name
 
 
 def test_unknown_class_suggests_the_nearest():

@@ -18,6 +18,7 @@ CASES = {
     "gating": ["sigmoid"],
     "int": [7],
     "labels": [{"0": "no", "1": "yes"}],
+    "linear": [["linear_attention", "full_attention"], 2, 3],
     "nonzero": [3],
     "only_false": [False],
     "only_true": [True],

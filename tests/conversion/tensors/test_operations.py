@@ -57,6 +57,13 @@ CASES = {
     "unpermute": (swap_halves(numbers(32, 6), 4), (4,), None),
     "regroup": (numbers(24, 5), (4, 3), lambda a: kinds_together(a, 4, 3)),
     "regroup a bias": (numbers(24), (4, 3), lambda a: kinds_together(a, 4, 3)),
+    "regroup from a row on": (
+        numbers(28, 5), (4, 3, 4), lambda a: np.concatenate([a[:4], kinds_together(a[4:], 4, 3)]),
+    ),
+    "regroup_columns": (numbers(5, 24), (4, 3), lambda a: kinds_together(a.T, 4, 3).T),
+    "regroup_sizes": (numbers(24, 5), (2, 3, 4, 5), lambda a: np.concatenate(
+        [a[:3], a[12:15], a[3:7], a[15:19], a[7:12], a[19:]]
+    )),
     "regroup_shared": (numbers(32, 5), (4, 2), lambda a: groups_apart(a, 4, 2)),
     "transpose": (numbers(6, 9), (), np.transpose),
     "transpose a stack": (numbers(3, 6, 9), (), lambda a: a.swapaxes(1, 2)),

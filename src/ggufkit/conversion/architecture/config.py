@@ -79,6 +79,7 @@ class ConfigFacts:
             other = next((each for each in names.get(name, ()) if each in present), None)
             if other is not None:
                 self.fields[name] = self.lookup(other)
+                self.read.add(name)
 
     def with_field(self, name: str, value: Any) -> ConfigFacts:  # noqa: ANN401 (as JSON is)
         """Return a copy with another value of a field."""

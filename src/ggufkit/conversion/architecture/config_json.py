@@ -23,7 +23,8 @@ from ggufkit.models.model import Model, Tensors
 # Names that only architecture files use.
 _INTERNAL: Final = (
     "block_count", "classifier", "feed_forward_size", "file_type", "groups", "heads", "inner",
-    "kv_heads", "leading", "rope", "rope_dimensions", "width",
+    "key_rows", "kv_heads", "leading", "predicting_layers", "rope", "rope_dimensions",
+    "value_rows", "values_per_key", "width",
 )  # fmt: skip
 # Preferred names if an architecture gives no preference.
 _USUAL: Final = {

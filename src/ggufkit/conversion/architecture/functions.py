@@ -26,6 +26,7 @@ from ggufkit.models.model import Model
 OPEN: Final = ...  # for an argument that the value does not determine
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
+LINEAR: Final = "linear_attention"
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
 # Nomic's models encode the number of positions that they were trained for.
 _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
@@ -174,6 +175,21 @@ def _vocabulary_size(facts: Configuration) -> int | None:
     return len(vocabulary) + len(tokenizer.get("added_tokens") or ()) if vocabulary else None
 
 
+def _layers_named(facts: Configuration, prefix: str) -> int | None:
+    """Return the number of layers whose tensors begin so, None if there are no tensors yet."""
+    names = facts.checkpoint.tensors
+    ends = (name.removeprefix("model.").removeprefix(prefix) for name in names if prefix in name)
+    found = [int(end.split(".")[0]) + 1 for end in ends if end.split(".")[0].isdecimal()]
+    return max(found, default=0) if names else None
+
+
+def _linear(types: Any, layers: int, count: int) -> list[bool]:  # noqa: ANN401
+    """Return which layers have linear attention; layers after those of the list have not."""
+    if not isinstance(types, list) or len(types) != layers:
+        raise CheckpointError(f"layer_types is {brief(types)}, not a list of {layers} layers")
+    return [types[n] == LINEAR if n < layers else False for n in _layers(count)]
+
+
 def _has(model: Model, name: str) -> bool:
     """Whether a tensor has this name, or a name that ends with it."""
     return any(each == name or each.endswith(f".{name}") for each in model.tensors)
@@ -244,6 +260,12 @@ def _offset_and_period(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: AN
     return OPEN, found[0], period, numbers[found[0]], OPEN
 
 
+def _linear_types(pattern: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    if not isinstance(pattern, list) or not isinstance(known[1], int):
+        return ()
+    return ([LINEAR if each else FULL for each in pattern[: known[1]]],)
+
+
 def _sliding_types(pattern: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
     return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
 
@@ -293,7 +315,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "item": Function(lambda items, at: items[at] if at < len(items) else None),
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
+    "layers_named": Function(_layers_named, asks=FACTS),
     "length": Function(_length, asks=MODEL),
+    "linear": Function(_linear, _linear_types),
     "layers_with": Function(_layers_with, asks=MODEL),
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),

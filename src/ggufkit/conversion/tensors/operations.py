@@ -111,13 +111,27 @@ def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
     return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
 
 
-def kind_by_kind(tensor: Tensor, heads: int, kinds: int) -> RowIndex:
-    """Return the order that turns q k v q k v … (head by head) into q q … k k … v v …."""
-    length = tensor.shape[0]
-    if heads < 1 or kinds < 1 or length % (heads * kinds):
+def kind_by_kind(tensor: Tensor, heads: int, kinds: int, start: int = 0) -> RowIndex:
+    """Return the order that turns q k v q k v … (head by head) into q q … k k … v v ….
+
+    Rows before `start` keep their place.
+    """
+    length = tensor.shape[0] - start
+    if start < 0 or length < 0 or heads < 1 or kinds < 1 or length % (heads * kinds):
         raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {heads} heads")
-    order: RowIndex = np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1).reshape(-1)
-    return order
+    order = start + np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1).reshape(-1)
+    return np.concatenate([np.arange(start), order])
+
+
+def sizes_by_kind(tensor: Tensor, heads: int, *sizes: int) -> RowIndex:
+    """Return the same order if the kinds have so many rows in each head."""
+    if heads < 1 or min(sizes, default=0) < 1 or tensor.shape[0] != heads * sum(sizes):
+        raise ShapeError(
+            f"{tensor.name!r} has {tensor.shape[0]} rows, not {list(sizes)} for {heads} heads"
+        )
+    index = np.arange(tensor.shape[0]).reshape(heads, -1)
+    parts = np.split(index, np.cumsum(sizes)[:-1], axis=1)
+    return np.concatenate([part.reshape(-1) for part in parts])
 
 
 def shared_kind_by_kind(tensor: Tensor, heads: int, kv_heads: int) -> RowIndex:
@@ -130,6 +144,24 @@ def shared_kind_by_kind(tensor: Tensor, heads: int, kv_heads: int) -> RowIndex:
     index = np.arange(length).reshape(kv_heads, per_group, -1)
     parts = (index[:, :-2], index[:, -2:-1], index[:, -1:])
     return np.concatenate([part.reshape(-1) for part in parts])
+
+
+def _columns_regrouped(tensor: Tensor, heads: int, kinds: int) -> Tensor:
+    """Return the tensor with columns in the order that `kind_by_kind` gives rows."""
+    return _columns_by(tensor, heads, kinds)
+
+
+def _columns_restored(tensor: Tensor, heads: int, kinds: int) -> Tensor:
+    return _columns_by(tensor, kinds, heads)
+
+
+def _columns_by(tensor: Tensor, heads: int, kinds: int) -> Tensor:
+    width = tensor.shape[-1]
+    if heads < 1 or kinds < 1 or width % (heads * kinds):
+        raise ShapeError(f"{tensor.name!r} has {width} columns, no {kinds} kinds for {heads} heads")
+    groups = reshape(tensor, (-1, width // (heads * kinds)))
+    index = np.arange(groups.shape[0]).reshape(-1, heads, kinds).swapaxes(1, 2).reshape(-1)
+    return take(groups, index, tensor.shape)
 
 
 # Shapes.
@@ -296,6 +328,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "part": taking(_part, Parts(row_axis)),
     "permute": reordering(half_pairs),
     "regroup": reordering(kind_by_kind),
+    "regroup_columns": Operation(_columns_regrouped, _columns_restored),
+    "regroup_sizes": reordering(sizes_by_kind),
     "regroup_shared": reordering(shared_kind_by_kind),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
