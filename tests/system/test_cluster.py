@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -72,6 +73,30 @@ def test_killed_worker_does_not_change_the_file(cluster, source, expected, tmp_p
     assert len(seen) > 40
     assert not before <= set(cluster.scheduler.workers)  # it did die
     assert (tmp_path / "out.gguf").read_bytes() == expected
+
+
+def test_result_counts_even_if_its_worker_is_lost_right_after(cluster, monkeypatch):
+    from distributed import Client
+
+    gather = Client._gather
+
+    async def lost_afterwards(self, futures, *arguments, **options):
+        found = await gather(self, futures, *arguments, **options)
+        for future in futures:
+            future._state.lose()
+        return found
+
+    monkeypatch.setattr(Client, "_gather", lost_afterwards)
+    with executor_of(cluster.scheduler_address) as executor:
+        assert executor.submit(pow, 2, 5).result(20) == 32
+
+
+def test_error_of_a_task_is_raised_and_a_task_can_be_cancelled(cluster):
+    with executor_of(cluster.scheduler_address) as executor:
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 1, 0).result(20)
+        assert executor.submit(time.sleep, 1).cancel()
+        assert executor.submit(pow, 2, 3).result(60) == 8
 
 
 def test_copy_command_can_use_a_cluster(cluster, source, tmp_path):

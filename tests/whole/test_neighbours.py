@@ -32,8 +32,11 @@ def clear(*paths):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
+@pytest.mark.parametrize(
+    "each", [EACH, pytest.param(len(POSSIBLE), marks=pytest.mark.matrix)], ids="{}-kinds".format
+)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, command):
+def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, command, each):
     kept, work = tmp_path / "kept", tmp_path / "work"
     kept.mkdir()
     faulty.make(kept)
@@ -42,7 +45,7 @@ def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, 
     (target,) = targets_of(COMMANDS[command])[:1]
     kinds = itertools.cycle(POSSIBLE)
     for name in HIDDEN_NAMES:
-        for kind in itertools.islice(kinds, EACH):
+        for kind in itertools.islice(kinds, each):
             faulty.renew(kept, work)
             monkeypatch.chdir(work)
             clear(hidden(target, name))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
-from concurrent.futures import Executor
-from typing import Final
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
+from typing import Any, Final
 
 from ggufkit._version import __version__
 from ggufkit.errors import ClusterError, MissingExtraError
@@ -50,12 +50,48 @@ def executor_of(address: str) -> Iterator[Executor]:
             ) from error
         _require_same(client.run(_version))
         try:
-            yield client.get_executor(retries=RETRIES, pure=False)
+            yield _DaskExecutor(client)
         except KilledWorker as error:
             raise ClusterError(
                 f"several workers died on the same chunk: {error}",
                 remedy="Read the workers' logs; a chunk needs a few MiB per thread",
             ) from error
+
+
+class _DaskExecutor(Executor):
+    """Submits tasks to a Dask client.
+
+    Dask's own executor reads the state of a task after it has fetched the result. If the worker
+    dies in between, the state is "lost", and the executor takes the result for an exception.
+    """
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 (an extra)
+        self._client = client
+
+    def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submit a task; a lost worker's tasks run again on another."""
+        sent = self._client.submit(task, *args, retries=RETRIES, pure=False, **kwargs)
+        made: Future[Any] = Future()
+
+        def cancel(made: Future[Any]) -> None:  # it also keeps `sent`: Dask drops unused tasks
+            if made.cancelled():
+                sent.cancel()
+
+        made.add_done_callback(cancel)
+        sent.add_done_callback(lambda sent: _pass_on(sent, made))
+        return made
+
+
+def _pass_on(sent: Any, made: Future[Any]) -> None:  # noqa: ANN401 (Dask's future)
+    """Give the outcome of Dask's future to one of `concurrent.futures`."""
+    if not made.set_running_or_notify_cancel():
+        return
+    try:
+        made.set_result(sent.result())
+    except CancelledError as error:
+        made.set_exception(ClusterError(f"the cluster cancelled a chunk: {error}"))
+    except BaseException as error:  # noqa: BLE001 (the waiting thread raises it)
+        made.set_exception(error)
 
 
 def _version() -> str:
