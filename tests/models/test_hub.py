@@ -7,16 +7,12 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import RemoteDeniedError, RemoteError, RemoteMissingError
-from hub_server import COMMIT, HubServer, Repo
+from hub_server import COMMIT, HubServer, Repo, at_home
 from shell import done
 from shell import ggufkit as run
 from small_llama import keys, tensors
 
 QUANTS = ("Q2_K", "Q4_K_M", "UD-Q4_K_XL", "Q8_0", "BF16")
-SETTINGS = (
-    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_HUB_CACHE"),
-    *("HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "LLAMA_CACHE"),
-)
 
 
 @pytest.fixture(scope="session")
@@ -36,11 +32,6 @@ def content(tmp_path_factory):
 
 @pytest.fixture
 def hub(content, tmp_path, monkeypatch):
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
     repos = {
         "org/tiny": Repo(content),
         "org/gated": Repo(content, is_gated=True),
@@ -50,7 +41,7 @@ def hub(content, tmp_path, monkeypatch):
         "org/old": Repo(content, revisions=("v1.0", "refs/pr/7")),
     }
     with HubServer(repos) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        at_home(monkeypatch, tmp_path, server.endpoint)
         yield server
 
 

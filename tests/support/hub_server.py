@@ -21,6 +21,22 @@ RIGHT = "hf_right"
 LFS_ENDINGS = (".gguf", ".safetensors", ".bin")
 
 
+SETTINGS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "HF_HUB_CACHE"),
+    *("HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "LLAMA_CACHE"),
+)
+
+
+def at_home(monkeypatch, folder, endpoint):
+    """Let the settings of the Hub be those of a new user whose home is `folder`."""
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.chdir(folder)
+
+
 def git_oid(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:40]
 
@@ -45,22 +61,26 @@ class HubServer:
     latency: float = 0.0
     rate: float = 0.0
     busy: int = 0  # requests that are answered 429 first
+    lfs: tuple[str, ...] = LFS_ENDINGS  # of the files that LFS holds
     digest: str = ""  # told in the place of the right one
     hub: Served = field(init=False)
     cdn: Served = field(init=False)
 
     def __enter__(self):
-        stored = {}
-        for repo in self.repos.values():
-            for path, data in repo.files.items():
-                if path.endswith(LFS_ENDINGS):
-                    stored[f"/lfs/{hashlib.sha256(data).hexdigest()}"] = data
         self._stack = contextlib.ExitStack()
         self.cdn = self._stack.enter_context(
-            Served(stored, latency=self.latency, rate=self.rate, fault=self._is_unsigned)
+            Served({}, latency=self.latency, rate=self.rate, fault=self._is_unsigned)
         )
         self.hub = self._stack.enter_context(Served({}, latency=self.latency, fault=self._answer))
+        self.store()
         return self
+
+    def store(self) -> None:
+        """Give the CDN the large files of all repositories."""
+        for repo in self.repos.values():
+            for path, data in repo.files.items():
+                if path.endswith(self.lfs):
+                    self.cdn.files[f"/lfs/{hashlib.sha256(data).hexdigest()}"] = data
 
     def __exit__(self, *_):
         self._stack.close()
@@ -149,7 +169,7 @@ class HubServer:
     def _entry(self, path, data):
         entry = {"type": "file", "oid": git_oid(data), "size": len(data)}
         entry["path"] = path
-        if path.endswith(LFS_ENDINGS):
+        if path.endswith(self.lfs):
             oid = self.digest or hashlib.sha256(data).hexdigest()
             entry["lfs"] = {"oid": oid, "size": len(data), "pointerSize": 134}
         return entry
@@ -161,7 +181,7 @@ class HubServer:
             return
         digest = hashlib.sha256(data).hexdigest()
         headers = {"X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
-        if not path.endswith(LFS_ENDINGS):
+        if not path.endswith(self.lfs):
             self.hub.files[f"/api/resolve-cache/{git_oid(data)}"] = data
             headers["Location"] = f"/api/resolve-cache/{git_oid(data)}"
             handler.send(307, b"Temporary Redirect", headers)

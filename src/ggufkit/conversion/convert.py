@@ -18,6 +18,7 @@ from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import decoded
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
+from ggufkit.conversion.checkpoint.hub_folder import fetched
 from ggufkit.conversion.ggufkit_json import restored
 from ggufkit.conversion.place import Placement, place
 from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored
@@ -36,6 +37,7 @@ from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS
 from ggufkit.format.values import Value
+from ggufkit.models.hub_names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.rules.findings import finding
@@ -65,22 +67,34 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
 
+    `folder` may also be a repository on the Hub, "hf://org/repo": its tensors are read from there
+    while the file is written.
     `outtype` is auto, f32, f16, bf16 or q8_0. `name` and `overrides` (of `general.*`) replace what
     the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
     `arch_path` come before ours. `say` is called with each note for the user.
     Raises CheckpointError before anything is written; its `problems` list everything wrong.
     """
-    checkpoint = open_checkpoint(folder)
-    try:
-        with _naming_config(checkpoint.folder):
-            say_note = _short(say) if say else _silent
-            model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
-            given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
-            user_keys = [key for key, value in given.items() if value is not None]
-            return _loadable(restored(checkpoint, model, user_keys, say_note), checkpoint.folder)
-    except BaseException:
-        checkpoint.close()
-        raise
+    with _opened(folder) as checkpoint, _naming_config(checkpoint.folder):
+        say_note = _short(say) if say else _silent
+        model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
+        given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
+        user_keys = [key for key, value in given.items() if value is not None]
+        return _loadable(restored(checkpoint, model, user_keys, say_note), checkpoint.folder)
+
+
+@contextlib.contextmanager
+def _opened(folder: AnyPath) -> Iterator[Checkpoint]:
+    """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
+    with contextlib.ExitStack() as small_files:
+        if isinstance(folder, str) and is_hub_name(folder):
+            checkpoint = open_checkpoint(*small_files.enter_context(fetched(folder)))
+        else:
+            checkpoint = open_checkpoint(folder)
+        try:
+            yield checkpoint
+        except BaseException:
+            checkpoint.close()
+            raise
 
 
 @contextlib.contextmanager

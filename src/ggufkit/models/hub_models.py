@@ -75,6 +75,14 @@ def _listed(named: HubName) -> list[RepoFile]:
     return [file for file in files if file.path.startswith(prefix)]
 
 
+def folder_of_name(named: HubName) -> tuple[Repository, list[RepoFile], Path | None]:
+    """Return a repository, the files in the folder that `named` means, and its place in the cache.
+
+    Offline the files are those in the cache.
+    """
+    return _repository(named), _listed(named), _snapshot(named)
+
+
 # On the server.
 
 

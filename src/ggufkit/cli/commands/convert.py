@@ -56,6 +56,7 @@ def _overrides(
         "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
         "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
         "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
+        "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
     ),
 )
 @click.argument("source", metavar="IN")
@@ -114,8 +115,9 @@ def command(  # noqa: PLR0913 (click passes each option)
 ) -> None:
     """Convert the checkpoint in the folder IN to OUT, exactly as llama.cpp's converter does.
 
-    IN contains config.json, safetensors files and a tokenizer. OUT is a file, - for stdout, or a
-    folder; in a folder the file name follows the naming convention.
+    IN contains config.json, safetensors files and a tokenizer, or is a repository on the Hugging
+    Face Hub (hf://org/repo), whose tensors are read while OUT is written. OUT is a file, - for
+    stdout, or a folder; in a folder the file name follows the naming convention.
     """
     wanted = [text.strip() for text in recipes.split(",")] if recipes is not None else []
     if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):

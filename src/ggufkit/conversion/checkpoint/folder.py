@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -13,6 +13,8 @@ from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import read_tensors
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.models.model import Tensor, Tensors
+from ggufkit.models.rows import AnyFile
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
@@ -40,7 +42,7 @@ class Checkpoint:
     folder: Path
     config: dict[str, Any]
     tensors: Tensors
-    files: tuple[MappedFile, ...] = field(default=(), repr=False)
+    files: tuple[AnyFile, ...] = field(default=(), repr=False)
 
     def path(self, name: str) -> Path | None:
         """Return the path of a file of the checkpoint, None if missing.
@@ -72,8 +74,12 @@ class Checkpoint:
             file.close()
 
 
-def open_checkpoint(folder: AnyPath) -> Checkpoint:
+def open_checkpoint(
+    folder: AnyPath, elsewhere: Mapping[str, RangeFile | Path] | None = None
+) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
+
+    `elsewhere` are files of tensors that belong to the folder and are not in it, by name.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
@@ -88,7 +94,7 @@ def open_checkpoint(folder: AnyPath) -> Checkpoint:
             f"{place} has no config.json", remedy="Give a folder with config.json and weights"
         )
     with contextlib.ExitStack() as opened:
-        tensors, files, problems = _tensors(place, opened)
+        tensors, files, problems = _tensors(place, elsewhere or {}, opened)
         if problems:
             raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
         opened.pop_all()
@@ -161,10 +167,10 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def _tensors(
-    folder: Path, opened: contextlib.ExitStack
-) -> tuple[list[Tensor], list[MappedFile], list[str]]:
+    folder: Path, elsewhere: Mapping[str, RangeFile | Path], opened: contextlib.ExitStack
+) -> tuple[list[Tensor], list[AnyFile], list[str]]:
     """Return the tensors of all files, the files, and their problems."""
-    index_name, parts = _parts(folder)
+    index_name, parts = _parts({*(path.name for path in folder.iterdir()), *elsewhere})
     index = read_json(folder, index_name)
     homes, problems = _weight_map(index, index_name)
     names = sorted(set(homes.values())) if index is not None else parts
@@ -173,16 +179,16 @@ def _tensors(
             "the folder has no model*.safetensors or pytorch_model*.bin files, and no index of "
             "such files"
         )
-    files: list[MappedFile] = []
+    files: list[AnyFile] = []
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
-            file = opened.enter_context(contextlib.closing(_opened(folder, name)))
+            file = opened.enter_context(contextlib.closing(_opened(folder, name, elsewhere)))
         except CheckpointError as error:
             problems.append(error.message)
             continue
         files.append(file)
-        held, wrong = (read_pytorch if name.endswith(PYTORCH) else read_tensors)(file)
+        held, wrong = _held(name, file)
         problems.extend(f"{name}: {what}" for what in wrong)
         problems.extend(_about_twice(held, tensors))
         tensors |= {tensor.name: tensor for tensor in held}
@@ -198,9 +204,17 @@ def _weight_map(index: dict[str, Any] | None, name: str) -> tuple[dict[str, str]
     return homes, []
 
 
-def _parts(folder: Path) -> tuple[str, list[str]]:
+def _held(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
+    if not name.endswith(PYTORCH):
+        return read_tensors(file)
+    if isinstance(file, MappedFile):
+        return read_pytorch(file)
+    return [], ["PyTorch files are read from the disk only"]
+
+
+def _parts(present: Iterable[str]) -> tuple[str, list[str]]:
     """Return the name of the index and the files of tensors, of the first form that exists."""
-    names = sorted(path.name for path in folder.iterdir())
+    names = sorted(present)
     for index, prefix, suffix in FORMS:
         found = [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
         if found or index in names:
@@ -208,8 +222,11 @@ def _parts(folder: Path) -> tuple[str, list[str]]:
     return INDEX, []
 
 
-def _opened(folder: Path, name: str) -> MappedFile:
-    """Return a mapped file of the folder; CheckpointError if it is missing."""
+def _opened(folder: Path, name: str, elsewhere: Mapping[str, RangeFile | Path]) -> AnyFile:
+    """Return a file of the folder; CheckpointError if it is missing."""
+    found = elsewhere.get(name)
+    if found is not None:
+        return MappedFile(found) if isinstance(found, Path) else found
     path = locate(folder, name)
     if path is None:
         raise CheckpointError(f"the file {name} is missing")

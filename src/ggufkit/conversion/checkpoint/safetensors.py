@@ -17,7 +17,7 @@ from ggufkit.conversion.checkpoint.recognize import foreign
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import rows_and_width
+from ggufkit.models.rows import AnyFile, rows_and_width
 from ggufkit.models.sources import FileSource
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
@@ -66,8 +66,8 @@ def open_safetensors(path: AnyPath) -> tuple[MappedFile, list[Tensor]]:
     return file, tensors
 
 
-def read_tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors of a mapped file by name, and its problems."""
+def read_tensors(file: AnyFile) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors of a file by name, and its problems."""
     if instead := foreign(file):
         return [], [instead]
     header, problems = _header_bytes(file)
@@ -80,7 +80,7 @@ def read_tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
     return [_tensor(file, data_offset, entry) for entry in entries], []
 
 
-def _header_bytes(file: MappedFile) -> tuple[bytes, list[str]]:
+def _header_bytes(file: AnyFile) -> tuple[bytes, list[str]]:
     if file.nbytes < _LENGTH_BYTES:
         return b"", [f"it has {file.nbytes} bytes, but the length of the header alone takes 8"]
     length = int.from_bytes(file.read(0, _LENGTH_BYTES).tobytes(), "little")
@@ -93,7 +93,7 @@ def _header_bytes(file: MappedFile) -> tuple[bytes, list[str]]:
     return file.read(_LENGTH_BYTES, length).tobytes(), []
 
 
-def _tensor(file: MappedFile, data_offset: int, entry: SafetensorsEntry) -> Tensor:
+def _tensor(file: AnyFile, data_offset: int, entry: SafetensorsEntry) -> Tensor:
     _, width = rows_and_width(entry.shape)
     row_bytes = entry.type.row_bytes(width)
     nbytes = entry.stop - entry.start
