@@ -52,7 +52,7 @@ def other(tmp_path):
 
 
 def content(model):
-    return ggufkit.hash(model, ["content"]).model["content"]
+    return ggufkit.digest(model, ["content"]).model["content"]
 
 
 def test_empty_selection_gives_the_whole_model(model):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 
 import ggufkit
@@ -36,7 +38,7 @@ def test_writes_any_metadata_as_it_was_read(spelling, pairs):
 def test_decoding_and_encoding_again_gives_the_same_metadata(pairs):
     for spelling in SPELLINGS:
         read = opened(spelling, pairs)
-        made = Metadata(list(read.items()))
+        made = Metadata(list(read.typed_items()))
         assert made == read
         assert made.encode(CANONICAL) == Spelling().pairs(pairs)
         assert [made.type_name(key) for key in made] == [read.type_name(key) for key in read]
@@ -44,7 +46,7 @@ def test_decoding_and_encoding_again_gives_the_same_metadata(pairs):
 
 @given(pairs=metadata)
 def test_saving_and_opening_gives_the_same_metadata(pairs, tmp_path_factory):
-    made = Metadata(list(opened(Spelling(), pairs).items()))
+    made = Metadata(list(opened(Spelling(), pairs).typed_items()))
     path = tmp_path_factory.getbasetemp() / "metadata.gguf"
     ggufkit.save(path, {}, made)
     with ggufkit.open(path) as model:
@@ -81,9 +83,9 @@ def test_metadata_is_a_mapping():
     assert "z" not in made
     assert 5 not in made
     assert made.get("z") is None
-    assert made["b"] == np.uint32(1)
+    assert made["b"] == 1
     assert dict(made)["a"] == "text"
-    assert [type(value) for value in made.values()] == [np.uint32, str, np.ndarray]
+    assert [type(value) for value in made.values()] == [int, str, np.ndarray]
     assert not Metadata()
 
 
@@ -195,3 +197,79 @@ def test_error_for_a_value_of_another_type_names_key_type_and_remedy(value):
     if not isinstance(value, str):
         with pytest.raises(ValueTypeError, match="must be a string"):
             metadata.text("a.b")
+
+
+# Numbers of Python.
+
+SCALARS = {
+    **{f"u{bits}": np.dtype(f"uint{bits}").type(2**bits - 1) for bits in (8, 16, 32, 64)},
+    **{f"i{bits}": np.dtype(f"int{bits}").type(-(2 ** (bits - 1))) for bits in (8, 16, 32, 64)},
+    "f32": np.float32(1e-5),
+    "f64": np.float64(1e-5),
+    "flag": True,
+    "text": "text",
+}
+
+
+def test_scalars_are_values_of_python():
+    made = Metadata(SCALARS)
+    assert {type(value) for value in made.values()} == {int, float, bool, str}
+    assert made["u32"] * 2**40 == (2**32 - 1) * 2**40
+    assert made["f32"] == made["f64"] == 1e-5
+    assert [type(made.typed(key)) for key in made] == [type(value) for value in SCALARS.values()]
+
+
+def test_dict_goes_through_json_and_yaml():
+    lists = {"scores": np.array([0.1, 2], np.float32), "deep": [[1], ["a"]], "none": np.zeros(0)}
+    made = Metadata(SCALARS | lists)
+    document = made.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    assert yaml.safe_load(yaml.safe_dump(document)) == document
+    assert document["scores"] == [0.1, 2.0]
+    assert document["deep"] == [[1], ["a"]]
+
+
+@given(pairs=metadata)
+def test_unchanged_values_are_written_back_in_their_types(pairs):
+    read = opened(Spelling(), pairs)
+    changed = read.updated(dict(read.items()))
+    assert [changed.type_name(key) for key in changed] == [read.type_name(key) for key in read]
+    if all(value == value for value in read.values() if isinstance(value, float)):  # noqa: PLR0124
+        assert changed == read
+
+
+def test_plain_value_keeps_the_type_of_its_key_if_it_fits():
+    made = Metadata(SCALARS).updated({"u8": 7, "i64": 7, "f32": 2, "f64": 0.1, "u16": 70_000})
+    kinds = [made.type_name(key) for key in ("u8", "i64", "f32", "f64", "u16")]
+    assert kinds == ["uint8", "int64", "float32", "float64", "uint32"]
+    assert made["f64"] == 0.1
+    assert made.updated({"u8": "text"}).type_name("u8") == "string"
+    assert made.updated({"u8": np.int8(1)}).type_name("u8") == "int8"
+    arrays = Metadata({"bytes": np.zeros(2, np.uint8)}).updated({"bytes": [1, 2, 3]})
+    assert arrays.type_name("bytes") == "array[uint8]"
+
+
+def test_typed_getters_return_a_default_for_a_missing_key():
+    made = Metadata(SCALARS | {"words": ["a"], "numbers": [1, 2]})
+    assert (made.integer("u8"), made.number("u8"), made.number("f64")) == (255, 255, 1e-5)
+    assert (made.text("text"), made.boolean("flag")) == ("text", True)
+    assert (made.texts("words"), made.numbers("numbers").tolist()) == (["a"], [1, 2])
+    assert (made.integer("no", 3), made.number("no", 0.5), made.boolean("no", default=False)) == (
+        *(3, 0.5),
+        False,
+    )
+    assert (made.text("no"), made.text("no", None), made.integer("no")) == ("", None, None)
+    assert (made.texts("no"), made.numbers("no").size) == ([], 0)
+
+
+@pytest.mark.parametrize("getter", ["text", "integer", "number", "boolean", "texts", "numbers"])
+def test_typed_getters_refuse_values_of_another_type(getter):
+    made = Metadata({"deep": [[1]]})
+    with pytest.raises(ValueTypeError, match=r"deep is of type array\[array\], but it must be"):
+        getattr(made, getter)("deep")
+
+
+def test_whole_number_getter_refuses_truth_and_fractions():
+    for key in ("flag", "f32"):
+        with pytest.raises(ValueTypeError, match="but it must be a whole number"):
+            Metadata(SCALARS).integer(key)

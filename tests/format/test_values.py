@@ -53,7 +53,7 @@ def read(spelling, typed):
     data = spelling.file([("k", typed)])
     header = parse(data, len(data))
     assert not [found for found in header.findings if found.severity == "error"]
-    return header.metadata["k"]
+    return header.metadata.typed("k")
 
 
 def layout_of(spelling):

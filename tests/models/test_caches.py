@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.edits.name import rename
+from ggufkit.edits.conventional_name import rename
 from ggufkit.errors import MissingModelError, OutputError
 from ggufkit.models.caches import is_name, resolve
 from shell import done
@@ -63,7 +63,7 @@ def ollama(home, *parts, digest="a" * 64, manifest=None):
 
 
 def names(pattern=""):
-    return [model.name for model in ggufkit.list(pattern)]
+    return [model.name for model in ggufkit.find_models(pattern)]
 
 
 def opened(name):
@@ -97,7 +97,7 @@ def test_hugging_face_files_of_one_encoding_are_named_by_path(home):
 
 def test_shard_set_is_listed_as_one_model_with_its_total_size(home):
     snapshot = hub(home, "big-Q4_0.gguf", shard_tensors=1)
-    (model,) = ggufkit.list()
+    (model,) = ggufkit.find_models()
     assert model.name == "hf:bartowski/Llama-3.2-1B-GGUF:Q4_0"
     assert model.nbytes == sum(path.stat().st_size for path in snapshot.iterdir())
     with ggufkit.open(model.name) as set_:
@@ -108,7 +108,7 @@ def test_lists_only_the_main_branch_and_no_broken_links(home):
     hub(home, "old-Q4_0.gguf", commit="f" * 40)
     snapshot = hub(home, "new-Q4_0.gguf")
     (snapshot / "gone-Q8_0.gguf").symlink_to("nowhere")
-    assert [model.path.name for model in ggufkit.list()] == ["new-Q4_0.gguf"]
+    assert [model.path.name for model in ggufkit.find_models()] == ["new-Q4_0.gguf"]
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"])
@@ -283,4 +283,4 @@ def test_models_of_other_programs_are_not_renamed(home):
     hub(home, "model-Q4_0.gguf")
     for name in names():
         with ggufkit.open(name) as model, pytest.raises(OutputError):
-            rename(model, ggufkit.name(model))
+            rename(model, ggufkit.conventional_name(model))

@@ -321,7 +321,7 @@ def test_list_shows_the_quants_of_a_repository_with_their_sizes(hub, content):
 
 
 def test_list_of_one_quant_and_of_what_is_not_there(hub):
-    assert [each.name for each in ggufkit.list("org/tiny:q8_0")] == ["hf://org/tiny:Q8_0"]
+    assert [each.name for each in ggufkit.find_models("org/tiny:q8_0")] == ["hf://org/tiny:Q8_0"]
     result = run("list", "hf://org/tiny:Q9")
     assert result.code == 1
     assert "has no quant Q9" in result.err

@@ -95,4 +95,4 @@ def test_huge_pointers_in_caches_are_passed_over(huge, tmp_path, monkeypatch):
     os.link(huge, home / ".lmstudio-home-pointer")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HOME", str(home))
-    assert not [each for each in ggufkit.list() if each.name.startswith("a/b")]
+    assert not [each for each in ggufkit.find_models() if each.name.startswith("a/b")]

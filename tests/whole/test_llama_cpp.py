@@ -8,8 +8,8 @@ import pytest
 import ggufkit
 import llama_memory
 import oracle
+from ggufkit.edits.conventional_name import rename
 from ggufkit.edits.in_place import apply
-from ggufkit.edits.name import rename
 from ggufkit.edits.repair import plan_repair
 from speaking import speak
 
@@ -58,7 +58,7 @@ def test_copied_model_knows_the_capital_of_france(smollm2, tmp_path, options):
 def renamed(path):
     """Give all shards other names."""
     with ggufkit.open(path) as model:
-        return rename(model, ggufkit.name(model))[0]
+        return rename(model, ggufkit.conventional_name(model))[0]
 
 
 def edited(path):

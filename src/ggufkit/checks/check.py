@@ -23,7 +23,7 @@ from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.format.encoding import is_utf8
 from ggufkit.format.header import Header
 from ggufkit.format.types import padded
-from ggufkit.format.values import Arrays, Strings, Value
+from ggufkit.format.values import Arrays, Strings, TypedValue
 from ggufkit.models.caches import resolve
 from ggufkit.models.model import Model
 from ggufkit.models.open import (
@@ -236,7 +236,7 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
 # Values.
 
 
-def _about_text(key: str, value: Value, at: int, findings: Findings) -> None:
+def _about_text(key: str, value: TypedValue, at: int, findings: Findings) -> None:
     if isinstance(value, str) and not is_utf8(value):
         findings.add("string-utf8", at, where="the value of", key=key)
     elif isinstance(value, Strings):

@@ -80,7 +80,7 @@ def about_types(seen: Subject) -> Iterator[Broken]:
 
 def wrong_type(seen: Subject, key: str, found: str, wanted: str) -> Broken:
     """Return the fault of a value; `--fix` keeps the value if the right type can hold it."""
-    can_be_kept = same_value(seen.metadata[key], wanted) is not None
+    can_be_kept = same_value(seen.metadata.typed(key), wanted) is not None
     rule = "key-type" if can_be_kept else "key-kind"
     return at_key(rule, key, found=found, wanted=wanted)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 
 _DTYPES: Final = {
     "uint16": np.uint16,
@@ -17,7 +17,7 @@ _DTYPES: Final = {
 }
 
 
-def same_value(value: Value, wanted: str) -> object | None:
+def same_value(value: TypedValue, wanted: str) -> object | None:
     """Return the same number or numbers in another type; None if that type cannot hold them."""
     item = wanted.removeprefix("array[").removesuffix("]")
     is_array = isinstance(value, np.ndarray)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ggufkit.checks.demands import Demands, demands
 from ggufkit.format.metadata import Encoded, Metadata
+from ggufkit.format.values import whole_number
 from ggufkit.models.layers import BLOCK
 from ggufkit.models.model import Model, Tensor
 
@@ -66,8 +67,7 @@ class Subject:
 
     def number(self, key: str) -> int | None:
         """Return the integer of a key, None if it has none."""
-        value = self.metadata.get(key, None)
-        return int(value) if isinstance(value, np.integer) else None
+        return whole_number(self.metadata.get(key))
 
     def size(self, name: str, otherwise: int | None = 0) -> int | None:
         """Return the number of a hyperparameter; None if it is not an integer.

@@ -58,7 +58,7 @@ class ModelName(_Name):
         files = CompletionItem(incomplete, type="file")
         if incomplete.partition(":")[0] not in SOURCES:
             return [files]
-        known = (model.name for model in ggufkit.list(incomplete))
+        known = (model.name for model in ggufkit.find_models(incomplete))
         fits = (name for name in known if name.startswith(incomplete))
         return [CompletionItem(name) for name in fits]
 

@@ -36,7 +36,7 @@ from ggufkit.format.coerce import typed
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.models.hub_names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
@@ -199,9 +199,9 @@ def _give_notes(placement: Placement[Tensor], facts: ConfigFacts, say: Say) -> N
 # Metadata.
 
 
-def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, Value], list[str]]:
+def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, TypedValue], list[str]]:
     """Return the architecture's key-values in order, and the keys that cannot be computed."""
-    found: dict[str, Value] = {}
+    found: dict[str, TypedValue] = {}
     problems: list[str] = []
     for key, expression in table:
         full = full_key(facts.architecture, key)
@@ -214,7 +214,7 @@ def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, Valu
     return found, problems
 
 
-def typed_parameter(value: Any) -> Value:  # noqa: ANN401 (as JSON is)
+def typed_parameter(value: Any) -> TypedValue:  # noqa: ANN401 (as JSON is)
     """Return a value with the type that llama.cpp's converter gives such values."""
     if isinstance(value, bool | str | np.generic):
         return value

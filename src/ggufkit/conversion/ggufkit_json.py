@@ -15,7 +15,7 @@ from ggufkit.errors import CheckpointError, GGUFError, ValueTypeError, brief
 from ggufkit.format.coerce import plain, typed
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Encoded, Metadata
-from ggufkit.format.values import Value, encode
+from ggufkit.format.values import TypedValue, encode
 from ggufkit.models.model import Model
 from ggufkit.system.threads import Say
 
@@ -160,7 +160,7 @@ def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
     return model.metadata.without(*gone).updated(new)
 
 
-def _typed(entry: Mapping[str, Any], metadata: Metadata) -> Value:
+def _typed(entry: Mapping[str, Any], metadata: Metadata) -> TypedValue:
     """Return the value of an entry; CheckpointError if the value does not fit its type."""
     key, value = entry["key"], entry.get("value")
     try:

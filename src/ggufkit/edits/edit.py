@@ -15,7 +15,7 @@ from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import MissingKeyError, ValueTypeError, brief
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.metadata import Metadata, alignment_of
-from ggufkit.format.values import Array, Arrays, Strings, Value, type_name
+from ggufkit.format.values import Array, Arrays, Strings, TypedValue, type_name
 from ggufkit.models.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
@@ -164,7 +164,7 @@ def _require_no_item(metadata: Metadata, key: str) -> None:
         )
 
 
-def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> Value:
+def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> TypedValue:
     """Return a value with the type that the caller named, its own type, or its key's."""
     try:
         keeps = type is None and not isinstance(value, _TYPED) and key in metadata
@@ -174,7 +174,9 @@ def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> 
         raise ValueTypeError(f"{key}: {error.message}", remedy=error.remedy) from None
 
 
-def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str | None) -> Value:
+def _with_item(
+    metadata: Metadata, item: re.Match[str], value: object, type: str | None
+) -> TypedValue:
     """Return the array of a key with one item replaced; the array keeps its type."""
     key = item["key"]
     if type is not None:
@@ -182,14 +184,14 @@ def _with_item(metadata: Metadata, item: re.Match[str], value: object, type: str
             f"{item.string}: items cannot have a type of their own", remedy="Set the whole array"
         )
     try:
-        return _replaced(metadata[key], _places(item), value)
+        return _replaced(metadata.typed(key), _places(item), value)
     except ValueTypeError as error:
         raise ValueTypeError(f"{item.string}: {error.message}", remedy=error.remedy) from None
 
 
 def item_type(metadata: Metadata, item: re.Match[str]) -> str:
     """Return the name of an item's type; the item may be in an inner array."""
-    value: Value = metadata[item["key"]]
+    value = metadata.typed(item["key"])
     for place in _places(item):
         if not isinstance(value, Arrays) or not -len(value) <= place < len(value):
             return type_name(value).removeprefix("array[").removesuffix("]")
@@ -201,7 +203,7 @@ def _places(item: re.Match[str]) -> list[int]:
     return [int(place) for place in re.findall(r"-?\d+", item["places"])]
 
 
-def _replaced(array: Value, places: list[int], value: object) -> Array:
+def _replaced(array: TypedValue, places: list[int], value: object) -> Array:
     if not isinstance(array, np.ndarray | Strings | Arrays):
         raise ValueTypeError(f"{brief(array)} is not an array and has no items", remedy=_THERE)
     place, *inner = places
@@ -241,7 +243,7 @@ def _alike(array: Array, value: object) -> Array:
     return _as_array(typed(f"array[{kind}]", value))
 
 
-def _as_array(value: Value) -> Array:
+def _as_array(value: TypedValue) -> Array:
     if isinstance(value, np.ndarray | Strings | Arrays):
         return value
     raise ValueTypeError(f"{brief(value)} is not an array", remedy="Give a list")
@@ -259,7 +261,7 @@ def special_token_key(name: str) -> str:
     return f"tokenizer.ggml.{SPECIAL_TOKENS[short]}_token_id"
 
 
-def _special_token(metadata: Metadata, name: str, token: int | str) -> dict[str, Value]:
+def _special_token(metadata: Metadata, name: str, token: int | str) -> dict[str, TypedValue]:
     key = special_token_key(name)
     number = _id_of(metadata, token) if isinstance(token, str) else token
     return {key: _typed_as(metadata, key, number, None if key in metadata else "uint32")}

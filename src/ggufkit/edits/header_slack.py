@@ -17,7 +17,7 @@ from ggufkit.format.encoding import Encoding
 from ggufkit.format.header import Header
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAGIC, RESERVED_KEY, padded
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 
 MOST_SLACK: Final = 64 << 20  # bytes to reserve: more than any header has, and quick to write
 # If the space is too small for an empty array, a number of the right size fills it.
@@ -29,7 +29,7 @@ def visible(metadata: Metadata) -> Metadata:
     return metadata.without(RESERVED_KEY)
 
 
-def slack(nbytes: int) -> dict[str, Value]:
+def slack(nbytes: int) -> dict[str, TypedValue]:
     """Return the key with `nbytes` of slack."""
     return {RESERVED_KEY: np.zeros(nbytes, np.uint8)}
 
@@ -79,7 +79,7 @@ class _HeaderForm:
         self.keys = len(metadata)
         self.pairs = metadata.encode(self.encoding)
 
-    def written(self, filler: dict[str, Value]) -> bytes:
+    def written(self, filler: dict[str, TypedValue]) -> bytes:
         """Return the header with or without a filler, not padded."""
         counts = (len(self.header.places.infos.names), self.keys + len(filler))
         head = self.encoding.u32(self.header.version) + b"".join(map(self.encoding.count, counts))
@@ -101,7 +101,7 @@ class _HeaderForm:
                 return made.ljust(space, b"\0")
         return None
 
-    def fillers(self, space: int, reserve: int | None) -> Iterator[dict[str, Value]]:
+    def fillers(self, space: int, reserve: int | None) -> Iterator[dict[str, TypedValue]]:
         """Yield the possible fillers, the smallest first: nothing, a number, an array."""
         if not reserve:
             yield {}

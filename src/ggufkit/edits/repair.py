@@ -56,7 +56,7 @@ def repairs(model: Model) -> Edits:
         elif broken.rule.startswith("file-type-"):
             values[broken.key] = np.uint32(guessed_file_type(_quantizable(seen)))
         elif broken.rule == "key-type":
-            same = same_value(model.metadata[broken.key], str(broken.details["wanted"]))
+            same = same_value(model.metadata.typed(broken.key), str(broken.details["wanted"]))
             values |= {} if same is None else {broken.key: same}
     is_quantized = any(tensor.type.is_quantized for tensor in model.tensors.values())
     values |= _split_values(model)
@@ -75,7 +75,7 @@ def _split_values(model: Model) -> dict[str, object]:
     """Return the right values for split keys in a single file; an opened set shows no such keys."""
     told = ((key, kind.name.lower()) for key, kind in SPLIT_TYPES.items() if key in model.metadata)
     found = {
-        key: same_value(model.metadata[key], name)
+        key: same_value(model.metadata.typed(key), name)
         for key, name in told
         if model.metadata.type_name(key) != name
     }

@@ -11,7 +11,16 @@ import numpy as np
 from ggufkit.errors import ValueTypeError, brief
 from ggufkit.format.encoding import CANONICAL, encode_string
 from ggufkit.format.types import ValueType
-from ggufkit.format.values import MAX_ARRAY_DEPTH, Array, Arrays, Strings, Value, dtype_type
+from ggufkit.format.values import (
+    MAX_ARRAY_DEPTH,
+    Array,
+    Arrays,
+    Strings,
+    TypedValue,
+    Value,
+    dtype_type,
+    python_value,
+)
 
 # A plain int becomes the first of these that holds it. Most counts in GGUF are uint32.
 _INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
@@ -20,7 +29,7 @@ _SEQUENCES: Final = (list, tuple, range)  # ordered, sized, and without a type o
 _ARRAYS: Final = (np.ndarray, Strings, Arrays)
 
 
-def typed(type: str | ValueType, value: object) -> Value:
+def typed(type: str | ValueType, value: object) -> TypedValue:
     """Return `value` as a value of the GGUF `type`, or raise ValueTypeError if it does not fit.
 
     `type` is a ValueType or its name in any case: "uint8" … "float64", "bool", "string",
@@ -35,7 +44,7 @@ def typed(type: str | ValueType, value: object) -> Value:
     return typed_array(value) if kind is ValueType.ARRAY else _typed_scalar(kind, value)
 
 
-def typed_value(value: object) -> Value:
+def typed_value(value: object) -> TypedValue:
     """Return `value` with a GGUF type: its own, or the documented default of a plain value.
 
     NumPy scalars and arrays keep their dtype. Of plain values, `bool` is bool, `str` string,
@@ -56,9 +65,20 @@ def typed_array(value: object) -> Array:
     return _array(value, 1)
 
 
-def plain(value: Value) -> Any:  # noqa: ANN401 (as JSON is)
+def plain(value: TypedValue | Value) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the value as plain Python: int, float, bool, str, or (nested) lists of these."""
-    return value if isinstance(value, str | bool) else value.tolist()
+    if isinstance(value, np.generic):
+        return python_value(value)
+    return value.tolist() if isinstance(value, _ARRAYS) else value
+
+
+def plain_exactly(value: TypedValue | Value) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return the value as `plain` does, with items of float32 arrays as their shortest decimals."""
+    if isinstance(value, np.ndarray) and value.dtype == np.float32:
+        return [python_value(number) for number in value]
+    if isinstance(value, Arrays):
+        return [plain_exactly(inner) for inner in value]
+    return plain(value)
 
 
 def _notation(name: str) -> tuple[int, ValueType]:
@@ -84,7 +104,7 @@ def _checked_depth(depth: int) -> int:
 # By default.
 
 
-def _kept_scalar(value: np.generic) -> Value:
+def _kept_scalar(value: np.generic) -> TypedValue:
     if isinstance(value, np.str_):
         return _typed_scalar(ValueType.STRING, value)
     if isinstance(value, np.bool_):

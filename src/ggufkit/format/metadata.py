@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar, overload
 
 import numpy as np
 
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
-from ggufkit.format.coerce import typed_value
+from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, VALUE_TYPES, ValueType
 from ggufkit.format.values import (
+    Strings,
+    TypedValue,
     Value,
     decode_array,
     decode_scalar,
     encode,
+    python_value,
     require_uint32,
     type_name,
+    whole_number,
 )
 from ggufkit.system.mapped_file import Data, view
 
 MIN_ALIGNMENT: Final = 8  # the specification: a power of two and a multiple of 8
+_PLAIN: Final = (bool, int, float, str, list, tuple, range)  # without a GGUF type of their own
+Default = TypeVar("Default")
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,8 @@ class Encoded:
     value_at: int
     end: int
 
-    def decode(self) -> Value:
-        """Return the value; arrays of strings and of arrays stay packed inside it."""
+    def decode(self) -> TypedValue:
+        """Return the typed value; arrays of strings and of arrays stay packed inside it."""
         if self.element_type is None:
             return decode_scalar(self.data, self.type, self.value_at, self.end, self.encoding)
         return decode_array(
@@ -65,14 +72,16 @@ class Encoded:
 class Metadata(Mapping[str, Value]):
     """The key-value pairs of a model, in order. Immutable: `updated` and `without` make new ones.
 
-    Values come as `ggufkit.format.values` says: typed, and arrays decoded only when asked for.
+    Numbers are those of Python; `typed` and `type_name` tell the exact type. Arrays of numbers are
+    read-only NumPy arrays, arrays of strings `Strings`, arrays of arrays `Arrays`. Values are
+    decoded when asked for.
     """
 
     __slots__ = ("_entries",)
 
     def __init__(self, items: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
         """Type each plain value by the defaults of `ggufkit.format.coerce.typed_value`."""
-        self._entries = _typed_entries(items)
+        self._entries = _typed_entries(items, {})
 
     @classmethod
     def encoded(cls, entries: Iterable[tuple[str, Encoded]]) -> Metadata:
@@ -83,8 +92,15 @@ class Metadata(Mapping[str, Value]):
 
     def __getitem__(self, key: str) -> Value:
         """Return a value; an unknown key raises MissingKeyError with the nearest one."""
-        entry = self.entry(key)
-        return entry.decode() if isinstance(entry, Encoded) else entry
+        return python_value(self.typed(key))
+
+    @overload
+    def get(self, key: str, default: None = None, /) -> Value | None: ...
+    @overload
+    def get(self, key: str, default: Value | Default, /) -> Value | Default: ...
+    def get(self, key: str, default: object = None, /) -> object:
+        """Return a value, or `default` where there is no such key."""
+        return self[key] if key in self._entries else default
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the keys in file order."""
@@ -111,25 +127,87 @@ class Metadata(Mapping[str, Value]):
         shown = ", ".join(f"{key}: {self.type_name(key)}" for key in self)
         return f"Metadata({shown})"
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    # Exact types.
+
+    def typed(self, key: str) -> TypedValue:
+        """Return a value that knows its GGUF type: a number is one of NumPy, as `np.uint32(2)`."""
+        entry = self.entry(key)
+        return entry.decode() if isinstance(entry, Encoded) else entry
+
     def type_name(self, key: str) -> str:
         """Return the type of a value: "uint32", "string", "array[string]", …, undecoded."""
         entry = self.entry(key)
         return entry.type_name if isinstance(entry, Encoded) else type_name(entry)
 
-    def text(self, key: str) -> str:
-        """Return the text of a key, empty where there is no such key.
+    def typed_items(self) -> Iterator[tuple[str, TypedValue]]:
+        """Iterate over keys and typed values; other metadata made of these has the same types."""
+        return ((key, self.typed(key)) for key in self)
 
-        Raises ValueTypeError for a value of another type, as `integer` does.
-        """
-        value = self[key] if key in self else ""  # noqa: SIM401 (`get` seeks the nearest)
-        return value if isinstance(value, str) else self._refuse(key, "a string")
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain Python, as `json.dumps` takes it: arrays become lists."""
+        return {key: plain_exactly(self.typed(key)) for key in self}
 
-    def integer(self, key: str) -> int | None:
-        """Return the whole number of a key, None where there is no such key."""
-        if key not in self:
-            return None
-        value = self[key]
-        return int(value) if isinstance(value, np.integer) else self._refuse(key, "a whole number")
+    # Getters of one type: all raise ValueTypeError for a value of another type.
+
+    @overload
+    def text(self, key: str) -> str: ...
+    @overload
+    def text(self, key: str, default: Default) -> str | Default: ...
+    def text(self, key: str, default: object = "") -> object:
+        """Return the text of a key, or `default` where there is no such key."""
+        value = self.get(key, default)
+        return value if isinstance(value, str) else self._other(key, default, "a string")
+
+    @overload
+    def integer(self, key: str) -> int | None: ...
+    @overload
+    def integer(self, key: str, default: Default) -> int | Default: ...
+    def integer(self, key: str, default: object = None) -> object:
+        """Return the whole number of a key, or `default` where there is no such key."""
+        number = whole_number(self.get(key))
+        return self._other(key, default, "a whole number") if number is None else number
+
+    @overload
+    def number(self, key: str) -> float | None: ...
+    @overload
+    def number(self, key: str, default: Default) -> float | Default: ...
+    def number(self, key: str, default: object = None) -> object:
+        """Return the number of a key, whole or not, or `default` where there is no such key."""
+        value = self.get(key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if is_number else self._other(key, default, "a number")
+
+    @overload
+    def boolean(self, key: str) -> bool | None: ...
+    @overload
+    def boolean(self, key: str, default: Default) -> bool | Default: ...
+    def boolean(self, key: str, default: object = None) -> object:
+        """Return the truth of a key, or `default` where there is no such key."""
+        value = self.get(key)
+        return value if isinstance(value, bool) else self._other(key, default, "a bool")
+
+    def texts(self, key: str) -> list[str]:
+        """Return the strings of an array, none where there is no such key."""
+        value = self.get(key)
+        if isinstance(value, Strings):
+            return value.tolist()
+        self._other(key, None, "an array of strings")
+        return []
+
+    def numbers(self, key: str) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return the numbers or bools of an array, none where there is no such key."""
+        value = self.get(key)
+        if isinstance(value, np.ndarray):
+            return value
+        self._other(key, None, "an array of numbers")
+        return np.empty(0, np.float32)
+
+    def _other(self, key: str, default: object, wanted: str) -> object:
+        """Return the default of a missing key; ValueTypeError for a value of another type."""
+        return self._refuse(key, wanted) if key in self else default
 
     def _refuse(self, key: str, wanted: str) -> NoReturn:
         raise ValueTypeError(
@@ -137,10 +215,15 @@ class Metadata(Mapping[str, Value]):
             remedy="Correct the key with `ggufkit edit`, or get another file",
         )
 
+    # Changes.
+
     def updated(self, items: Mapping[str, object]) -> Metadata:
-        """Return metadata with `items` set: known keys keep their place, new keys are appended."""
-        changed = Metadata(items)
-        changed._entries = {**self._entries, **changed._entries}
+        """Return metadata with `items` set: known keys keep their place, new keys are appended.
+
+        A plain value keeps the type of its key if it fits; else it gets the type of a new one.
+        """
+        changed = Metadata()
+        changed._entries = {**self._entries, **_typed_entries(items, self._entries)}
         return changed
 
     def without(self, *keys: str) -> Metadata:
@@ -171,7 +254,7 @@ class Metadata(Mapping[str, Value]):
             parts += (encoding.count(len(name)), name, value)
         return b"".join(parts)
 
-    def entry(self, key: str) -> Encoded | Value:
+    def entry(self, key: str) -> Encoded | TypedValue:
         """Return a value as stored: undecoded if it came from a file."""
         try:
             return self._entries[key]
@@ -188,11 +271,13 @@ def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:
 
 def _typed_entries(
     items: Mapping[str, object] | Iterable[tuple[str, object]],
-) -> dict[str, Encoded | Value]:
+    known: Mapping[str, Encoded | TypedValue],
+) -> dict[str, Encoded | TypedValue]:
+    """Return `items` with types: their own, those of `known` keys, or the defaults."""
     if isinstance(items, Metadata):
         return {key: items.entry(key) for key in items}
     pairs = items.items() if isinstance(items, Mapping) else items
-    return {_checked_key(key): _typed_for(key, value) for key, value in pairs}
+    return {_checked_key(key): _typed_for(key, value, known.get(key)) for key, value in pairs}
 
 
 def _checked_key(key: object) -> str:
@@ -206,7 +291,13 @@ def _checked_key(key: object) -> str:
     return key
 
 
-def _typed_for(key: str, value: object) -> Encoded | Value:
+def _typed_for(
+    key: str, value: object, present: Encoded | TypedValue | None
+) -> Encoded | TypedValue:
+    if present is not None and isinstance(value, _PLAIN):
+        name = present.type_name if isinstance(present, Encoded) else type_name(present)
+        with contextlib.suppress(ValueTypeError):
+            return typed(name, value)
     try:
         return typed_value(value)
     except ValueTypeError as error:
@@ -217,7 +308,7 @@ def alignment_of(metadata: Metadata) -> int:
     """Return general.alignment, or 32; raises FormatError for a value that is no alignment."""
     if "general.alignment" not in metadata:
         return DEFAULT_ALIGNMENT
-    number = require_uint32(metadata["general.alignment"])
+    number = require_uint32(metadata.typed("general.alignment"))
     if number is None or not is_alignment(number):
         raise FormatError(
             f"general.alignment is {metadata['general.alignment']}",

@@ -1,8 +1,9 @@
 """Metadata values: each GGUF value type in Python, decoded from bytes and encoded to bytes.
 
-Scalars are NumPy scalars (`np.uint32(7)`), `bool` and `str`; arrays of numbers and bools are
-one-dimensional NumPy arrays; arrays of strings are `Strings`, arrays of arrays `Arrays`. Each
-knows its GGUF type, so writing a value again gives the bytes it was read from.
+A typed value knows its GGUF type, so writing it again gives the bytes it was read from. Scalars are
+NumPy scalars (`np.uint32(7)`), `bool` and `str`; arrays of numbers and bools are one-dimensional
+NumPy arrays; arrays of strings are `Strings`, arrays of arrays `Arrays`. `python_value` makes of it
+what users get: numbers are those of Python, which do not wrap around and which `json` accepts.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from ggufkit.format.encoding import CANONICAL, Encoding, encode_string
 from ggufkit.format.types import VALUE_TYPES, ValueType
 from ggufkit.system.mapped_file import Data, view
 
-# np.generic: a NumPy number, whose dtype says the GGUF type.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
-Value: TypeAlias = "bool | str | np.generic | Array"
+# np.generic: a NumPy number, whose dtype says the GGUF type.
+TypedValue: TypeAlias = "bool | str | np.generic | Array"
+Value: TypeAlias = "bool | int | float | str | Array"
 MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner; no real model nests deeper
 _BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
 INNER_ARRAY: Final = np.dtype(
@@ -249,7 +251,7 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 # Bytes to values.
 
 
-def decode_scalar(data: Data, kind: ValueType, at: int, end: int, encoding: Encoding) -> Value:
+def decode_scalar(data: Data, kind: ValueType, at: int, end: int, encoding: Encoding) -> TypedValue:
     """Return the scalar of type `kind` in `data[at:end]`."""
     with view(data) as raw:
         if kind is ValueType.STRING:
@@ -280,7 +282,7 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
 # Values to bytes.
 
 
-def encode(value: Value, encoding: Encoding) -> bytes:
+def encode(value: TypedValue, encoding: Encoding) -> bytes:
     """Return a typed value's bytes, beginning with its type id."""
     kind = value_type(value)
     head = encoding.u32(kind.id)
@@ -298,6 +300,27 @@ def _encode_array(array: Array, encoding: Encoding) -> bytes:
     if isinstance(array, np.ndarray):
         return head + array.astype(f"{encoding.mark}{array.dtype.str[1:]}", copy=False).tobytes()
     return head + array.encoded(encoding)
+
+
+# Numbers of Python.
+
+
+def python_value(value: TypedValue) -> Value:
+    """Return a typed value with a number of Python for one of NumPy.
+
+    A float32 becomes the shortest decimal that rounds to it: 1e-05, not 9.999999747378752e-06.
+    """
+    if not isinstance(value, np.generic):
+        return value
+    if value.dtype == np.float32 and np.isfinite(value):
+        return float(np.format_float_scientific(np.float32(value)))
+    number: int | float = value.item()
+    return number
+
+
+def whole_number(value: object) -> int | None:
+    """Return an integer of a metadata value, None for a value of another kind (bool too)."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 # The type of a value.
@@ -327,7 +350,7 @@ def element_type(array: Array) -> ValueType:
     )
 
 
-def type_name(value: Value) -> str:
+def type_name(value: TypedValue) -> str:
     """Return the type in the notation of `typed`: "uint32", "array[string]", "array[array]"."""
     if isinstance(value, np.ndarray | Strings | Arrays):
         return f"array[{element_type(value).name.lower()}]"

@@ -256,7 +256,7 @@ def _read_gguf(path: Path) -> Imatrix:
 
 
 def _required(model: Model, key: str, path: Path) -> int:
-    number = require_uint32(model.metadata[key]) if key in model.metadata else None
+    number = require_uint32(model.metadata.typed(key)) if key in model.metadata else None
     if number is None:
         raise _no_imatrix(path, key)
     return number

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.format.types import padded
+from ggufkit.format.values import whole_number
 from ggufkit.inspection.kv_cache import ENCODERS, Memory
 from ggufkit.models.model import Model
 
@@ -176,5 +177,5 @@ class Graph:
         key = f"{self.model.metadata.text('general.architecture')}.{name}"
         value = self.model.metadata.get(key)
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
-            value = value.max()
-        return max(int(value), 0) if isinstance(value, np.integer) else 0
+            value = int(value.max())
+        return max(whole_number(value) or 0, 0)

@@ -35,11 +35,16 @@ IN_FLIGHT: Final = 4  # tasks per thread
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A key that only one model has, or whose type or value differs; None if it is missing."""
+    """A key that only one model has, or whose type or value differs; None if it is missing.
+
+    `before_type` and `after_type` are the types as `typed` names them, empty if it is missing.
+    """
 
     key: str
     before: Value | None
     after: Value | None
+    before_type: str = ""
+    after_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,16 +132,13 @@ def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:
     """Yield the keys that differ in type or value, except layout keys."""
     for key in dict.fromkeys((*before, *after)):
         if key not in LAYOUT_KEYS and _encoded(before, key) != _encoded(after, key):
-            yield KeyChange(key, _value(before, key), _value(after, key))
+            types = (each.type_name(key) if key in each else "" for each in (before, after))
+            yield KeyChange(key, before.get(key), after.get(key), *types)
 
 
 def _encoded(metadata: Metadata, key: str) -> bytes:
     """Return type and value of a key as bytes, empty if it is missing."""
     return metadata.arranged([key]).encode(CANONICAL) if key in metadata else b""
-
-
-def _value(metadata: Metadata, key: str) -> Value | None:
-    return metadata[key] if key in metadata else None  # noqa: SIM401 (`get` seeks the nearest)
 
 
 def _pairs(before: Model, after: Model) -> list[TensorPair]:

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
-import numpy as np
-
 from ggufkit.errors import ShapeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded, tensor_type
+from ggufkit.format.values import whole_number
 from ggufkit.inspection.compute_buffer import (
     CELL_STEP,
     EMBEDDING,
@@ -247,8 +246,7 @@ def _cache_types(
 def _context(model: Model, asked: int | None) -> int:
     """Return the tokens asked for; else those that the model was trained with."""
     key = f"{model.metadata.text('general.architecture')}.context_length"
-    trained = model.metadata.get(key)
-    known = int(trained) if isinstance(trained, np.integer) else 0
+    known = whole_number(model.metadata.get(key)) or 0
     return asked or (known if 0 < known <= MAX_CONTEXT else DEFAULT_CONTEXT)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import MissingKeyError, ValueTypeError
+from ggufkit.format.values import whole_number
 from ggufkit.models.layers import block_count, layer_of
 from ggufkit.models.model import Model
 
@@ -231,9 +232,10 @@ class _Hyperparameters:
             return default
         if value is None:
             raise MissingKeyError(f"the model has no key {key!r}, which the estimate needs")
-        if not isinstance(value, np.integer) or value < 0:
+        number = whole_number(value)
+        if number is None or number < 0:
             raise ValueTypeError(f"{key} is {value!r}, which is not a valid number")
-        return int(value)
+        return number
 
     def by_layer(self, name: str, default: int | None) -> list[int]:
         """Return a number for each layer, from one or from an array; [] if None is the default."""

@@ -11,7 +11,15 @@ import numpy as np
 
 from ggufkit.format.file_types import file_type_name
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.values import Arrays, Strings, Value, type_name
+from ggufkit.format.values import (
+    Arrays,
+    Strings,
+    TypedValue,
+    Value,
+    python_value,
+    type_name,
+    whole_number,
+)
 from ggufkit.models.model import Model, Tensor, bits_per_weight
 
 PerLayer: TypeAlias = "int | list[int] | None"  # one number for all layers, or one per layer
@@ -112,8 +120,7 @@ def _text(metadata: Metadata, key: str) -> str | None:
 
 
 def _number(metadata: Metadata, key: str) -> int | None:
-    value = metadata.get(key)
-    return int(value) if isinstance(value, np.integer) else None
+    return whole_number(metadata.get(key))
 
 
 def _numbers(metadata: Metadata, key: str) -> PerLayer:
@@ -156,7 +163,7 @@ def describe(model: Model) -> dict[str, Any]:
         "missing": [{"rule": found.rule, "message": found.message} for found in model.missing],
         "summary": _plain_summary(summarize(model)),
         "metadata": {
-            key: {"type": model.metadata.type_name(key), "value": plain(model.metadata[key])}
+            key: {"type": model.metadata.type_name(key), "value": plain(model.metadata.typed(key))}
             for key in model.metadata
         },
         "tensors": [_describe_tensor(tensor) for tensor in model.tensors.values()],
@@ -180,27 +187,26 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def plain(value: Value) -> object:
+def plain(value: TypedValue | Value) -> object:
     """Return a metadata value as an exact JSON value.
 
     Floats become the shortest decimal of their width, or the strings "NaN", "Infinity" and
     "-Infinity". An array inside an array becomes {"type", "value"}.
     """
-    if isinstance(value, str | bool):
-        return value
+    if isinstance(value, np.generic):
+        value = python_value(value)
+    if isinstance(value, str | int | float):
+        return _plain_float(value) if isinstance(value, float) else value
     if isinstance(value, Arrays):
         return [{"type": type_name(inner), "value": plain(inner)} for inner in value]
     if isinstance(value, Strings):
         return value.tolist()
     if value.dtype.kind != "f":
         return value.tolist()
-    if isinstance(value, np.ndarray):
-        return [_plain_float(number) for number in value]
-    return _plain_float(value)
+    return [plain(number) for number in value]
 
 
-def _plain_float(number: np.generic) -> float | str:
-    wide = float(str(number))  # through the decimal: 0.1 as float32 is 0.1, not 0.1000000015
-    if math.isfinite(wide):
-        return wide
-    return "NaN" if math.isnan(wide) else "Infinity" if wide > 0 else "-Infinity"
+def _plain_float(number: float) -> float | str:
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -34,7 +34,7 @@ _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
-def list(pattern: str = "") -> tuple[CachedModel, ...]:  # noqa: A001 (the command's name)
+def find_models(pattern: str = "") -> tuple[CachedModel, ...]:
     """Return the models in all caches whose name contains `pattern`, in any case, by name.
 
     With "hf://org/repo" they are the models of that repository on the Hub, in its order; one

@@ -16,7 +16,7 @@ import numpy as np
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError, brief
 from ggufkit.format.file_name import size_label
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.values import Array, Arrays, Strings, Value
+from ggufkit.format.values import Array, Arrays, Strings, TypedValue, whole_number
 from ggufkit.models.model import Model, Tensor
 
 BLOCK: Final = re.compile(r"blk\.(\d+)\.")  # how the name of a layer's tensor begins
@@ -142,8 +142,8 @@ def _renumbered(tensor: Tensor, gone: frozenset[int]) -> Tensor | None:
 # The keys.
 
 
-def keys_by_layer(metadata: Metadata) -> dict[str, Value]:
-    """Return the keys that count layers, or hold an item for each, and their values.
+def keys_by_layer(metadata: Metadata) -> dict[str, TypedValue]:
+    """Return the keys that count layers, or hold an item for each, and their typed values.
 
     Raises MissingKeyError for metadata without a block count.
     """
@@ -152,11 +152,11 @@ def keys_by_layer(metadata: Metadata) -> dict[str, Value]:
     counting = tuple(prefix + name for name in COUNTING_LAYERS)
     others = tuple(prefix + name for name in NOT_BY_LAYER)
     lengths = (count, _trunk(metadata, prefix, count))
-    found: dict[str, Value] = {}
+    found: dict[str, TypedValue] = {}
     for key in metadata:
         if not key.startswith(prefix) or key.startswith(others):
             continue
-        value = metadata[key]
+        value = metadata.typed(key)
         if isinstance(value, np.ndarray | Strings | Arrays):
             is_by_layer = len(value) in lengths
         else:
@@ -168,8 +168,7 @@ def keys_by_layer(metadata: Metadata) -> dict[str, Value]:
 
 def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
     """Return the number of layers, prediction heads (nextn) excluded."""
-    ahead = metadata.get(prefix + LAST_LAYERS)
-    return count - int(ahead) if isinstance(ahead, np.integer) else count
+    return count - (whole_number(metadata.get(prefix + LAST_LAYERS)) or 0)
 
 
 def _pruned(metadata: Metadata, prefix: str, gone: frozenset[int], count: int) -> Metadata:
@@ -194,7 +193,7 @@ def _uncounted(name: str, number: int, gone: frozenset[int], counts: tuple[int, 
     return sum(trunk - number <= layer < trunk for layer in gone)
 
 
-def _shortened(array: Array, gone: frozenset[int]) -> Value:
+def _shortened(array: Array, gone: frozenset[int]) -> TypedValue:
     """Return an array with an item per layer without the items of removed layers."""
     left = [i for i in range(len(array)) if i not in gone]
     if isinstance(array, np.ndarray):

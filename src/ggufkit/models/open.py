@@ -56,9 +56,10 @@ def open(  # noqa: A001
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
     `path` names a file, any shard of a set, a folder that holds exactly one file or set, a
-    model in a cache as `ggufkit.list` calls it, or a file on a server: "https://...". Of a file on
-    a server only the header is fetched, and of tensors what is read. It may also be the content of
-    a file (bytes, a bytearray, a memory map), or a seekable binary file object, which stays open.
+    model in a cache as `ggufkit.find_models` calls it, or a file on a server: "https://...". Of a
+    file on a server only the header is fetched, and of tensors what is read. It may also be the
+    content of a file (bytes, a bytearray, a memory map), or a seekable binary file object, which
+    stays open.
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
     opened too, and a file that is cut short, such as a broken download: `missing` of the model
     tells what is not there, `is_whole` of each tensor whether it is, and reading what is not

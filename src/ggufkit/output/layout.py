@@ -27,7 +27,7 @@ from ggufkit.format.types import (
     SPLIT_TYPES,
     padded,
 )
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.models.model import Model, Tensor, as_ggml_counts
 from ggufkit.models.rows import Source
 from ggufkit.models.sources import in_order
@@ -238,7 +238,7 @@ def _shards(
     ]
 
 
-def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[str, Value]:
+def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[str, TypedValue]:
     """Return the keys of a shard in `order`: its number, and the counts of shards and tensors."""
     known = dict(zip(SPLIT_KEYS, values, strict=True))
     return {key: typed(SPLIT_TYPES[key], known[key]) for key in order}

@@ -11,7 +11,7 @@ import numpy as np
 from ggufkit.format.file_types import GUESSED, NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue, whole_number
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.recipes import ALIASES
 
@@ -20,7 +20,7 @@ VERSION_KEY: Final = "general.quantization_version"
 FILE_TYPE_KEY: Final = "general.file_type"
 
 
-def stamped(metadata: Metadata, number: int, *others: tuple[str, Value]) -> Metadata:
+def stamped(metadata: Metadata, number: int, *others: tuple[str, TypedValue]) -> Metadata:
     """Return the keys in llama-quantize's order: the keys that it sets come last.
 
     `number` is the recipe's general.file_type; `others` follow it.
@@ -37,8 +37,8 @@ def stamped(metadata: Metadata, number: int, *others: tuple[str, Value]) -> Meta
 
 def file_type_of(metadata: Metadata) -> int | None:
     """Return the number in general.file_type, None if the key is missing."""
-    number = metadata.get(FILE_TYPE_KEY)
-    return int(number) if isinstance(number, np.integer) and number >= 0 else None
+    number = whole_number(metadata.get(FILE_TYPE_KEY))
+    return number if number is not None and number >= 0 else None
 
 
 def guessed_file_type(tensors: Iterable[Tensor]) -> int:

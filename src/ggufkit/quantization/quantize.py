@@ -20,7 +20,7 @@ from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeErr
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.layers import BLOCK, block_count, layer_of, prune_layers
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
@@ -185,8 +185,10 @@ def decide(
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
     number = _number(chosen, pruned.metadata, decisions)
     counted = [block_count(pruned.metadata)[0]] if names else []
-    layers = [(key, pruned.metadata[key]) for key in counted]
-    metadata = stamped(pruned.metadata, number, *overrides.items(), *_imatrix_keys(data), *layers)
+    layers = [(key, pruned.metadata.typed(key)) for key in counted]
+    metadata = stamped(
+        pruned.metadata, number, *overrides.typed_items(), *_imatrix_keys(data), *layers
+    )
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     counts = _shard_counts(model, decisions) if keeps_split else None
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
@@ -319,7 +321,7 @@ def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -
     return known if known is not None else guessed_file_type(d.after for d in decisions)
 
 
-def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, Value]]:
+def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, TypedValue]]:
     """Yield the keys that describe the importance matrix."""
     if data is None:
         return

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ggufkit.errors import FormatError, GGUFError, ValueTypeError
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.types import tensor_type
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
 from ggufkit.system.text_file import Most, decoded, read_small
 
@@ -98,7 +98,7 @@ def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
 # Values for keys.
 
 
-def parse_override(text: str) -> tuple[str, Value]:
+def parse_override(text: str) -> tuple[str, TypedValue]:
     """Return key and value of a text such as "general.name=str:Me" or "x=array[int32]:[1, -2]".
 
     The types are llama-quantize's int, float, bool and str, and all types of GGUF; an int becomes
@@ -121,7 +121,7 @@ def parse_override(text: str) -> tuple[str, Value]:
         raise ValueTypeError(f"{key}: {told}", remedy=remedy) from None
 
 
-def _value(kind: str, written: str) -> Value:
+def _value(kind: str, written: str) -> TypedValue:
     name = _KINDS.get(kind, kind)
     if name is None:
         return typed_value(int(written))

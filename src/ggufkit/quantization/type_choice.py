@@ -10,12 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.values import whole_number
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.conditions import FEED_FORWARD, ModelFacts, TensorPlace
 from ggufkit.quantization.eligibility import is_eligible, is_whole, without_layer
@@ -122,10 +123,11 @@ def _layers(architecture: str, blocks: int, metadata: Metadata) -> int:
 
 def _number(metadata: Metadata, key: str, default: int = 0) -> int:
     """Return an integer value, or the first element of an array by layer."""
-    value: Any = metadata.get(key)
+    value = metadata.get(key)
     if isinstance(value, np.ndarray):
-        value = value[0] if value.size else None
-    return int(value) if isinstance(value, np.integer) and value >= 0 else default
+        value = value.tolist()[0] if value.size else None
+    number = whole_number(value)
+    return number if number is not None and number >= 0 else default
 
 
 # The choice.

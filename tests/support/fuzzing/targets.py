@@ -158,7 +158,7 @@ def list_cache(data: bytes, folder: Path) -> None:
         path.write_bytes(data)
     places = {"HOME": "home", "OLLAMA_MODELS": "models", "HF_HUB_CACHE": "hub"}
     with mock.patch.dict(os.environ, {key: str(folder / to) for key, to in places.items()}):
-        ggufkit.list()
+        ggufkit.find_models()
 
 
 def render_template(data: bytes, _: Path) -> None:

@@ -159,7 +159,7 @@ def _target(model: Model, out: str) -> str:
     """Return the file to write: OUT, or a file in the folder OUT named by the convention."""
     if out == PIPE or not _is_folder(out):
         return out
-    parts = ggufkit.name(model)
+    parts = ggufkit.conventional_name(model)
     kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
     # Some architectures do not write general.file_type.
     encoding = parts.encoding or next(iter(kinds), "F32")

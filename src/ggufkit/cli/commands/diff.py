@@ -24,7 +24,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.tensors.storage_type import lossless
 from ggufkit.errors import GGUFError, printable
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.values import Arrays, Strings, Value, type_name
+from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.diff import Deviation, Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
 from ggufkit.models.model import Model, Tensor
@@ -155,16 +155,13 @@ def _differ(number: int) -> str:
 
 def _key_line(change: KeyChange) -> str:
     key, old, new = printable(change.key), change.before, change.after
+    was, now = change.before_type, change.after_type
     if old is None or new is None:
         value = new if old is None else old
-        return f"{'-' if new is None else '+'} {key} ({_type(value)}): {_text(value)}"
-    if _type(old) != _type(new):
-        return f"~ {key}: {_type(old)} {_text(old)} -> {_type(new)} {_text(new)}"
-    return f"~ {key} ({_type(old)}): {_changed(old, new)}"
-
-
-def _type(value: Value | None) -> str:
-    return "" if value is None else type_name(value)
+        return f"{'-' if new is None else '+'} {key} ({was or now}): {_text(value)}"
+    if was != now:
+        return f"~ {key}: {was} {_text(old)} -> {now} {_text(new)}"
+    return f"~ {key} ({was}): {_changed(old, new)}"
 
 
 def _text(value: Value | None) -> str:
@@ -233,7 +230,11 @@ def _plain(found: Difference) -> dict[str, Any]:
 
 
 def _plain_key(change: KeyChange) -> dict[str, Any]:
-    document = {"key": change.key, "before": _side(change.before), "after": _side(change.after)}
+    document = {
+        "key": change.key,
+        "before": _side(change.before_type, change.before),
+        "after": _side(change.after_type, change.after),
+    }
     if not any(side and "length" in side for side in (document["before"], document["after"])):
         return document
     old, new = (plain(v) if v is not None else [] for v in (change.before, change.after))
@@ -244,13 +245,13 @@ def _plain_key(change: KeyChange) -> dict[str, Any]:
     return {**document, "differing": len(places), "items": items}
 
 
-def _side(value: Value | None) -> dict[str, Any] | None:
+def _side(type: str, value: Value | None) -> dict[str, Any] | None:
     """Return type and value; for a long array its length instead of the value."""
     if value is None:
         return None
     if isinstance(value, np.ndarray | Strings | Arrays) and len(value) > WHOLE_ITEMS:
-        return {"type": type_name(value), "length": len(value)}
-    return {"type": type_name(value), "value": plain(value)}
+        return {"type": type, "length": len(value)}
+    return {"type": type, "value": plain(value)}
 
 
 def _plain_tensor(change: TensorChange) -> dict[str, Any]:

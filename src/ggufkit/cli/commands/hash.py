@@ -19,8 +19,8 @@ from ggufkit.cli.output import counted, emit, examples, note
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import FormatError, printable
+from ggufkit.inspection.digest import ALGORITHMS, BY_TENSOR, Digests
 from ggufkit.inspection.file_digest import DigestList, digest_line, file_digest, read_digests
-from ggufkit.inspection.hash import ALGORITHMS, BY_TENSOR, Hashes
 from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
 from ggufkit.models.tiles import Tally
 from ggufkit.system.cpu import worker_count
@@ -116,7 +116,7 @@ def _hash_model(
         chosen | dict.fromkeys(BY_TENSOR, True) if options["all_"] else chosen, expected
     )
     with ggufkit.open(file) as model, progress_bar("hashing") as progress:
-        hashes = ggufkit.hash(
+        hashes = ggufkit.digest(
             model,
             algorithms,
             tensors=not options["no_layer"],
@@ -152,7 +152,7 @@ def _chosen(options: dict[str, bool], expected: Manifest | None) -> list[str]:
     return chosen or ([expected.algorithms[0]] if expected else ["xxh64"])
 
 
-def _lines(hashes: Hashes, name: str) -> Iterator[Line]:
+def _lines(hashes: Digests, name: str) -> Iterator[Line]:
     for tensor, digests in hashes.tensors.items():
         for algorithm, digest in digests.items():
             yield Line(algorithm, digest, name, tensor)

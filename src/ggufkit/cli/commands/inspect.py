@@ -88,7 +88,7 @@ def command(
 
 def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None:
     """Print the values of keys: one exactly, several with a newline after each."""
-    values = [model.metadata[key] for key in keys]
+    values = [model.metadata.typed(key) for key in keys]
     if as_json:
         documents = {
             key: {"type": model.metadata.type_name(key), "value": plain(value)}

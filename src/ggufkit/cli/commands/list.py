@@ -32,7 +32,7 @@ def command(pattern: str, *, as_json: bool) -> None:
     Hub (hf://org/repo), list its quants and their sizes; this reads no file. Every command accepts
     these names as FILE.
     """
-    models = ggufkit.list(pattern)
+    models = ggufkit.find_models(pattern)
     if as_json:
         emit([{"name": m.name, "path": str(m.path), "nbytes": m.nbytes} for m in models])
         return

@@ -12,7 +12,7 @@ import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import emit, examples, note, table
 from ggufkit.cli.pipes import require_file
-from ggufkit.edits.name import FIRST_VERSION, new_paths, rename
+from ggufkit.edits.conventional_name import FIRST_VERSION, new_paths, rename
 from ggufkit.errors import printable
 from ggufkit.format.file_name import (
     PART_FORMS,
@@ -73,7 +73,7 @@ def command(
         with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [shard.path for shard in model.files]
             parsed = parse_name(before[0].name)
-            wanted = as_written(replace(ggufkit.name(model), **chosen))
+            wanted = as_written(replace(ggufkit.conventional_name(model), **chosen))
             after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
     else:
         if not as_json:

@@ -23,7 +23,7 @@ from ggufkit.format.file_name import (
     size_label,
     title,
 )
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Say
 
 # In the file's order. The user can override these.
@@ -98,7 +98,7 @@ def describe(
     overrides: Mapping[str, Any] | None = None,
     tensors: Iterable[Sized] = (),
     say: Say | None = None,
-) -> dict[str, Value]:
+) -> dict[str, TypedValue]:
     """Return the `general.*` keys of a checkpoint, typed and in llama.cpp's order.
 
     `tensors` are the converted ones; their parameters are counted. `overrides` are keys of the file
@@ -277,7 +277,7 @@ def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
 # Types.
 
 
-def _typed(fields: Mapping[str, Any]) -> dict[str, Value]:
+def _typed(fields: Mapping[str, Any]) -> dict[str, TypedValue]:
     """Return the fields as key-values in order, without those that are empty or None."""
     found, problems = _each_typed(_ordered(fields))
     if problems:
@@ -285,9 +285,9 @@ def _typed(fields: Mapping[str, Any]) -> dict[str, Value]:
     return {"general.type": "model", **found}
 
 
-def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, Value], list[str]]:
+def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, TypedValue], list[str]]:
     """Return values of the named types by key, and a problem for each value of another type."""
-    found: dict[str, Value] = {}
+    found: dict[str, TypedValue] = {}
     problems: list[str] = []
     for key, kind, value in entries:
         try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceModel, PieceType
 from ggufkit.format.coerce import typed
-from ggufkit.format.values import Strings, Value
+from ggufkit.format.values import Strings, TypedValue
 
 PAD_SCORE: Final = -10000.0
 ADDED_SCORE: Final = -1000.0
@@ -62,7 +62,7 @@ class TokenEntries:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.items: dict[str, Value] = {}
+        self.items: dict[str, TypedValue] = {}
 
     def string(self, key: str, text: str) -> None:
         """Set a string; skip an empty one, as llama.cpp's converter does."""

@@ -14,7 +14,7 @@ from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unig
 from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Say
 
 TokenizerKind = Callable[[TokenizerFiles, TokenEntries], None]
@@ -27,7 +27,7 @@ def vocabulary(
     rows: int | None = None,
     pre: str | None = None,
     say: Say | None = None,
-) -> dict[str, Value]:
+) -> dict[str, TypedValue]:
     """Return the `tokenizer.*` keys of a checkpoint, typed and in llama.cpp's order.
 
     The tokens are padded or cut to `rows`, the rows of the embeddings (None: from config.json).

@@ -5,7 +5,7 @@ import pytest
 from gguf import utility
 
 import ggufkit
-from ggufkit.edits.name import new_paths, rename
+from ggufkit.edits.conventional_name import new_paths, rename
 from ggufkit.errors import OutputError
 from ggufkit.format.file_name import FileName, build_name, parse_name
 from ggufkit.models.model import Model, Tensors
@@ -35,7 +35,7 @@ def saved(path, metadata=TOLD, **options):
 
 
 def conventional(metadata, **options):
-    return build_name(ggufkit.name(model(metadata, **options)))
+    return build_name(ggufkit.conventional_name(model(metadata, **options)))
 
 
 # What the name should be.
@@ -90,13 +90,13 @@ def test_counts_a_size_that_no_key_gives():
 def test_parts_that_the_header_lacks_come_from_the_file_name(tmp_path):
     path = saved(tmp_path / "mtp-qwen3-4b-chat.q4_k_m.gguf", {})
     with ggufkit.open(path) as opened:
-        assert build_name(ggufkit.name(opened)) == "mtp-qwen3-4B-chat-v1.0-Q4_K_M.gguf"
+        assert build_name(ggufkit.conventional_name(opened)) == "mtp-qwen3-4B-chat-v1.0-Q4_K_M.gguf"
 
 
 def test_real_models_get_conventional_names(smollm2, gemma3, vocabularies):
     for path in (smollm2, gemma3, *vocabularies):
         with ggufkit.open(path) as opened:
-            made = build_name(ggufkit.name(opened))
+            made = build_name(ggufkit.conventional_name(opened))
         assert parse_name(made).version.startswith("v")
         assert made.endswith("-vocab.gguf") == (path in vocabularies)
 
@@ -106,7 +106,7 @@ def test_real_models_get_conventional_names(smollm2, gemma3, vocabularies):
 
 def renamed(path, parts=None):
     with ggufkit.open(path) as opened:
-        return rename(opened, parts or ggufkit.name(opened))
+        return rename(opened, parts or ggufkit.conventional_name(opened))
 
 
 @pytest.fixture(params=["with hard links", "without hard links"])

@@ -48,21 +48,21 @@ class Hash(Protocol):
 
 
 @dataclass(frozen=True)
-class Hashes:
+class Digests:
     """Digests in hexadecimal by algorithm: of the whole model, and of each tensor by its name."""
 
     model: Mapping[str, str]
     tensors: Mapping[str, Mapping[str, str]]
 
 
-def hash(  # noqa: A001 (the name users expect)
+def digest(
     model: Model,
     algorithms: Iterable[str] = ("xxh64",),
     *,
     tensors: bool = True,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> Hashes:
+) -> Digests:
     """Return the digests of `model`, and of each tensor unless `tensors` is false.
 
     `algorithms` are names of ALGORITHMS: "xxh64", "sha1" and "sha256" of all tensor bytes in
@@ -87,7 +87,7 @@ def hash(  # noqa: A001 (the name users expect)
     if CONTENT in wanted:
         totals[CONTENT] = _content(model, {name: held["sha256"] for name, held in digests.items()})
     shown = {name: {kind: held[kind] for kind in by_tensor} for name, held in digests.items()}
-    return Hashes(totals, shown if by_tensor else {})
+    return Digests(totals, shown if by_tensor else {})
 
 
 def _known(algorithms: Iterable[str]) -> list[str]:

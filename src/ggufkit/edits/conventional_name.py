@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from ggufkit.edits.recover import settle
 from ggufkit.errors import OutputError
 from ggufkit.format.file_name import (
@@ -21,6 +19,7 @@ from ggufkit.format.file_name import (
 )
 from ggufkit.format.file_types import FILE_TYPES, GUESSED
 from ggufkit.format.metadata import Metadata
+from ggufkit.format.values import whole_number
 from ggufkit.models.model import Model
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
@@ -29,7 +28,7 @@ FIRST_VERSION: Final = "v1.0"  # version that readers assume when a name gives n
 _PARTS: Final = ("basename", "size_label", "finetune", "version")
 
 
-def name(model: Model) -> FileName:
+def conventional_name(model: Model) -> FileName:
     """Return the parts of the conventional name of `model`.
 
     Each part comes from its key in the header, else from `general.name`, else from the present name
@@ -103,8 +102,8 @@ def _text(metadata: Metadata, key: str) -> str:
 
 
 def _encoding(metadata: Metadata) -> str:
-    number = metadata.get("general.file_type")
-    return FILE_TYPES.get(int(number) & ~GUESSED, "") if isinstance(number, np.integer) else ""
+    number = whole_number(metadata.get("general.file_type"))
+    return "" if number is None else FILE_TYPES.get(number & ~GUESSED, "")
 
 
 def _type(model: Model) -> str:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import ggufkit
 import ggufkit._native as _native
 from ggufkit.errors import FormatError, ValueTypeError
-from ggufkit.inspection import hash as hash_module
-from ggufkit.inspection.hash import ALGORITHMS
+from ggufkit.inspection import digest as digest_module
+from ggufkit.inspection.digest import ALGORITHMS
 from ggufkit.models.model import Tensors
 from ggufkit.output.write import as_tensor
 
@@ -35,7 +35,7 @@ def path(tmp_path):
 
 def hashes(path, algorithms=ALGORITHMS, **options):
     with ggufkit.open(path) as model:
-        return ggufkit.hash(model, algorithms, **options)
+        return ggufkit.digest(model, algorithms, **options)
 
 
 # XXH64, which Python lacks.
@@ -116,7 +116,7 @@ def test_uuid_is_version_5_in_the_namespace_of_llama_cpp(path):
 @pytest.mark.parametrize("algorithms", [ALGORITHMS, ("content",)])
 def test_digests_do_not_depend_on_tiles_or_threads(path, monkeypatch, threads, algorithms):
     expected = hashes(path, algorithms)
-    monkeypatch.setattr(hash_module, "TILE_BYTES", 100)
+    monkeypatch.setattr(digest_module, "TILE_BYTES", 100)
     assert hashes(path, algorithms, threads=threads) == expected
 
 
@@ -132,7 +132,7 @@ def test_digests_do_not_depend_on_layout(path, options):
 def test_computed_tensors_have_the_digests_of_the_written_file(path):
     with ggufkit.open(path) as model:
         quantized = ggufkit.quantize(model, "Q8_0", allow_requantize=True)
-        expected = ggufkit.hash(quantized, ALGORITHMS)
+        expected = ggufkit.digest(quantized, ALGORITHMS)
         ggufkit.write(quantized, path.with_name("q8.gguf"))
     assert hashes(path.with_name("q8.gguf")) == expected
 
@@ -171,7 +171,7 @@ def test_file_truncated_meanwhile_is_an_error(path, algorithms):
     with ggufkit.open(path) as model:
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(FormatError, match="changed"):
-            ggufkit.hash(model, algorithms)
+            ggufkit.digest(model, algorithms)
 
 
 # The digest of content.
@@ -179,7 +179,7 @@ def test_file_truncated_meanwhile_is_an_error(path, algorithms):
 
 def content(tensors, metadata=METADATA):
     made = Tensors(as_tensor(name, value) for name, value in tensors.items())
-    return ggufkit.hash(ggufkit.Model(ggufkit.Metadata(metadata), made), ["content"]).model
+    return ggufkit.digest(ggufkit.Model(ggufkit.Metadata(metadata), made), ["content"]).model
 
 
 def test_content_digest_ignores_the_order_of_tensors_and_keys():
