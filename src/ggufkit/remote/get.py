@@ -121,7 +121,8 @@ def _answer(url: Url, headers: Mapping[str, str]) -> Iterator[http.client.HTTPRe
         except RemoteError as told:
             if not _is_worth_repeating(error):
                 raise
-            tries = limits.SLOW_TRIES if isinstance(error, SlowError) else limits.TRIES
+            is_lasting = isinstance(error, SlowError | ConnectionRefusedError)
+            tries = limits.FEW_TRIES if is_lasting else limits.TRIES
             raise AgainError(told, tries=tries) from error
 
 

@@ -20,7 +20,7 @@ SLOW_SECONDS: Final = 60.0  # after which a body must have come faster than SLOW
 SLOWEST: Final = 1 << 10  # bytes per second
 
 TRIES: Final = 5  # of a request, without any progress between them
-SLOW_TRIES: Final = 2  # of a request that brought nothing in time
+FEW_TRIES: Final = 2  # where more would seldom help: nothing listens, or nothing comes
 FIRST_WAIT: Final = 0.5  # seconds before the second try; doubled before each further one
 LONGEST_WAIT: Final = 30.0  # seconds between two tries
 LONGEST_RETRY_AFTER: Final = 120.0  # seconds that a server may ask for; beyond it is an error
