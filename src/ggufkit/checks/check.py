@@ -25,18 +25,21 @@ from ggufkit.format.header import Header
 from ggufkit.format.types import padded
 from ggufkit.format.values import Arrays, Strings, TypedValue
 from ggufkit.models.caches import resolve
+from ggufkit.models.elsewhere import files_of, is_elsewhere
 from ggufkit.models.model import Model
 from ggufkit.models.open import (
     ParsedFile,
+    about_absent,
     about_set,
     about_siblings,
     map_part,
     model_of,
+    parsed_together,
     shard_count,
     siblings,
 )
 from ggufkit.rules.findings import Finding, Findings, finding, first_error
-from ggufkit.system.mapped_file import Data
+from ggufkit.system.mapped_file import Data, MappedFile
 from ggufkit.system.threads import Progress
 
 MAX_GAP: Final = 1 << 20  # bytes checked between two tensors: padding is far shorter
@@ -74,6 +77,8 @@ def check(
 
 def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:
     """Return the findings of each model, by the path of its first file."""
+    if is_elsewhere(path):
+        return {str(path): _in_order(_CheckRun(looking).elsewhere(str(path)))}
     place = resolve(Path(path))
     if not place.is_dir():
         return {str(path): _in_order(_CheckRun(looking).file(place))}
@@ -123,6 +128,25 @@ class _CheckRun:
         except OSError as error:
             yield _unreadable(path, str(error))
 
+    def elsewhere(self, name: str) -> Iterator[Finding]:
+        """Check the model called `name` on a server: the headers of all its files together."""
+        with contextlib.ExitStack() as opened:
+            files = files_of(name)
+            found = parsed_together(files, opened)
+            parts = [each for each in found if isinstance(each, ParsedFile)]
+            yield from about_absent(files, found)
+            for part in parts:
+                yield from _check_part(part)
+            is_set = shard_count(parts[0].header) > 1
+            if is_set and len(files) == 1:
+                yield from about_siblings(parts[0])
+            elif is_set:
+                yield from self._complete(parts)
+            elif not _is_broken(parts[0]):
+                yield from _about_whole(parts, self.looking)
+            else:
+                yield from _about_quantization(parts)
+
     def file(self, path: Path) -> Iterator[Finding]:
         """Check a file and the others of its set."""
         with contextlib.ExitStack() as opened:
@@ -152,7 +176,11 @@ class _CheckRun:
                 yield _unreadable(path, str(error))
                 continue
             yield from _check_part(parts[-1])
-        if len(parts) == shard_count(first.header) and not any(map(_is_broken, parts)):
+        yield from self._complete(parts)
+
+    def _complete(self, parts: list[ParsedFile]) -> Iterator[Finding]:
+        """Check a set as one model if all its files are there and sound."""
+        if len(parts) == shard_count(parts[0].header) and not any(map(_is_broken, parts)):
             yield from about_set(parts)
             yield from _about_whole(parts, self.looking)
 
@@ -227,7 +255,8 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
     if not _is_broken(part):
         with part.file.unchanged():
             _about_padding(header, part.file.data, findings)
-            lost += unfinished(part)
+            if isinstance(part.file, MappedFile):  # not worth the requests to a server
+                lost += unfinished(part)
         _about_end(header, findings)
     for each in (*header.findings, *findings.all(), *lost):
         yield each.at(str(part.file.path))
@@ -261,7 +290,8 @@ def _about_padding(header: Header, data: Data, findings: Findings) -> None:
 
 
 def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
-    if start < stop and not _native.all_zero(data, start, min(stop, start + MAX_GAP)):
+    stop = min(stop, start + MAX_GAP, len(data))  # of a file on a server, its beginning is here
+    if start < stop and not _native.all_zero(data, start, stop):
         findings.add("padding", start)
 
 

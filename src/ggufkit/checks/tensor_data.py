@@ -16,9 +16,8 @@ import numpy as np
 from ggufkit.checks.subject import Broken, at_tensor
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tiles import Tally, packed, tiles
+from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.quants import codec, packing
-from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
@@ -55,7 +54,7 @@ def audit(
 
     Opaque types are skipped. `progress(done, total)` counts bytes.
     """
-    workers = worker_count(threads)
+    workers = reading_threads([model], threads)
     done = Tally(progress)
     tensors = [each for each in model.tensors.values() if _is_readable(each) and each.nbytes]
     done.expect(sum(tensor.nbytes for tensor in tensors))

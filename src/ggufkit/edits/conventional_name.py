@@ -21,6 +21,7 @@ from ggufkit.format.file_types import FILE_TYPES, GUESSED
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import whole_number
 from ggufkit.models.model import Model
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
 
@@ -69,6 +70,11 @@ def rename(model: Model, parts: FileName) -> list[Path]:
     if not model.files:
         raise OutputError(
             "the model was not opened from a file", remedy="Write the model under that name instead"
+        )
+    if any(isinstance(file, RangeFile) for file in model.inputs):
+        raise OutputError(
+            f"{model.files[0].path} is not on this disk, and cannot be renamed",
+            remedy="Copy the model under that name",
         )
     if any(file.path.name.startswith("sha256-") for file in model.files):
         raise OutputError(

@@ -18,9 +18,8 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tiles import Tally, packed, tiles
+from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.quants import codec
-from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
 Doubles = npt.NDArray[np.float64]
@@ -112,7 +111,7 @@ def diff(
     depend on `threads`; `progress(done, total)` counts bytes. Raises
     FormatError if a file changes meanwhile.
     """
-    workers = worker_count(threads)
+    workers = reading_threads([before, after], threads)
     pairs = _pairs(before, after)
     unequal: set[str] = set()
     deviations: dict[str, Deviation] = {}

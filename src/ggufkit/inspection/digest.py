@@ -20,8 +20,7 @@ from ggufkit.errors import ValueTypeError
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tiles import Tally, packed, tiles
-from ggufkit.system.cpu import worker_count
+from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of, result_of, submit
 
@@ -72,7 +71,7 @@ def digest(
     Raises ValueTypeError for an unknown algorithm, FormatError if a file changes while it is read.
     """
     wanted = _known(algorithms)
-    workers = worker_count(threads)
+    workers = reading_threads([model], threads)
     by_tensor: list[str] = [name for name in BY_TENSOR if name in wanted and tensors]
     inner = [*by_tensor, "sha256"] if CONTENT in wanted and "sha256" not in by_tensor else by_tensor
     whole = {name: _new(name) for name in wanted if name != CONTENT}
@@ -80,7 +79,7 @@ def digest(
     done.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
     with pool_of(workers) as pool:
         if whole:
-            digests = _in_order(pool, model, inner, list(whole.values()), done)
+            digests = _in_order((pool, workers), model, inner, list(whole.values()), done)
         else:
             digests = _side_by_side(pool, model, inner, done)
     totals = {name: made.hexdigest() for name, made in whole.items()}
@@ -135,10 +134,11 @@ def _new(algorithm: str) -> Hash:
 
 
 def _in_order(
-    pool: Executor, model: Model, inner: list[str], whole: list[Hash], done: Tally
+    threads: tuple[Executor, int], model: Model, inner: list[str], whole: list[Hash], done: Tally
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests, and give all bytes to `whole`."""
-    ahead = _read_ahead(pool, model)
+    pool, workers = threads
+    ahead = _read_ahead(pool, model, workers)
     digests: dict[str, dict[str, str]] = {}
     for tensor in model.tensors.values():
         own = {name: _new(name) for name in inner}
@@ -151,14 +151,14 @@ def _in_order(
     return digests
 
 
-def _read_ahead(pool: Executor, model: Model) -> Iterator[Bytes]:
+def _read_ahead(pool: Executor, model: Model, workers: int) -> Iterator[Bytes]:
     """Return all tiles of all tensors in order, reading a few ahead."""
     tasks = (
         functools.partial(packed, tensor, start, stop)
         for tensor in model.tensors.values()
         for start, stop in tiles(tensor, TILE_BYTES)
     )
-    return in_turn(pool, tasks, READ_AHEAD)
+    return in_turn(pool, tasks, max(READ_AHEAD, workers))
 
 
 # Without a digest of the whole model, each tensor is a task of its own.

@@ -6,13 +6,18 @@ however long its rows are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ggufkit.format.byte_order import to_byte_order
-from ggufkit.models.model import Tensor
+from ggufkit.models.model import Model, Tensor
 from ggufkit.models.sources import in_order
+from ggufkit.remote.range_file import RangeFile
+from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress
+
+REMOTE_THREADS: Final = 8  # that read from servers: several round trips at the same time
 
 
 def tiles(tensor: Tensor, nbytes: int) -> Iterator[tuple[int, int]]:
@@ -37,6 +42,18 @@ def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
     rows = in_order(tensor, "little").read(first, last).reshape(-1)
     begin = first * tensor.row_bytes
     return rows[start - begin : stop - begin]
+
+
+def reading_threads(models: Iterable[Model], threads: int | None) -> int:
+    """Return the number of threads to read models with: as given, else as many as is useful.
+
+    Reading from a server is mostly waiting, so more threads than cores are useful for it.
+    """
+    count = worker_count(threads)
+    files = (file for model in models for file in model.inputs)
+    if threads is None and any(isinstance(file, RangeFile) for file in files):
+        return max(count, REMOTE_THREADS)
+    return count
 
 
 class Tally:

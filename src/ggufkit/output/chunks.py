@@ -22,6 +22,7 @@ from ggufkit.models.rows import Source
 from ggufkit.models.sources import FileSource, Retyped, Swapped
 from ggufkit.output.layout import Extent
 from ggufkit.quants import packing
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import begin_writeback, checksum_at, write_at
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.staging import Output
@@ -251,11 +252,11 @@ def _put(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
     if not targets:
         return []
     span = chunk.parts[0].extent.source.span
-    if span and not checked:
+    if span and (isinstance(span.file, RangeFile) or not checked):
         offset, nbytes = chunk.place(chunk.parts[0])
         span.file.copy(span.offset + chunk.start, nbytes, targets[0], offset)
         begin_writeback(targets[0], offset, nbytes)
-        return [0]
+        return [checksum_at(targets[0], offset, nbytes) if checked else 0]
     sums = [0] * len(targets)
     for piece in chunk.cut(PIECE):
         for index, data in enumerate(piece.contents(_scratch)):

@@ -17,6 +17,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import from_array
+from ggufkit.models.tiles import reading_threads
 from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
 from ggufkit.output.execute import Order, execute_all, zeros
 from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout
@@ -95,6 +96,7 @@ def write(  # noqa: PLR0913 (who does it and how)
             "a stream is written in order by one process, so it cannot be resumed or use a cluster",
             remedy="Write to a file instead",
         )
+    threads = reading_threads([model], threads)
     stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
     return []
 
@@ -123,6 +125,7 @@ def write_many(  # noqa: PLR0913 (as `write`)
         _refuse_existing(orders)
     for (model, _), (plan, folder) in itertools.product(outputs, orders):
         _refuse_inputs(model, plan, folder)
+    threads = reading_threads([model for model, _ in outputs], threads)
     return execute_all(orders, threads=threads, progress=progress, executor=executor, resume=resume)
 
 

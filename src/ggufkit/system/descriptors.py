@@ -9,11 +9,14 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
+
+from ggufkit.errors import RemoteError
 
 T = TypeVar("T")
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
@@ -22,6 +25,8 @@ BUFFERS: Final = 1024  # filled by one call: all systems allow this many
 COPY_BYTES: Final = 1 << 20  # per read if the kernel cannot copy by itself
 MANY_FILES: Final = 10240  # open at once: the most that macOS allows
 BINARY: Final = getattr(os, "O_BINARY", 0)
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SECRETS: Final = re.compile(r"(?<=//)[^/@]*@|[?#].*", re.DOTALL)
 _HELD: Final = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _seek_lock = threading.Lock()  # for platforms without positional reads and writes
 
@@ -57,8 +62,17 @@ else:
 
 
 def as_path(path: AnyPath) -> Path:
-    """Return any kind of path as a Path; an empty path is an error, not the current folder."""
+    """Return any kind of path as a Path; an empty path is an error, not the current folder.
+
+    RemoteError for a URL, which a Path would take for folders.
+    """
     name = os.fsdecode(path)
+    if _URL.match(name) and not os.path.lexists(name):
+        shown = _SECRETS.sub("", name)
+        raise RemoteError(
+            f"{shown} is on a server, and here a file on this disk is needed",
+            remedy=f"Models can be copied to this disk: ggufkit copy {shown} model.gguf",
+        )
     if not name:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     return Path(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import click
@@ -17,8 +18,12 @@ from ggufkit.cli.options import (
     resume_option,
     threads_option,
 )
-from ggufkit.cli.output import examples
-from ggufkit.cli.write_model import deliver
+from ggufkit.cli.output import examples, note
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import PIPE, deliver, may_replace, report
+from ggufkit.errors import NoRangesError, OutputError
+from ggufkit.output.download import download
+from ggufkit.remote.url import PORTS, scheme_of
 
 SECTION: Final = "Change"  # of the help
 
@@ -32,7 +37,7 @@ SECTION: Final = "Change"  # of the help
         "ggufkit copy model-00001-of-00009.gguf model.gguf",
         "ggufkit copy big-endian.gguf model.gguf --endian little",
         "ggufkit copy model.gguf - | ssh host 'cat > model.gguf'",
-        "curl -L https://example.org/model.gguf | ggufkit copy - model.gguf",
+        "ggufkit copy https://example.org/model.gguf model.gguf --resume",
     ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
@@ -75,18 +80,36 @@ def command(  # noqa: PLR0913 (click passes each option)
 ) -> None:
     """Copy the model IN to OUT, and change only what the options say.
 
-    IN is a file, any shard of a set, a folder that holds one set, or - for stdin. Without a shard
-    limit OUT is one file, so copying a set merges it. With a limit OUT names the set: its shards
-    are called OUT-00001-of-00003.gguf and so on. Sizes are in bytes, or like 500M and 2G (powers of
-    1000) or 512MiB (powers of 1024). OUT may be - for stdout.
+    IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
+    shard limit OUT is one file, so copying a set merges it. With a limit OUT names the set: its
+    shards are called OUT-00001-of-00003.gguf and so on. Sizes are in bytes, or like 500M and 2G
+    (powers of 1000) or 512MiB (powers of 1024). OUT may be - for stdout.
     """
-    with ggufkit.open(source) as model:
-        laid = {
-            "alignment": alignment,
-            "byte_order": endian,
-            "version": None if version is None else int(version),
-            "shard_size": shard_size,
-            "shard_tensors": shard_tensors,
-        }
-        modes = {"dry_run": dry_run, "as_json": as_json}
+    laid = {
+        "alignment": alignment,
+        "byte_order": endian,
+        "version": None if version is None else int(version),
+        "shard_size": shard_size,
+        "shard_tensors": shard_tensors,
+    }
+    modes = {"dry_run": dry_run, "as_json": as_json}
+    is_plain = not (any(laid.values()) or any(modes.values()) or resume or out == PIPE)
+    try:
+        opened = ggufkit.open(source)
+    except NoRangesError as error:
+        if not is_plain or scheme_of(source) not in PORTS:
+            raise
+        note(error.message.partition(", so ")[0])
+        _download(source, out)
+        return
+    with opened as model:
         deliver(model, out, laid=laid, **modes, threads=threads, resume=resume, cluster=cluster)
+
+
+def _download(source: str, out: str) -> None:
+    """Download a whole file: it cannot be read in parts."""
+    if Path(out).exists() and not may_replace():
+        raise OutputError(f"{out} exists already", remedy="Use another name")
+    with progress_bar("downloading") as progress:
+        path = download(source, out, progress=progress)
+    report([path])

@@ -26,6 +26,7 @@ from ggufkit.format.file_name import (
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.models.caches import is_name
+from ggufkit.models.elsewhere import is_elsewhere
 
 SECTION: Final = "Look"  # of the help
 
@@ -69,7 +70,7 @@ def command(
     if is_rename and not dry_run:
         require_file(file)
     chosen = {part: _part(part, text) for part, text in given.items() if text is not None}
-    if Path(file).exists() or is_name(file) or is_rename:
+    if Path(file).exists() or is_name(file) or is_elsewhere(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [shard.path for shard in model.files]
             parsed = parse_name(before[0].name)
