@@ -17,6 +17,7 @@ from ggufkit.edits.select import select as select
 from ggufkit.edits.undo import redo as redo
 from ggufkit.edits.undo import undo as undo
 from ggufkit.errors import AdapterError as AdapterError
+from ggufkit.errors import ChatTemplateError as ChatTemplateError
 from ggufkit.errors import CheckpointError as CheckpointError
 from ggufkit.errors import ClosedError as ClosedError
 from ggufkit.errors import ClusterError as ClusterError
@@ -48,6 +49,9 @@ from ggufkit.format.types import TensorType as TensorType
 from ggufkit.format.types import ValueType as ValueType
 from ggufkit.format.values import Arrays as Arrays
 from ggufkit.format.values import Strings as Strings
+from ggufkit.frameworks.chat_template import ChatTemplate as ChatTemplate
+from ggufkit.frameworks.chat_template import chat_template as chat_template
+from ggufkit.frameworks.tokenizer import tokenizer as tokenizer
 from ggufkit.imatrix.compute import compute_imatrix as compute_imatrix
 from ggufkit.imatrix.matrix import Imatrix as Imatrix
 from ggufkit.inspection.diff import Deviation as Deviation

@@ -17,6 +17,7 @@ Every error names a place and a remedy, and also is the builtin that a caller wo
     ├── MissingModelError (FileNotFoundError)   no cache holds a model of this name
     ├── ClosedError (ValueError)          the model was closed
     ├── CheckpointError (ValueError)      a Hugging Face checkpoint that cannot be read or converted
+    ├── ChatTemplateError (ValueError)    a chat template is missing, refuses or fails
     ├── ClusterError (ConnectionError)    no cluster answers, or it lost too many machines
     ├── OutputError (OSError)             the output cannot be written
     │   └── DiskSpaceError                not enough free space, found before writing
@@ -177,6 +178,10 @@ class OutputError(GGUFError, OSError):
 
 class DiskSpaceError(OutputError):
     """The output does not fit on its disk; nothing was written."""
+
+
+class ChatTemplateError(GGUFError, ValueError):
+    """A model has no such chat template, or the template refuses a conversation or fails."""
 
 
 class ClusterError(GGUFError, ConnectionError):

@@ -170,8 +170,9 @@ def environment() -> Any:  # noqa: ANN401
 
 
 def _as_json(value: object, **options: Any) -> str:
-    kept = {key: options[key] for key in ("indent", "separators", "sort_keys") if key in options}
-    return json.dumps(value, ensure_ascii=False, **kept)
+    known = ("ensure_ascii", "indent", "separators", "sort_keys")
+    kept = {key: options[key] for key in known if key in options}
+    return json.dumps(value, **{"ensure_ascii": False, **kept})
 
 
 def _reason(error: BaseException) -> str:

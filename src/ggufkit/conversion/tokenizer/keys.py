@@ -19,6 +19,7 @@ _PREFIX: Final = "tokenizer.ggml."
 _SHIFT: Final = 1  # from ids in XLM-RoBERTa's SentencePiece model to its ids in GGUF
 # Whether llama.cpp puts a token before a text if the file does not say.
 _ADDS_BOS: Final = {"llama": True, "bert": True}
+_ALWAYS_BOS: Final = {"gemma4", "granite-embed-multi-311m"}  # llama.cpp ignores what files say
 _ADDS_EOS: Final = {"bert": True, "t5": True}
 # The special tokens that llama.cpp uses if a file names none.
 _IDS: Final[Mapping[str, Mapping[str, int]]] = {
@@ -188,6 +189,8 @@ class VocabularyKeys:
 
     def adds(self, role: str) -> bool | None:
         """Return whether a special token is added to a text, None if unknown."""
+        if role == "bos" and _ALWAYS_BOS & {self.model, self.pre}:
+            return True
         found = self.get(f"add_{role}_token")
         if isinstance(found, bool):
             return found

@@ -21,8 +21,15 @@ _NO_BPE_EXTRAS: Final = {
 }
 
 
+# Pre-tokenizers of BPE over characters; rare characters become tokens of bytes.
+_OF_CHARACTERS: Final = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
+_LINES: Final = r"[^\n]+|[\n]+"  # llama.cpp merges nothing across them
+
+
 def byte_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:
-    """Return the rules of BPE over bytes."""
+    """Return the rules of BPE over bytes, or over characters where the pre-tokenizer says so."""
+    if keys.pre in _OF_CHARACTERS:
+        return character_pairs(keys, say)
     row = rules_of_name(keys.pre)
     if row is None:
         say(f"the pre-tokenizer {keys.pre!r} is not known: llama.cpp's default is used")
@@ -50,6 +57,30 @@ def byte_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     }
     pre = {"type": "Sequence", "pretokenizers": [*splits, spelled]}
     return _rules(keys, None, pre, {**spelled, "use_regex": True}, model)
+
+
+def character_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
+    """Return the rules of BPE over characters, with spaces as in SentencePiece."""
+    model = {
+        "type": "BPE",
+        **_NO_BPE_EXTRAS,
+        "unk_token": keys.text_of("unk"),
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "ignore_merges": False,
+        "vocab": _vocabulary(keys),
+        "merges": [*_halves(keys)],
+    }
+    normalizer = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    pre = {
+        "type": "Split", "pattern": {"Regex": _LINES}, "behavior": "Isolated", "invert": False,
+    }  # fmt: skip
+    decoders = [
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    return _rules(keys, normalizer, pre, {"type": "Sequence", "decoders": decoders}, model)
 
 
 def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
@@ -251,6 +282,7 @@ def _special(keys: VocabularyKeys, number: int) -> TokenizerRules:
 
 MODELS: Final[Mapping[str, Callable[[VocabularyKeys, Say], TokenizerRules]]] = {
     "gpt2": byte_pairs,
+    "gemma4": character_pairs,
     "llama": sentence_pieces,
     "bert": word_pieces,
     "t5": unigram,

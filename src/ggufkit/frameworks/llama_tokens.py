@@ -1,0 +1,118 @@
+"""What llama.cpp does with tokens that a file does not say: it knows some by their text.
+
+Source: `llama-vocab.cpp`. A tokenizer that gives llama.cpp's ids has to do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.keys import VocabularyKeys
+from ggufkit.conversion.tokenizer.tokenizer_json import TokenizerRules, added_token
+
+# Tokens that end a text, whatever type the file gives them.
+_ENDS: Final = frozenset({
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+    "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
+    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+    "<｜end▁of▁sentence｜>", "[e~[",  # noqa: RUF001 (as models have it)
+})  # fmt: skip
+_S_END: Final = "</s>"
+_GEMMA4_END: Final = "<|tool_response>"
+# Tokens of a role, where the file has no key for the role.
+_OF_ROLES: Final[Mapping[str, frozenset[str]]] = {
+    "fim_pre": frozenset({
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>",  # noqa: RUF001
+        "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>",
+    }),
+    "fim_suf": frozenset({
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  # noqa: RUF001
+        "<SUF>", "▁<SUF>", "<|code_suffix|>", "<|suffix|>",
+    }),
+    "fim_mid": frozenset({
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>",  # noqa: RUF001
+        "<MID>", "▁<MID>", "<|code_middle|>", "<|middle|>",
+    }),
+    "fim_pad": frozenset({"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"}),
+    "fim_rep": frozenset({
+        "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>",
+    }),
+    "fim_sep": frozenset({"<|file_sep|>"}),
+}  # fmt: skip
+# Tokens that take the spaces before them: names of pre-tokenizers or architectures, and the token.
+_TAKING_LEFT: Final = (
+    ("tokenizer.ggml.pre", ("jina-v2-de", "jina-v2-es", "jina-v2-code"), "<mask>"),
+    ("general.architecture", ("nomic-bert-moe", "jina-bert-v3"), "<mask>"),
+    ("general.name", ("modern-bert",), "[MASK]"),
+)
+_PHI3: Final = ("phi-3", "phi3")  # in names of models, whose special tokens take spaces after them
+_PHI3_NOT: Final = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+_SPACES: Final = "\x0b\x0c\x85"  # which Hugging Face's library drops
+_FIRST_HANGUL: Final = 0xAC00
+_HANGUL_PER_INITIAL: Final = 588
+_INITIALS: Final = 19
+_FIRST_INITIAL: Final = 0x1100
+
+
+def as_in_llama_cpp(rules: TokenizerRules, keys: VocabularyKeys) -> TokenizerRules:
+    """Return the rules of a tokenizer, changed where llama.cpp does more than the file says."""
+    added = {token["id"]: token for token in rules["added_tokens"]}
+    for number in _found_by_text(keys):
+        known = added.get(number) or {"id": number, **added_token(keys, number)}
+        added[number] = {**known, "special": True, "normalized": False}
+    ordinary = _ordinary(keys)
+    tokens = [_with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in ordinary]
+    normalizer = rules["normalizer"]
+    if keys.model == "bert":
+        normalizer = {"type": "Sequence", "normalizers": [*_letters(normalizer), normalizer]}
+    return {**rules, "added_tokens": tokens, "normalizer": normalizer}
+
+
+def _ordinary(keys: VocabularyKeys) -> frozenset[str]:
+    """Return what is an ordinary token of Gemma 4, though other models end texts by it."""
+    return frozenset({_S_END}) if _GEMMA4_END in keys.texts else frozenset()
+
+
+def _found_by_text(keys: VocabularyKeys) -> Iterator[int]:
+    """Yield the tokens that llama.cpp takes for control tokens by their text."""
+    texts = set(_ENDS)
+    for role, names in _OF_ROLES.items():
+        if keys.get(f"{role}_token_id") is None:
+            texts |= names
+    yield from (number for number, text in enumerate(keys.texts) if text in texts)
+
+
+def _with_spaces(token: dict[str, Any], keys: VocabularyKeys) -> dict[str, Any]:
+    """Return an added token with the spaces that it takes along."""
+    content = token["content"]
+    for key, names, taking in _TAKING_LEFT:
+        if content == taking and _names_one(keys, key, names):
+            return {**token, "lstrip": True}
+    is_phi3 = _names_one(keys, "general.name", _PHI3)
+    return {**token, "rstrip": is_phi3 and content not in _PHI3_NOT}
+
+
+def _names_one(keys: VocabularyKeys, key: str, names: tuple[str, ...]) -> bool:
+    text = str(keys.metadata.get(key, ""))
+    return any(name in (text.lower() if key == "general.name" else text) for name in names)
+
+
+def _letters(normalizer: TokenizerRules) -> Iterator[TokenizerRules]:
+    """Yield what llama.cpp does to texts of WordPiece before Hugging Face's rules would.
+
+    It drops all marks, not only those without width, and of a Korean syllable it keeps the first
+    letter.
+    """
+    yield _replace(f"[{_SPACES}]", " ")
+    if normalizer["strip_accents"] is False or not normalizer["lowercase"]:
+        return
+    yield _replace(r"\p{M}", "")
+    for number in range(_INITIALS):
+        first = _FIRST_HANGUL + number * _HANGUL_PER_INITIAL
+        last = chr(first + _HANGUL_PER_INITIAL - 1)
+        yield _replace(f"[{chr(first)}-{last}]", chr(_FIRST_INITIAL + number))
+
+
+def _replace(pattern: str, content: str) -> TokenizerRules:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}

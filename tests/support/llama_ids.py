@@ -1,0 +1,53 @@
+"""Have llama.cpp tokenize texts in a separate process, because it aborts on unexpected input.
+
+`ids` returns the ids of each text, with the special tokens in it recognized; `special` also adds
+those that llama.cpp puts around a text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ggufkit.imatrix import llama_cpp
+from llama_memory import ModelParameters
+
+
+def ids(path: Path, texts: list[str], *, special: bool = False) -> list[list[int]]:
+    """Return the ids that llama.cpp gives to texts."""
+    job = {"model": str(path), "texts": texts, "special": special}
+    done = subprocess.run(
+        [sys.executable, __file__], input=json.dumps(job), capture_output=True, text=True,
+        check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Answer the job on standard input."""
+    job = json.load(sys.stdin)
+    call = llama_cpp.library().functions
+    call.llama_model_default_params.restype = ModelParameters
+    call.llama_model_load_from_file.argtypes = (ctypes.c_char_p, ModelParameters)
+    chosen = call.llama_model_default_params()
+    chosen.vocab_only = True
+    model = call.llama_model_load_from_file(os.fsencode(job["model"]), chosen)
+    vocabulary = call.llama_model_get_vocab(model)
+    found = []
+    for text in job["texts"]:
+        said = text.encode()
+        room = (ctypes.c_int32 * (4 * len(said) + 9))()
+        count = call.llama_tokenize(
+            vocabulary, said, len(said), room, len(room), job["special"], True
+        )
+        found.append(room[:count])
+    print("\n" + json.dumps(found), flush=True)  # noqa: T201
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
