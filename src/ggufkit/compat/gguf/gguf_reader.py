@@ -1,0 +1,246 @@
+"""gguf-py's GGUFReader on ggufkit's scanner: arrays of a header are made when asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections import OrderedDict
+from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+import ggufkit._native as _native
+from ggufkit.compat.gguf.field_bytes import FileBytes, InfoBytes, KeyBytes
+from ggufkit.compat.gguf.fields import LazyField, ReaderField
+from ggufkit.compat.gguf.installed import (
+    GGML_QUANT_SIZES,
+    GGMLQuantizationType,
+    GGUFEndian,
+    GGUFValueType,
+    gguf,
+)
+from ggufkit.errors import FormatError, TruncatedError
+from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD
+from ggufkit.format.magic import HEAD_BYTES, identify
+from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, padded
+from ggufkit.rules.findings import finding
+
+READER_SUPPORTED_VERSIONS: Final = [2, 3]
+# gguf-py reads a bool of any byte.
+_ACCEPTED: Final = frozenset({"bool-value"})
+_SCALARS: Final = {
+    "UINT8": np.uint8,
+    "INT8": np.int8,
+    "UINT16": np.uint16,
+    "INT16": np.int16,
+    "UINT32": np.uint32,
+    "INT32": np.int32,
+    "FLOAT32": np.float32,
+    "UINT64": np.uint64,
+    "INT64": np.int64,
+    "FLOAT64": np.float64,
+    "BOOL": np.bool_,
+}
+_ELEMENTS: Final = {
+    "F16": np.float16,
+    "F32": np.float32,
+    "F64": np.float64,
+    "I8": np.int8,
+    "I16": np.int16,
+    "I32": np.int32,
+    "I64": np.int64,
+}
+
+
+class DuplicateKeyError(FormatError, KeyError):
+    """A metadata key appears twice; gguf-py raises a KeyError."""
+
+    __str__ = FormatError.__str__
+
+
+class ReaderTensor(NamedTuple):
+    """A tensor of a file: `shape` in ggml's order, `data` as an array in NumPy's order.
+
+    `data` of a quantized type, and of BF16, is uint8 with the last axis counted in bytes.
+    """
+
+    name: str
+    tensor_type: GGMLQuantizationType
+    shape: npt.NDArray[np.uint32]
+    n_elements: int
+    n_bytes: int
+    data_offset: int
+    data: npt.NDArray[Any]
+    field: ReaderField
+
+
+class GGUFReader:
+    """A GGUF file, read as gguf-py's class of this name reads it.
+
+    `fields` are the metadata by key, `tensors` the tensors in file order. All arrays are views of
+    `data`, the memory-mapped file: `mode="r+"` writes through them, `mode="c"` changes only memory.
+    Errors in a file are a FormatError, which is a ValueError; a repeated key is a KeyError too.
+    """
+
+    byte_order: Literal["I", "S"] = "I"  # the host's, or swapped
+    alignment: int = DEFAULT_ALIGNMENT
+    data_offset: int
+    gguf_scalar_to_np: ClassVar[dict[GGUFValueType, type[np.generic]]] = {
+        GGUFValueType[name]: dtype for name, dtype in _SCALARS.items()
+    }
+
+    def __init__(self, path: os.PathLike[str] | str, mode: Literal["r", "r+", "c"] = "r") -> None:
+        """Map the file and read its header."""
+        self._path = str(path)
+        self.data = np.memmap(path, mode=mode)
+        self.fields: OrderedDict[str, ReaderField] = OrderedDict()
+        self.tensors: list[ReaderTensor] = []
+        keys, infos, end = self._scan()
+        self._file = FileBytes(np.asarray(self.data), swapped=self.byte_order == "S")
+        self._build_header_fields()
+        for record in keys.tolist():
+            self._push_field(LazyField.over(KeyBytes(self._file, *record)))
+        self.alignment = self._alignment()
+        self.data_offset = padded(end, self.alignment)
+        self._build_tensors(infos)
+
+    def get_field(self, key: str) -> ReaderField | None:
+        """Return a metadata field, None if the file has no such key."""
+        return self.fields.get(key)
+
+    def get_tensor(self, idx: int) -> ReaderTensor:
+        """Return a tensor by its number."""
+        return self.tensors[idx]
+
+    def _get(
+        self,
+        offset: int,
+        dtype: npt.DTypeLike,
+        count: int = 1,
+        override_order: Literal["I", "S", "<"] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Return `count` numbers at a byte of the file; programs use this name of gguf-py's."""
+        wanted = np.dtype(dtype)
+        count = int(count)
+        array = self.data[offset : offset + wanted.itemsize * count].view(wanted)[:count]
+        return array.view(wanted.newbyteorder(override_order or self.byte_order))
+
+    # The header.
+
+    def _scan(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
+        """Return the tables of keys and tensors, and where the header ends."""
+        head = bytes(self.data[:HEAD_BYTES].data)
+        if not head.startswith(MAGIC):
+            found = identify(head, self.data.size)
+            raise type(found.exception())(
+                f"GGUF magic invalid: {found.message}", remedy=found.remedy, path=self._path
+            )
+        version, big, _, _, end, keys, infos, problems = _native.scan(self.data.data)
+        if (sys.byteorder == "big") != big:
+            self.byte_order = "S"
+        self.endianess = GGUFEndian.BIG if big else GGUFEndian.LITTLE
+        if version and version not in READER_SUPPORTED_VERSIONS:
+            self._refuse(
+                f"Sorry, file appears to be version {version} which we cannot handle",
+                "`ggufkit copy` writes it as version 3" if version == 1 else "",
+            )
+        for rule, at, a, b in problems:
+            if rule == "dims-count":
+                self._refuse(_too_many_dims(a), "", at)
+            if rule not in _ACCEPTED:
+                raise finding(rule, at, a=a, b=b).at(self._path).exception()
+        return np.frombuffer(keys, KEY_RECORD), np.frombuffer(infos, TENSOR_RECORD), end
+
+    def _build_header_fields(self) -> None:
+        """Add the three fields that stand for the header's counts."""
+        counts = self._get(8, np.uint64, 2)
+        for at, name, part, kind in (
+            (4, "GGUF.version", self._get(4, np.uint32), GGUFValueType.UINT32),
+            (8, "GGUF.tensor_count", counts[:1], GGUFValueType.UINT64),
+            (16, "GGUF.kv_count", counts[1:], GGUFValueType.UINT64),
+        ):
+            self._push_field(ReaderField(at, name, [part], [0], [kind]))
+
+    def _push_field(self, field: ReaderField) -> None:
+        if field.name in self.fields:
+            raise DuplicateKeyError(
+                f"Duplicate {field.name} already in list",
+                remedy="`ggufkit check` tells what else is wrong with the file",
+                offset=field.offset,
+                path=self._path,
+            )
+        self.fields[field.name] = field
+
+    def _alignment(self) -> int:
+        field = self.fields.get("general.alignment")
+        if field is None:
+            return DEFAULT_ALIGNMENT
+        if field.types != [GGUFValueType.UINT32]:
+            self._refuse("Bad type for general.alignment field", "", field.offset)
+        number = int(field.parts[-1][0])
+        if number == 0 or number & (number - 1):
+            text = "Invalid alignment: must be a non-zero power of two"
+            self._refuse(text, "", field.offset)
+        return number
+
+    # Tensors.
+
+    def _build_tensors(self, infos: npt.NDArray[Any]) -> None:
+        names: set[str] = set()
+        for record in infos.tolist():
+            info = InfoBytes(self._file, *record)
+            tensor = self._tensor(info)
+            if tensor.name in names:
+                self._refuse(f"Found duplicated tensor with name {tensor.name}", "", info.offset)
+            names.add(tensor.name)
+            self.tensors.append(tensor)
+
+    def _tensor(self, info: InfoBytes) -> ReaderTensor:
+        if info.n_dims > MAX_DIMS:
+            self._refuse(_too_many_dims(info.n_dims), "", info.offset)
+        field, kind = LazyField.over(info), GGMLQuantizationType(info.type_id)
+        block_size, type_size = GGML_QUANT_SIZES[kind]
+        shape = info.dims.tolist()[::-1]
+        elements = math.prod(shape)
+        start, nbytes = self.data_offset + info.start, elements * type_size // block_size
+        if start + nbytes > self.data.size:
+            raise TruncatedError(
+                f"tensor {field.name!r} ends at byte {start + nbytes:,}, "
+                f"but the file has {self.data.size:,} bytes",
+                remedy="Download the file again; it is incomplete",
+                path=self._path,
+            )
+        if kind.name not in _ELEMENTS:
+            shape = self._byte_shape(field, shape, kind)
+        dtype = self._file.ordered(_ELEMENTS.get(kind.name, np.uint8))
+        data = self.data[start : start + nbytes].view(dtype).reshape(shape)
+        return ReaderTensor(field.name, kind, info.dims, elements, nbytes, start, data, field)
+
+    def _byte_shape(
+        self, field: ReaderField, shape: list[int], kind: GGMLQuantizationType
+    ) -> list[int]:
+        block_size, type_size = GGML_QUANT_SIZES[kind]
+        width = shape[-1] if shape else 1
+        if width % block_size:
+            self._refuse(
+                f"tensor {field.name!r}: Quantized tensor row size ({width}) is not a multiple of "
+                f"{kind.name} block size ({block_size})",
+                "",
+                field.offset,
+            )
+        return [*shape[:-1], width // block_size * type_size]
+
+    def _refuse(self, message: str, remedy: str, offset: int | None = None) -> NoReturn:
+        remedy = remedy or "`ggufkit check` tells what else is wrong with the file"
+        raise FormatError(message, remedy=remedy, offset=offset, path=self._path)
+
+
+def _too_many_dims(count: int) -> str:
+    return f"Tensor dimensions count {count} exceeds GGML_MAX_DIMS ({MAX_DIMS})"
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
+    """Return what else gguf-py has in this module."""
+    return getattr(gguf.gguf_reader, name)
