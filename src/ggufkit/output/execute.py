@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ggufkit.errors import DiskSpaceError, GGUFError, OutputError
+from ggufkit.errors import DiskSpaceError, GGUFError, OutputError, RemoteError
 from ggufkit.output.chunks import (
     AWAY,
     HERE,
@@ -28,6 +28,7 @@ from ggufkit.output.chunks import (
 )
 from ggufkit.output.layout import Plan, PlannedFile
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
+from ggufkit.output.verify import WrittenFile, verify_copies
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.hidden_files import remove
@@ -102,6 +103,14 @@ class Job:
         if self.journal:
             self.journal.add(ByteRun(*written[1:4]), written.checksum)
 
+    def forget(self) -> None:
+        """Remove unpublished files: their bytes are wrong."""
+        with HELD:
+            for stage in self.stages:
+                stage.discard()
+            if self.journal:
+                self.journal.remove()
+
     def end(self) -> None:
         """Remove unpublished files, or leave them for a resumed run."""
         with HELD:
@@ -152,6 +161,7 @@ def execute_all(
             _work(jobs, _tasks(jobs, pool, executor), in_flight, progress)
         for stage in [stage for job in jobs for stage in job.stages]:
             stage.sync()
+        _verify(jobs, count)
         _publish(jobs)
     except OSError as error:
         if isinstance(error, GGUFError):
@@ -273,6 +283,21 @@ def _results(futures: Iterable[Future[list[Written]]]) -> Iterator[Written]:
 
 
 # After the work.
+
+
+def _verify(jobs: list[Job], threads: int) -> None:
+    """Check copies of remote files; wrong ones are removed, also where resume keeps others."""
+    written = [
+        WrittenFile(file, stage.descriptor)
+        for job in jobs
+        for file, stage in zip(job.order.plan.files, job.stages, strict=True)
+    ]
+    try:
+        verify_copies(written, threads)
+    except RemoteError:
+        for job in jobs:
+            job.forget()
+        raise
 
 
 def _publish(jobs: list[Job]) -> None:

@@ -1,0 +1,117 @@
+"""Check files that were copied from servers against the SHA-256 that the servers tell of them.
+
+The bytes of a remote file are its header, its tensors and the gaps between them. Where an output
+holds all its tensors unchanged, in any order and in any number of files, its digest follows from
+what was written.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from ggufkit.errors import RemoteError
+from ggufkit.output.layout import PlannedFile
+from ggufkit.remote.hub import sha256_of
+from ggufkit.remote.remote_file import RemoteFile
+from ggufkit.system.descriptors import read_at
+from ggufkit.system.threads import in_turn, pool_of, require_wanted
+
+READ_BYTES: Final = 1 << 20
+MOST_GAPS: Final = 1 << 20  # bytes between tensors; where more is missing, tensors were left out
+
+
+class WrittenFile(NamedTuple):
+    """A file that is written and not published: its plan, and its descriptor."""
+
+    planned: PlannedFile
+    descriptor: int
+
+
+class CopiedRun(NamedTuple):
+    """Bytes of a remote file from `start` on, and where they were written."""
+
+    start: int
+    nbytes: int
+    descriptor: int
+    offset: int
+
+
+def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
+    """Raise RemoteError if a file that was copied whole differs from what its server tells.
+
+    Files of which only some tensors were copied, and those without a known SHA-256, are not
+    checked.
+    """
+    checked = []
+    for file, runs in _copied(written).items():
+        expected = sha256_of(file)
+        if expected and _gap_bytes(file, runs) <= MOST_GAPS:
+            checked.append(functools.partial(_verify, file, runs, expected))
+    if checked:
+        with pool_of(max(1, min(threads, len(checked)))) as pool:
+            for _ in in_turn(pool, checked, threads):
+                pass
+
+
+def _copied(written: Iterable[WrittenFile]) -> dict[RemoteFile, list[CopiedRun]]:
+    """Return the runs of each remote file, in its order."""
+    found: dict[RemoteFile, list[CopiedRun]] = {}
+    for planned, descriptor in written:
+        for extent in planned.extents:
+            span = extent.source.span
+            if span and isinstance(span.file, RemoteFile):
+                run = CopiedRun(span.offset, span.nbytes, descriptor, extent.offset)
+                found.setdefault(span.file, []).append(run)
+    return {file: sorted(set(runs)) for file, runs in found.items()}
+
+
+def _gap_bytes(file: RemoteFile, runs: list[CopiedRun]) -> int:
+    """Return how many bytes after the header were not copied."""
+    return sum(stop - start for start, stop in _gaps(file, runs) if start >= runs[0].start)
+
+
+def _gaps(file: RemoteFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
+    at = 0
+    for run in runs:
+        if run.start > at:
+            yield at, run.start
+        at = max(at, run.start + run.nbytes)
+    if file.nbytes > at:
+        yield at, file.nbytes
+
+
+def _verify(file: RemoteFile, runs: list[CopiedRun], expected: str) -> None:
+    """Compare; gaps are zeros in nearly all files, so they are fetched only if zeros differ."""
+    if expected not in (_digest(file, runs, is_zero=True), _digest(file, runs, is_zero=False)):
+        raise RemoteError(
+            f"{file.path}: the bytes that came do not have the SHA-256 that the server tells, "
+            f"{expected}",
+            remedy="Copy it again; if it stays so, the file on the server is damaged",
+        )
+
+
+def _digest(file: RemoteFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
+    made = hashlib.sha256()
+    at = 0
+    for run in runs:
+        made.update(_gap(file, at, run.start, is_zero=is_zero))
+        skipped = max(at - run.start, 0)  # tensors may overlap
+        for part in range(skipped, run.nbytes, READ_BYTES):
+            require_wanted()
+            count = min(READ_BYTES, run.nbytes - part)
+            made.update(read_at(run.descriptor, count, run.offset + part))
+        at = max(at, run.start + run.nbytes)
+    made.update(_gap(file, at, file.nbytes, is_zero=is_zero))
+    return made.hexdigest()
+
+
+def _gap(file: RemoteFile, start: int, stop: int, *, is_zero: bool) -> bytes:
+    """Return the bytes between two tensors, or before the first."""
+    if start >= stop:
+        return b""
+    if stop <= len(file.data):
+        return file.data[start:stop]
+    return bytes(stop - start) if is_zero and start else file.read(start, stop - start).tobytes()
