@@ -91,23 +91,26 @@ class Sized(Protocol):
         """The shape, outermost dimension first."""
 
 
-def describe(
+def describe(  # noqa: PLR0913 (what a caller knows)
     checkpoint: Checkpoint,
     *,
     name: str | None = None,
     overrides: Mapping[str, Any] | None = None,
     tensors: Iterable[Sized] = (),
+    parameters: int | None = None,
     say: Say | None = None,
 ) -> dict[str, TypedValue]:
     """Return the `general.*` keys of a checkpoint, typed and in llama.cpp's order.
 
-    `tensors` are the converted ones; their parameters are counted. `overrides` are keys of the file
+    `tensors` are the converted ones; their parameters are counted, unless `parameters` gives the
+    number, negative for an adapter's, of which it is a part. `overrides` are keys of the file
     such as "general.author", with `general.base_models` and `general.datasets` as lists of
     mappings; `name` is `general.name`. A card that cannot be read is skipped with a note.
     """
     say_note = say or (lambda _: None)
     counted = list(tensors)
-    parameters = sum(math.prod(tensor.shape) for tensor in counted)
+    if parameters is None:
+        parameters = sum(math.prod(tensor.shape) for tensor in counted)
     fields = _card_fields(_card(checkpoint, say_note), parameters, say_note)
     for model_id in _names(checkpoint):
         for field, text in _id_fields(parse_model_id(model_id, parameters)).items():
@@ -117,7 +120,7 @@ def describe(
     fields.update(_overridden(overrides or {}))
     if name is not None:
         fields["name"] = name
-    if fields.get("size_label") is None and parameters:
+    if fields.get("size_label") is None and parameters > 0:
         fields["size_label"] = _counted_size(counted, parameters)
     return _typed(fields)
 

@@ -1,0 +1,208 @@
+"""Extracts an adapter from a model and its fine-tune: the best factors of their difference.
+
+For each matrix the difference D is approximated by its largest singular values. D is never in
+memory whole: a randomized range finder with power iterations reads it in rows several times
+(Halko, Martinsson, Tropp, "Finding structure with randomness", 2011, algorithms 4.4 and 5.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import AdapterError
+from ggufkit.format.metadata import Metadata
+from ggufkit.lora.pairs import ALPHA, EMBEDDING, KIND, LORA_A, LORA_B
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.sources import from_array, in_order
+from ggufkit.quantization.eligibility import is_eligible
+from ggufkit.quants import codec
+from ggufkit.quants.parallel import Floats
+
+OVERSAMPLING: Final = 16  # further columns of the range finder
+ITERATIONS: Final = 4  # power iterations: the error is within a percent of the best
+READ_BYTES: Final = 32 << 20  # of rows read together, as float32
+SEED: Final = 0  # the same input gives the same adapter
+SHOWN: Final = 5  # names in a problem
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What became of one tensor.
+
+    `changed` is the norm of the difference, relative to the norm of the tensor; `lost` is the part
+    of the difference that the adapter lacks: 0 for none, 1 for all of it.
+    """
+
+    name: str
+    rank: int
+    changed: float
+    lost: float
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """The adapter, and what became of each tensor that differs between the models."""
+
+    model: Model
+    tensors: tuple[Extracted, ...]
+
+
+def extract_lora(
+    base: Model,
+    tuned: Model,
+    *,
+    rank: int,
+    outtype: str = "F32",
+    progress: Callable[[int, int], None] | None = None,
+) -> Extraction:
+    """Return the adapter of rank `rank` that brings `base` closest to `tuned`.
+
+    Both models need the same architecture, and the same names and shapes of tensors. Matrices that
+    do not differ are left out; norms, biases and other tensors that an adapter cannot change are
+    listed with a rank of 0. `outtype` is the type of the factors. `progress` is called with the
+    tensors done and their number. Memory is bounded by the adapter and one matrix's rows.
+    Raises AdapterError, whose `problems` list everything that does not fit.
+    """
+    if rank < 1:
+        raise AdapterError(f"rank is {rank}, but must be at least 1")
+    if problems := list(_about_fit(base, tuned)):
+        raise AdapterError("the models differ in more than weights", problems)
+    architecture = str(base.metadata["general.architecture"])
+    factors: list[Tensor] = []
+    found: list[Extracted] = []
+    for done, (name, tensor) in enumerate(base.tensors.items()):
+        if progress:
+            progress(done, len(base.tensors))
+        if not (norms := _norms(tensor, tuned.tensors[name]))[0]:
+            continue
+        if not is_eligible(tensor, architecture) or max(tensor.shape[:-2], default=1) == 0:
+            found.append(Extracted(name, 0, _ratio(*norms), 1.0))
+            continue
+        a, b, kept = _factored(tensor, tuned.tensors[name], rank)
+        lost = math.sqrt(max(norms[0] ** 2 - kept, 0.0)) / norms[0]
+        found.append(Extracted(name, b.shape[-1], _ratio(*norms), lost))
+        stored = np.swapaxes(a, -1, -2) if name == EMBEDDING else a
+        factors.append(from_array(name + LORA_A, np.ascontiguousarray(stored), outtype))
+        factors.append(from_array(name + LORA_B, b, outtype))
+    if not factors:
+        raise AdapterError("no matrix differs between the two models", remedy="Compare with `diff`")
+    return Extraction(Model(_metadata(tuned, rank), Tensors(factors)), tuple(found))
+
+
+def _metadata(tuned: Model, rank: int) -> Metadata:
+    """Return the keys of the adapter: alpha is the rank, so that the scale is 1."""
+    name = tuned.metadata.get("general.name")
+    return Metadata(
+        {
+            "general.architecture": tuned.metadata["general.architecture"],
+            "general.type": "adapter",
+            KIND: "lora",
+            **({"general.name": name} if name else {}),
+            ALPHA: np.float32(rank),
+        }
+    )
+
+
+def _about_fit(base: Model, tuned: Model) -> Iterator[str]:
+    kinds = [model.metadata.get("general.architecture") for model in (base, tuned)]
+    if kinds[0] != kinds[1]:
+        yield f"the architectures are {kinds[0]!r} and {kinds[1]!r}"
+    for one, other, which in ((base, tuned, "base"), (tuned, base, "tuned")):
+        only = [name for name in one.tensors if name not in other.tensors]
+        if only:
+            more = ", ..." if len(only) > SHOWN else ""
+            yield f"only the {which} model has {', '.join(only[:SHOWN])}{more}"
+    for name, tensor in base.tensors.items():
+        if name in tuned.tensors and tuned.tensors[name].shape != tensor.shape:
+            shapes = f"{list(tensor.shape)} and {list(tuned.tensors[name].shape)}"
+            yield f"{name}: the shapes are {shapes}"
+
+
+def _ratio(changed: float, whole: float) -> float:
+    return changed / whole if whole else math.inf
+
+
+# Matrices.
+
+
+def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
+    """Return the norms of the difference and of the tensor."""
+    changed = whole = 0.0
+    for start, stop in _runs(base):
+        before = _floats(base, start, stop)
+        changed += _square(_floats(tuned, start, stop) - before)
+        whole += _square(before)
+    return math.sqrt(changed), math.sqrt(whole)
+
+
+def _factored(base: Tensor, tuned: Tensor, rank: int) -> tuple[Floats, Floats, float]:
+    """Return a and b, stacked for a stack of matrices, and the square of the norm of b @ a."""
+    height, width = base.shape[-2:]
+    kept = min(rank, height, width)
+    count = math.prod(base.shape[:-2])
+    each = [_best(base, tuned, number * height, height, kept) for number in range(count)]
+    a = np.stack([a for a, _, _ in each]).reshape(*base.shape[:-2], kept, width)
+    b = np.stack([b for _, b, _ in each]).reshape(*base.shape[:-2], height, kept)
+    return a, b, sum(square for _, _, square in each)
+
+
+def _best(
+    base: Tensor, tuned: Tensor, start: int, height: int, rank: int
+) -> tuple[Floats, Floats, float]:
+    """Return the factors of one matrix, and the square of the norm of their product."""
+    width = base.shape[-1]
+    columns = min(rank + OVERSAMPLING, height, width)
+    draw = np.random.default_rng(SEED)
+    basis: Doubles = draw.standard_normal((width, columns))
+    for _ in range(ITERATIONS):
+        basis, _ = np.linalg.qr(_turned(base, tuned, start, height, basis))
+    left, triangle = np.linalg.qr(_times(base, tuned, start, height, basis))
+    u, values, v = np.linalg.svd(triangle)
+    root = np.sqrt(values[:rank])
+    b = (left @ u[:, :rank]) * root
+    a = root[:, None] * (v[:rank] @ basis.T)
+    return a.astype(np.float32), b.astype(np.float32), float(np.sum(values[:rank] ** 2))
+
+
+def _times(base: Tensor, tuned: Tensor, start: int, height: int, basis: Doubles) -> Doubles:
+    """Return the difference times a matrix."""
+    parts = [
+        (_floats(tuned, first, last) - _floats(base, first, last)) @ basis
+        for first, last in _runs(base, start, start + height)
+    ]
+    return np.concatenate(parts)
+
+
+def _turned(base: Tensor, tuned: Tensor, start: int, height: int, basis: Doubles) -> Doubles:
+    """Return the transposed difference times the difference times a matrix."""
+    total: Any = 0.0
+    for first, last in _runs(base, start, start + height):
+        rows = _floats(tuned, first, last) - _floats(base, first, last)
+        total = total + rows.T @ (rows @ basis)
+    made: Doubles = total
+    return made
+
+
+def _runs(tensor: Tensor, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows that are read together."""
+    end = tensor.rows if stop is None else stop
+    step = max(1, READ_BYTES // max(4 * tensor.shape[-1], 1)) if tensor.shape else 1
+    for first in range(start, end, step):
+        yield first, min(first + step, end)
+
+
+def _floats(tensor: Tensor, start: int, stop: int) -> Doubles:
+    data = np.ascontiguousarray(in_order(tensor, "little").read(start, stop))
+    rows = codec.dequantize(data, tensor.type, threads=1)
+    return np.asarray(rows, np.float64).reshape(stop - start, -1)
+
+
+def _square(rows: Doubles) -> float:
+    return float(np.vdot(rows, rows))

@@ -1,0 +1,175 @@
+"""The factors of an adapter: a `Pair` for each matrix, and the names they have in a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ggufkit.conversion.tensors.moves import concat, renamed, reshape, stack, transpose
+from ggufkit.conversion.tensors.operations import OPERATIONS, perform
+from ggufkit.errors import AdapterError, GGUFError
+from ggufkit.models.model import Model, Tensor
+
+LORA_A: Final = ".lora_a"
+LORA_B: Final = ".lora_b"
+ALPHA: Final = "adapter.lora.alpha"
+KIND: Final = "adapter.type"
+EMBEDDING: Final = "token_embd.weight"  # its `lora_a` is stored transposed
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The factors of the change of one matrix, or of a stack of matrices: the change is b @ a.
+
+    The shape of `a` is (..., rank, columns), that of `b` is (..., rows, rank).
+    """
+
+    name: str
+    a: Tensor
+    b: Tensor
+
+    @property
+    def rank(self) -> int:
+        """The common axis of both factors."""
+        return self.b.shape[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the matrix."""
+        return (*self.b.shape[:-1], self.a.shape[-1])
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of both factors."""
+        return self.a.elements + self.b.elements
+
+
+def checked(name: str, a: Tensor, b: Tensor) -> Pair:
+    """Return a pair; AdapterError if the shapes of its factors do not fit."""
+    fits = len(a.shape) == len(b.shape) >= 2 and a.shape[-2] == b.shape[-1] > 0  # noqa: PLR2004
+    if not fits or a.shape[:-2] != b.shape[:-2]:
+        raise AdapterError(
+            f"{name}: factors of shape {list(a.shape)} and {list(b.shape)} have no common rank"
+        )
+    return Pair(name, a, b)
+
+
+# Operations of architecture files on pairs.
+
+
+class PairMoves:
+    """What `place` does with the tensors of a checkpoint, for pairs among them."""
+
+    def perform(self, item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor | Pair:
+        """Do an operation on a matrix by doing it on its factors; AdapterError if it has none."""
+        if isinstance(item, Tensor):
+            return perform(item, name, arguments)
+        operation = OPERATIONS[name]
+        if name == "transpose":
+            return Pair(item.name, transpose(item.b), transpose(item.a))
+        if not operation.keeps_columns:
+            raise AdapterError(f"{item.name}: {name} cannot be done on the factors of a matrix")
+        b = perform(item.b, name, arguments)
+        if not b.shape or b.shape[-1] != item.rank:
+            raise AdapterError(f"{item.name}: {name} does not keep the columns of the matrix")
+        leading = (1,) * (len(b.shape) - 2)
+        a = item.a if len(item.a.shape) == len(b.shape) else _with_leading(item.a, leading)
+        return Pair(item.name, a, b)
+
+    def stack(self, name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
+        """Stack the factors of experts."""
+        pairs = [item for item in items if isinstance(item, Pair)]
+        if len(pairs) < len(items):
+            return stack(name, [item for item in items if isinstance(item, Tensor)])
+        a, b = (stack(name, list(each)) for each in zip(*((p.a, p.b) for p in pairs), strict=True))
+        return Pair(name, a, b)
+
+    def concat(self, name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
+        """Join matrices along their rows: they need one common `a`."""
+        pairs = [item for item in items if isinstance(item, Pair)]
+        if len(pairs) < len(items):
+            return concat(name, [item for item in items if isinstance(item, Tensor)])
+        first = pairs[0].a
+        if any(not _is_equal(first, pair.a) for pair in pairs[1:]):
+            raise AdapterError(
+                f"{name} joins matrices whose adapters differ in their factor A",
+                remedy="Merge the adapter into its model in transformers, and convert the result",
+            )
+        return Pair(name, first, concat(name, [pair.b for pair in pairs]))
+
+    def renamed(self, item: Tensor | Pair, name: str) -> Tensor | Pair:
+        """Return the pair under another name."""
+        return replace(item, name=name)
+
+
+def _with_leading(a: Tensor, leading: tuple[int, ...]) -> Tensor:
+    return reshape(a, (*leading, *a.shape[-2:]))
+
+
+def _is_equal(first: Tensor, other: Tensor) -> bool:
+    same = first.shape == other.shape and first.type == other.type
+    return same and bytes(first.raw()) == bytes(other.raw())
+
+
+# GGUF files.
+
+
+def as_tensors(item: Tensor | Pair) -> Iterator[Tensor]:
+    """Yield the tensors of a pair, named and laid out as llama.cpp reads them."""
+    if isinstance(item, Tensor):
+        yield item
+        return
+    a = transpose(item.a) if item.name == EMBEDDING else item.a
+    yield renamed(a, item.name + LORA_A)
+    yield renamed(item.b, item.name + LORA_B)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter in a GGUF file: its pairs by the name of the matrix, and its alpha."""
+
+    model: Model
+    pairs: Mapping[str, Pair]
+    alpha: float
+
+    def scale(self, pair: Pair, scale: float) -> float:
+        """Return the factor before b @ a, as llama.cpp computes it."""
+        return scale * self.alpha / pair.rank if self.alpha else scale
+
+
+def read_adapter(model: Model) -> Adapter:
+    """Return the adapter in an opened GGUF file.
+
+    Raises AdapterError, whose `problems` list everything wrong, also for a file that is no adapter.
+    """
+    kind = model.metadata.get("general.type"), model.metadata.get(KIND)
+    if kind != ("adapter", "lora"):
+        said = ", ".join(repr(each) for each in kind)
+        raise AdapterError(
+            f"the file is not a LoRA adapter: general.type and adapter.type are {said}",
+            remedy="Convert a PEFT or MLX adapter with `ggufkit lora convert`",
+        )
+    pairs: dict[str, Pair] = {}
+    problems: list[str] = []
+    for name in model.tensors:
+        stem, suffix = name[: -len(LORA_A)], name[-len(LORA_A) :]
+        if suffix not in (LORA_A, LORA_B):
+            if not name.endswith("_norm.weight"):  # llama.cpp ignores these
+                problems.append(f"tensor {name!r} is no factor of a matrix")
+            continue
+        if stem in pairs:
+            continue
+        factors = [model.tensors.get(stem + each) for each in (LORA_A, LORA_B)]
+        if factors[0] is None or factors[1] is None:
+            problems.append(f"{stem} has only one of the two factors")
+            continue
+        a = transpose(factors[0]) if stem == EMBEDDING else factors[0]
+        try:
+            pairs[stem] = checked(stem, a, factors[1])
+        except GGUFError as error:
+            problems.append(error.message)
+    if problems:
+        raise AdapterError("the adapter is damaged", problems)
+    alpha = model.metadata.get(ALPHA)
+    return Adapter(model, pairs, float(alpha) if isinstance(alpha, int | float) else 0.0)

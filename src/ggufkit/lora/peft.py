@@ -1,0 +1,201 @@
+"""Reads the folder of an adapter that PEFT or MLX saved: its factors by the name of the matrix."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ggufkit.conversion.checkpoint.folder import locate, read_json
+from ggufkit.conversion.checkpoint.pytorch import read_pytorch
+from ggufkit.conversion.checkpoint.safetensors import read_tensors
+from ggufkit.conversion.tensors.moves import renamed, transpose
+from ggufkit.conversion.tensors.operations import perform
+from ggufkit.errors import AdapterError, GGUFError, brief
+from ggufkit.lora.pairs import Pair, checked
+from ggufkit.models.model import Tensor
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.threads import Say
+
+CONFIG: Final = "adapter_config.json"
+FILES: Final = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
+MLX: Final = "adapters.safetensors"
+# The factor in a name, as PEFT (with or without the adapter's name), mergekit and MLX write it.
+_FACTOR: Final = re.compile(
+    r"(?P<stem>.+)\.(lora_(?P<peft>[AB])(\.\w+)??\.weight|lora_embedding_(?P<embedding>[AB])(\.\w+)?"
+    r"|lora_(?P<mlx>[ab]))"
+)
+_OF_BASE: Final = ".base_layer.weight"  # the unchanged matrix itself
+_NORMS: Final = ("_layernorm", ".norm")  # kept as they are, as llama.cpp's converter does
+_STACKED: Final = ".switch_mlp."  # MLX stacks experts
+SHOWN: Final = 5  # names in a problem
+
+
+@dataclass(frozen=True)
+class PeftAdapter:
+    """An adapter's folder: pairs and plain tensors in llama.cpp's order, alpha and base model."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    items: Sequence[Tensor | Pair]
+    alpha: float
+    base: str | None  # a model id or a path on the machine that trained it
+    file: MappedFile = field(repr=False)
+
+
+def read_peft(folder: AnyPath, say: Say) -> PeftAdapter:
+    """Open the folder of an adapter; its tensors are lazy.
+
+    Raises AdapterError, whose `problems` list everything wrong.
+    """
+    place = as_path(folder)
+    if not place.is_dir():
+        raise AdapterError(f"{place} is not a folder", remedy="Give the folder of an adapter")
+    config = read_json(place, CONFIG)
+    if config is None:
+        raise AdapterError(f"{place} has no {CONFIG}", remedy="Give the folder of an adapter")
+    name = next((each for each in FILES if locate(place, each)), None)
+    if name is None:
+        raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
+    file = MappedFile(place / name)
+    try:
+        alpha, items = _read(file, config, place, say)
+    except BaseException:
+        file.close()
+        raise
+    base = config.get("base_model_name_or_path") or config.get("model")
+    return PeftAdapter(place, config, items, alpha, base if isinstance(base, str) else None, file)
+
+
+def _read(
+    file: MappedFile, config: Mapping[str, Any], place: Path, say: Say
+) -> tuple[float, list[Tensor | Pair]]:
+    """Return alpha and the items of an opened file; AdapterError for all that is wrong."""
+    name = file.path.name
+    held, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
+    items, odd = _items(held, is_mlx=name == MLX)
+    problems = [*(f"{name}: {each}" for each in broken), *_about_config(config), *odd]
+    if problems:
+        raise AdapterError(f"the adapter {place} cannot be converted", problems)
+    return _scaled(config, items, say, is_mlx=name == MLX)
+
+
+def _about_config(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the configuration asks for and llama.cpp cannot do."""
+    kind = config.get("peft_type", "LORA")
+    if kind != "LORA":
+        yield f"peft_type is {brief(kind)}: only LORA can be converted"
+    if config.get("fine_tune_type", "lora") != "lora":
+        yield f"fine_tune_type is {brief(config['fine_tune_type'])}: only lora can be converted"
+    if config.get("use_dora"):
+        yield "use_dora is true: llama.cpp has no place for the magnitudes of DoRA"
+    if config.get("invocation_string") and not config.get("alora_invocation_tokens"):
+        yield "invocation_string has no alora_invocation_tokens: save the adapter with newer PEFT"
+
+
+# Names.
+
+
+def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pair], list[str]]:
+    """Return plain tensors, then pairs in the order of their first factor; and the problems."""
+    plain: list[Tensor | Pair] = []
+    factors: dict[str, dict[str, Tensor]] = {}
+    odd: list[str] = []
+    for tensor in tensors:
+        found = _FACTOR.fullmatch(tensor.name)
+        name = tensor.name.replace("base_model.model.", "")
+        if found is None:
+            if any(part in tensor.name for part in _NORMS):
+                plain.append(renamed(tensor, name))
+            elif _OF_BASE not in tensor.name:
+                odd.append(tensor.name)
+            continue
+        stem = found["stem"].replace("base_model.model.", "") + ".weight"
+        letter = (found["peft"] or found["embedding"] or found["mlx"]).upper()
+        is_turned = found["mlx"] is not None and not (is_mlx and _STACKED in tensor.name)
+        factors.setdefault(stem, {})[letter] = transpose(tensor) if is_turned else tensor
+    problems = list(_about_odd(odd))
+    for stem, held in factors.items():
+        if len(held) < 2:  # noqa: PLR2004 (A and B)
+            problems.append(f"{brief(stem)} has only the factor {next(iter(held))}")
+            continue
+        try:
+            plain += _experts(checked(stem, held["A"], held["B"]))
+        except GGUFError as error:
+            problems.append(error.message)
+    return plain, problems
+
+
+def _experts(pair: Pair) -> Iterator[Pair]:
+    """Yield the pair, or one for each expert that MLX stacked."""
+    if _STACKED not in pair.name or len(pair.a.shape) < 3:  # noqa: PLR2004 (a stack)
+        yield pair
+        return
+    for number in range(pair.a.shape[0]):
+        a, b = (perform(each[number : number + 1], "squeeze", [0]) for each in (pair.a, pair.b))
+        yield Pair(pair.name.replace(_STACKED, f".experts.{number}."), a, b)
+
+
+def _about_odd(names: Sequence[str]) -> Iterator[str]:
+    """Yield one line about all tensors that are no factors."""
+    if names:
+        shown = ", ".join(brief(name) for name in names[:SHOWN])
+        more = ", ..." if len(names) > SHOWN else ""
+        yield (
+            f"{len(names)} tensors are no factors of a matrix: {shown}{more}; merge the adapter "
+            "into its model in transformers, and convert the result"
+        )
+
+
+# Scales.
+
+
+def _scaled(
+    config: Mapping[str, Any], items: Sequence[Tensor | Pair], say: Say, *, is_mlx: bool
+) -> tuple[float, list[Tensor | Pair]]:
+    """Return alpha, and the items with B scaled where a matrix has an alpha of its own."""
+    given = config.get("lora_parameters", config) if is_mlx else config
+    rank = _number(given, "rank" if is_mlx else "r")
+    if is_mlx:
+        return _required(given, "scale") * _required(given, "rank"), list(items)
+    alpha = _required(given, "lora_alpha")
+    patterns = config.get("alpha_pattern") or {}
+    is_root = bool(config.get("use_rslora"))
+    if not patterns and not is_root:
+        return alpha, list(items)
+    if is_root and rank:
+        say(
+            "use_rslora: alpha is written times the root of the rank, since llama.cpp divides by it"
+        )
+    scaled = [_with_own_scale(item, alpha, patterns, is_root=is_root) for item in items]
+    return alpha, scaled
+
+
+def _with_own_scale(
+    item: Tensor | Pair, alpha: float, patterns: Mapping[str, Any], *, is_root: bool
+) -> Tensor | Pair:
+    """Return a pair whose B makes up for llama.cpp's factor alpha / rank."""
+    if isinstance(item, Tensor):
+        return item
+    module = item.name.removesuffix(".weight")
+    found = (value for key, value in patterns.items() if re.search(rf"(^|\.)({key})$", module))
+    own = next((float(each) for each in found if isinstance(each, int | float)), alpha)
+    factor = own / alpha * (math.sqrt(item.rank) if is_root else 1.0)
+    return item if factor == 1 else Pair(item.name, item.a, perform(item.b, "scale", [factor]))
+
+
+def _number(config: Mapping[str, Any], key: str) -> float | None:
+    found = config.get(key)
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return float(found) if is_number and math.isfinite(found) else None  # type: ignore[arg-type]
+
+
+def _required(config: Mapping[str, Any], key: str) -> float:
+    found = _number(config, key)
+    if found is None:
+        raise AdapterError(f"{CONFIG} has no number {key}", remedy="Download the adapter again")
+    return found
