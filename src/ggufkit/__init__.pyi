@@ -63,6 +63,9 @@ from ggufkit.inspection.digest import Digests as Digests
 from ggufkit.inspection.digest import digest as digest
 from ggufkit.inspection.estimate import Estimate as Estimate
 from ggufkit.inspection.estimate import estimate as estimate
+from ggufkit.lora.convert_lora import convert_lora as convert_lora
+from ggufkit.lora.extract_lora import extract_lora as extract_lora
+from ggufkit.lora.merge_lora import merge_lora as merge_lora
 from ggufkit.models.caches import find_models as find_models
 from ggufkit.models.model import Model as Model
 from ggufkit.models.model import ModelFile as ModelFile

@@ -65,6 +65,20 @@ class Exact(llama_cpp.Session):
         finally:
             call.llama_decode = decode
 
+    def adapt(self, path: str, scale: float) -> None:
+        """Apply an adapter."""
+        call = self.llama.functions
+        call.llama_adapter_lora_init.restype = ctypes.c_void_p
+        call.llama_adapter_lora_init.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+        adapter = call.llama_adapter_lora_init(self._model, path.encode())
+        if not adapter:
+            raise self.llama.failure("cannot load the adapter")
+        held, strength = (ctypes.c_void_p * 1)(adapter), (ctypes.c_float * 1)(scale)
+        call.llama_set_adapters_lora.argtypes = (
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
+        )  # fmt: skip
+        assert call.llama_set_adapters_lora(self._context, held, 1, strength) == 0
+
     def embeddings(self, count: int) -> np.ndarray:
         """Return what the last layer holds of each token, or of the text where that is pooled."""
         call, width = self.llama.functions, self.llama.functions.llama_model_n_embd
@@ -78,6 +92,8 @@ class Exact(llama_cpp.Session):
 
 def logits(job: dict[str, Any]) -> np.ndarray:
     with Exact(Path(job["model"])) as session:
+        if "adapter" in job:
+            session.adapt(job["adapter"], job["scale"])
         if "encoded" in job:
             session.encode(job["encoded"])
         session.decode([job["prompt"]])

@@ -27,6 +27,7 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.threads import Say
 
 HEAD: Final = "lm_head.weight"
+ABSORBED: Final = ("attn_k_b.weight", "attn_v_b.weight")  # halves of MLA's kv_b_proj
 INVOCATION: Final = "adapter.alora.invocation_tokens"
 
 
@@ -78,6 +79,8 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         raise AdapterError(f"{adapter.folder} cannot be converted", problems)
     if placement.skipped:
         say(f"skipped as llama.cpp does: {', '.join(placement.skipped[:SHOWN])}")
+    if any(item.name.endswith(ABSORBED) for item in placement.tensors):
+        say("llama.cpp does not apply an adapter to attn_k_b and attn_v_b; merge this one instead")
     kind = _wanted(outtype, adapter)
     made = [stored(tensor, kind) for item in placement.tensors for tensor in as_tensors(item)]
     own = Checkpoint(adapter.folder, read_json(adapter.folder, "config.json") or {}, Tensors())
@@ -109,7 +112,7 @@ def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict
     said = f" ({brief(adapter.base)})" if adapter.base else ""
     raise AdapterError(
         f"the adapter's base model{said} is not on this machine",
-        remedy="Download its config.json, and give the folder with --base (in Python, base=)",
+        remedy="Download its config.json, and name its folder (base=...)",
     )
 
 

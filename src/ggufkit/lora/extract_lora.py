@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,10 @@ ITERATIONS: Final = 4  # power iterations: the error is within a percent of the 
 READ_BYTES: Final = 32 << 20  # of rows read together, as float32
 SEED: Final = 0  # the same input gives the same adapter
 SHOWN: Final = 5  # names in a problem
-Doubles = npt.NDArray[np.float64]
+Float64s = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Extracted:
+class Extracted(NamedTuple):
     """What became of one tensor.
 
     `changed` is the norm of the difference, relative to the norm of the tensor; `lost` is the part
@@ -160,7 +159,7 @@ def _best(
     width = base.shape[-1]
     columns = min(rank + OVERSAMPLING, height, width)
     draw = np.random.default_rng(SEED)
-    basis: Doubles = draw.standard_normal((width, columns))
+    basis: Float64s = draw.standard_normal((width, columns))
     for _ in range(ITERATIONS):
         basis, _ = np.linalg.qr(_turned(base, tuned, start, height, basis))
     left, triangle = np.linalg.qr(_times(base, tuned, start, height, basis))
@@ -171,7 +170,7 @@ def _best(
     return a.astype(np.float32), b.astype(np.float32), float(np.sum(values[:rank] ** 2))
 
 
-def _times(base: Tensor, tuned: Tensor, start: int, height: int, basis: Doubles) -> Doubles:
+def _times(base: Tensor, tuned: Tensor, start: int, height: int, basis: Float64s) -> Float64s:
     """Return the difference times a matrix."""
     parts = [
         (_floats(tuned, first, last) - _floats(base, first, last)) @ basis
@@ -180,13 +179,13 @@ def _times(base: Tensor, tuned: Tensor, start: int, height: int, basis: Doubles)
     return np.concatenate(parts)
 
 
-def _turned(base: Tensor, tuned: Tensor, start: int, height: int, basis: Doubles) -> Doubles:
+def _turned(base: Tensor, tuned: Tensor, start: int, height: int, basis: Float64s) -> Float64s:
     """Return the transposed difference times the difference times a matrix."""
     total: Any = 0.0
     for first, last in _runs(base, start, start + height):
         rows = _floats(tuned, first, last) - _floats(base, first, last)
         total = total + rows.T @ (rows @ basis)
-    made: Doubles = total
+    made: Float64s = total
     return made
 
 
@@ -198,11 +197,11 @@ def _runs(tensor: Tensor, start: int = 0, stop: int | None = None) -> Iterator[t
         yield first, min(first + step, end)
 
 
-def _floats(tensor: Tensor, start: int, stop: int) -> Doubles:
+def _floats(tensor: Tensor, start: int, stop: int) -> Float64s:
     data = np.ascontiguousarray(in_order(tensor, "little").read(start, stop))
     rows = codec.dequantize(data, tensor.type, threads=1)
     return np.asarray(rows, np.float64).reshape(stop - start, -1)
 
 
-def _square(rows: Doubles) -> float:
+def _square(rows: Float64s) -> float:
     return float(np.vdot(rows, rows))

@@ -25,7 +25,7 @@ TILE_ROWS: Final = 128  # multiplied together: the same numbers whatever rows ar
 SHOWN: Final = 5  # names in a problem
 
 
-class Change(NamedTuple):
+class Addend(NamedTuple):
     """One addend of a matrix: scale * b @ a, all factors decoded when they are read."""
 
     pair: Pair
@@ -34,23 +34,23 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Merged(Made):
-    """Rows of a tensor in float32 with the changes of adapters added."""
+    """Rows of a tensor in float32 with the products of adapters added."""
 
     tensor: Tensor
-    changes: tuple[Change, ...]
+    addends: tuple[Addend, ...]
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Decode rows `start` to `stop`, and add each change in the order of the adapters."""
+        """Decode rows `start` to `stop`, and add each addend in the order of the adapters."""
         rows = _floats(self.tensor, start, stop)
-        for change in self.changes:
-            for first, last, added in _added(change, start, stop):
+        for addend in self.addends:
+            for first, last, added in _added(addend, start, stop):
                 rows[first - start : last - start] += added
         return rows.view(np.uint8)
 
 
-def _added(change: Change, start: int, stop: int) -> Iterator[tuple[int, int, Floats]]:
-    """Yield what a change adds to rows `start` to `stop`, in tiles of one matrix each."""
-    pair, scale = change
+def _added(addend: Addend, start: int, stop: int) -> Iterator[tuple[int, int, Floats]]:
+    """Yield what an addend adds to rows `start` to `stop`, in tiles of one matrix each."""
+    pair, scale = addend
     height, width = pair.shape[-2:]
     for matrix in range(start // height, -(-stop // height)):
         begin = matrix * height
@@ -123,15 +123,15 @@ def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:
 def _merged(
     tensor: Tensor, adapters: Sequence[Adapter], scales: Sequence[float], outtype: str
 ) -> Tensor:
-    changes = tuple(
-        Change(adapter.pairs[tensor.name], adapter.scale(adapter.pairs[tensor.name], scale))
+    addends = tuple(
+        Addend(adapter.pairs[tensor.name], adapter.scale(adapter.pairs[tensor.name], scale))
         for adapter, scale in zip(adapters, scales, strict=True)
         if tensor.name in adapter.pairs
     )
-    if not changes:
+    if not addends:
         return tensor
     plain = tensor_type("F32")
-    summed = Tensor.over(tensor.name, plain, tensor.shape, Merged(tensor, changes))
+    summed = Tensor.over(tensor.name, plain, tensor.shape, Merged(tensor, addends))
     return retyped(summed, _target(tensor, outtype))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
 
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, stack, transpose
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
@@ -73,8 +76,7 @@ class PairMoves:
         b = perform(item.b, name, arguments)
         if not b.shape or b.shape[-1] != item.rank:
             raise AdapterError(f"{item.name}: {name} does not keep the columns of the matrix")
-        leading = (1,) * (len(b.shape) - 2)
-        a = item.a if len(item.a.shape) == len(b.shape) else _with_leading(item.a, leading)
+        a = item.a if len(item.a.shape) == len(b.shape) else _repeated(item.a, b.shape[:-2])
         return Pair(item.name, a, b)
 
     def stack(self, name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
@@ -103,8 +105,9 @@ class PairMoves:
         return replace(item, name=name)
 
 
-def _with_leading(a: Tensor, leading: tuple[int, ...]) -> Tensor:
-    return reshape(a, (*leading, *a.shape[-2:]))
+def _repeated(a: Tensor, leading: tuple[int, ...]) -> Tensor:
+    """Return the factor once for each matrix of a stack."""
+    return reshape(stack(a.name, [a] * math.prod(leading)), (*leading, *a.shape[-2:]))
 
 
 def _is_equal(first: Tensor, other: Tensor) -> bool:
@@ -147,7 +150,7 @@ def read_adapter(model: Model) -> Adapter:
     if kind != ("adapter", "lora"):
         said = ", ".join(repr(each) for each in kind)
         raise AdapterError(
-            f"the file is not a LoRA adapter: general.type and adapter.type are {said}",
+            f"it is not a LoRA adapter: general.type and adapter.type are {said}",
             remedy="Convert a PEFT or MLX adapter with `ggufkit lora convert`",
         )
     pairs: dict[str, Pair] = {}
@@ -156,7 +159,7 @@ def read_adapter(model: Model) -> Adapter:
         stem, suffix = name[: -len(LORA_A)], name[-len(LORA_A) :]
         if suffix not in (LORA_A, LORA_B):
             if not name.endswith("_norm.weight"):  # llama.cpp ignores these
-                problems.append(f"tensor {name!r} is no factor of a matrix")
+                problems.append(f"tensor {name!r} is not a factor of a matrix")
             continue
         if stem in pairs:
             continue
@@ -172,4 +175,4 @@ def read_adapter(model: Model) -> Adapter:
     if problems:
         raise AdapterError("the adapter is damaged", problems)
     alpha = model.metadata.get(ALPHA)
-    return Adapter(model, pairs, float(alpha) if isinstance(alpha, int | float) else 0.0)
+    return Adapter(model, pairs, float(alpha) if isinstance(alpha, float | np.floating) else 0.0)

@@ -141,12 +141,12 @@ def _experts(pair: Pair) -> Iterator[Pair]:
 
 
 def _about_odd(names: Sequence[str]) -> Iterator[str]:
-    """Yield one line about all tensors that are no factors."""
+    """Yield one line about all tensors that are not factors."""
     if names:
         shown = ", ".join(brief(name) for name in names[:SHOWN])
         more = ", ..." if len(names) > SHOWN else ""
         yield (
-            f"{len(names)} tensors are no factors of a matrix: {shown}{more}; merge the adapter "
+            f"{len(names)} tensors are not factors of a matrix: {shown}{more}; merge the adapter "
             "into its model in transformers, and convert the result"
         )
 

@@ -1,0 +1,262 @@
+"""`ggufkit lora`: convert, merge and extract LoRA adapters."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import FILE, is_checkpoint, open_any
+from ggufkit.cli.options import (
+    arch_path_option,
+    dry_run_option,
+    json_option,
+    no_clobber_option,
+    threads_option,
+)
+from ggufkit.cli.output import counted, emit, examples, note, paged, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import PIPE, deliver, write_out
+from ggufkit.errors import MissingImportanceError, TensorTypeError, printable
+from ggufkit.lora.extract_lora import Extraction
+from ggufkit.lora.peft import CONFIG
+from ggufkit.models.model import Model
+
+SECTION: Final = "Convert"  # of the help
+
+base_option = click.option(
+    "--base",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the model that the adapter is for; only config.json is read."
+    "  [default: the folder that the adapter names]",
+)
+
+
+@click.group(
+    "lora",
+    short_help="Convert, merge or extract LoRA adapters.",
+    epilog=examples(
+        "ggufkit lora convert adapter/ adapter.gguf --base SmolLM2-135M",
+        "ggufkit lora merge model.gguf adapter.gguf -o merged.gguf",
+    ),
+)
+def command() -> None:
+    """Work with LoRA adapters: small files that change what a model answers."""
+
+
+@command.command(
+    "convert",
+    short_help="Convert an adapter of PEFT or MLX to GGUF.",
+    epilog=examples(
+        "ggufkit lora convert adapter/ adapter.gguf --base SmolLM2-135M",
+        "ggufkit lora convert adapter/ adapter.gguf --outtype f16",
+    ),
+)
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT")
+@base_option
+@click.option(
+    "--outtype",
+    type=click.Choice(("f32", "f16", "bf16", "q8_0", "auto")),
+    default="f32",
+    show_default=True,
+    help="Type of the adapter's matrices; auto is BF16 or F16, depending on the adapter.",
+)
+@click.option("--name", help="Name of the adapter (general.name).")
+@arch_path_option
+@no_clobber_option
+@threads_option
+@dry_run_option
+@json_option
+def convert(  # noqa: PLR0913 (click passes each option)
+    source: str,
+    out: str,
+    *,
+    base: Path | None,
+    outtype: str,
+    name: str | None,
+    arch_path: tuple[Path, ...],
+    dry_run: bool,
+    as_json: bool,
+    threads: int | None,
+) -> None:
+    """Convert the adapter in the folder IN to OUT, exactly as convert_lora_to_gguf.py does.
+
+    IN contains adapter_config.json and adapter_model.safetensors (PEFT) or adapters.safetensors
+    (MLX). OUT may be - for stdout.
+    """
+    made = ggufkit.convert_lora(
+        source, base=base, outtype=outtype, name=name, arch_path=arch_path, say=note
+    )
+    with made as adapter:
+        deliver(adapter, out, laid={}, dry_run=dry_run, as_json=as_json, threads=threads)
+
+
+@command.command(
+    "merge",
+    short_help="Merge adapters into a model.",
+    epilog=examples(
+        "ggufkit lora merge model.gguf adapter.gguf -o merged.gguf",
+        "ggufkit lora merge model.gguf style.gguf facts.gguf --scale 0.5 --scale 1 -o merged.gguf",
+        "ggufkit lora merge SmolLM2-135M adapter/ -o merged.gguf --quantize Q4_K_M",
+    ),
+)
+@click.argument("base", metavar="BASE", type=FILE)
+@click.argument("adapters", metavar="ADAPTER...", nargs=-1, required=True, type=FILE)
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file to write.")
+@click.option(
+    "--scale",
+    "scales",
+    type=float,
+    multiple=True,
+    metavar="NUMBER",
+    help="Strength of each adapter, in their order.  [repeatable; default: 1]",
+)
+@click.option(
+    "--outtype",
+    type=click.Choice(("keep", "f32", "f16", "bf16")),
+    help="Type of the matrices that change.  [default: keep, the type that they have in BASE]",
+)
+@click.option("--quantize", "recipe", metavar="TYPE", help="Quantize the sum, in the same pass.")
+@click.option(
+    "--imatrix",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Importance matrix for --quantize.",
+)
+@click.option(
+    "--allow-requantize",
+    is_flag=True,
+    help="Let --quantize change tensors that are quantized in BASE.",
+)
+@no_clobber_option
+@threads_option
+@dry_run_option
+@json_option
+def merge(  # noqa: PLR0913 (click passes each option)
+    base: str,
+    adapters: tuple[str, ...],
+    *,
+    out: str,
+    scales: tuple[float, ...],
+    outtype: str | None,
+    recipe: str | None,
+    imatrix: str | None,
+    allow_requantize: bool,
+    dry_run: bool,
+    as_json: bool,
+    threads: int | None,
+) -> None:
+    """Add the adapters ADAPTER to the model BASE, and write the sum to OUT.
+
+    The sum is computed in float32 and rounded once. BASE is a GGUF model or a checkpoint folder, an
+    ADAPTER a GGUF file or, for a checkpoint, the folder of an adapter. OUT may be - for stdout.
+    """
+    if scales and len(scales) != len(adapters):
+        raise click.UsageError(
+            f"{counted(len(scales), '--scale')} for {counted(len(adapters), 'adapter')}; give one "
+            "for each, or none"
+        )
+    if recipe is None and (imatrix or allow_requantize):
+        raise click.UsageError("--imatrix and --allow-requantize need --quantize")
+    with contextlib.ExitStack() as opened:
+        model = opened.enter_context(open_any(base))
+        added = [opened.enter_context(_adapter(each, base)) for each in adapters]
+        kept = outtype or ("f32" if recipe else "keep")
+        merged = ggufkit.merge_lora(model, added, scales=scales, outtype=kept)
+        if recipe:
+            merged = _quantized(merged, recipe, imatrix, allow_requantize=allow_requantize)
+        deliver(merged, out, laid={}, dry_run=dry_run, as_json=as_json, threads=threads)
+
+
+def _adapter(path: str, base: str) -> Model:
+    """Open an adapter, or convert its folder."""
+    if not (Path(path) / CONFIG).is_file():
+        return ggufkit.open(path)
+    return ggufkit.convert_lora(path, base=base if is_checkpoint(base) else None, say=note)
+
+
+def _quantized(model: Model, recipe: str, imatrix: str | None, *, allow_requantize: bool) -> Model:
+    """Return the quantized model; remedies name our options."""
+    try:
+        return ggufkit.quantize(model, recipe, imatrix=imatrix, allow_requantize=allow_requantize)
+    except MissingImportanceError as error:
+        raise MissingImportanceError(error.message, remedy="Add --imatrix FILE") from None
+    except TensorTypeError as error:
+        if "allow_requantize" not in error.remedy:
+            raise
+        remedy = "Merge into the original model, or add --allow-requantize"
+        raise TensorTypeError(error.message, remedy=remedy) from None
+
+
+@command.command(
+    "extract",
+    short_help="Extract an adapter from a model and its fine-tune.",
+    epilog=examples(
+        "ggufkit lora extract model.gguf tuned.gguf adapter.gguf --rank 32",
+        "ggufkit lora extract model.gguf tuned.gguf adapter.gguf --rank 64 --outtype f16",
+    ),
+)
+@click.argument("base", metavar="BASE", type=FILE)
+@click.argument("tuned", metavar="TUNED", type=FILE)
+@click.argument("out", metavar="OUT")
+@click.option(
+    "--rank",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="N",
+    help="Rank of the adapter: a larger one loses less and takes more space.",
+)
+@click.option(
+    "--outtype",
+    type=click.Choice(("f32", "f16", "bf16")),
+    default="f32",
+    show_default=True,
+    help="Type of the adapter's matrices.",
+)
+@no_clobber_option
+@threads_option
+@click.option("--json", "as_json", is_flag=True, help="Print the errors as JSON.")
+def extract(  # noqa: PLR0913 (click passes each option)
+    base: str,
+    tuned: str,
+    out: str,
+    *,
+    rank: int,
+    outtype: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Write the adapter that brings the model BASE closest to its fine-tune TUNED to OUT.
+
+    Both are GGUF models or checkpoint folders, best unquantized. For each matrix the adapter keeps
+    the N largest singular values of the difference. The table shows what is lost.
+    """
+    if as_json and out == PIPE:
+        raise click.UsageError("--json and the adapter cannot both go to stdout")
+    with open_any(base) as before, open_any(tuned) as after:
+        with progress_bar("extracting", in_bytes=False) as bar:
+            found = ggufkit.extract_lora(
+                before, after, rank=rank, outtype=outtype.upper(), progress=bar
+            )
+        paths = write_out(found.model, out, threads=threads)
+    if as_json:
+        emit([each._asdict() for each in found.tensors])
+        return
+    if paths:
+        _print(found)
+        for path in paths:
+            click.echo(f"wrote {printable(str(path))}")
+
+
+def _print(found: Extraction) -> None:
+    rows = [
+        (printable(each.name), str(each.rank), f"{each.changed:.2e}", f"{each.lost:.1%}")
+        for each in sorted(found.tensors, key=lambda each: each.changed * each.lost, reverse=True)
+    ]
+    with paged():
+        table(("TENSOR", "RANK", "CHANGED", "LOST"), rows, right="lrrr")

@@ -1,0 +1,104 @@
+"""Converted adapters are byte-identical to llama.cpp's, and merging equals what it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import lora_digests
+import running
+
+import ggufkit
+import tensors_file
+from ggufkit.conversion.checkpoint.folder import open_checkpoint
+from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+
+pytestmark = pytest.mark.oracle
+
+FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
+RECORDED = json.loads(lora_digests.RECORD.read_text())
+TOLERANCE = 1e-3  # of the largest number
+SCALE = 0.01  # small: random weights and random changes magnify rounding
+COMPUTED = ("llama", "gemma2", "qwen2", "qwen3moe", "phi2", "falcon", "gpt-oss")
+# llama.cpp leaves out the adapter of attn_k_b and attn_v_b; the merged file has it.
+CHANGED = (*COMPUTED[:4], "deepseek2", "deepseek3", "gpt2", "gptneox", "bloom", "mpt", "glm4")
+
+
+def test_there_are_cases():
+    assert len(RECORDED) > 50
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_converted_adapter_is_byte_identical(case, tmp_path):
+    checkpoint = FOLDER / "checkpoints" / case
+    for dtype in lora_digests.DTYPES:
+        (tmp_path / dtype[1:]).mkdir()
+        folder = lora_digests.adapter_for(checkpoint, tmp_path / dtype[1:], dtype)
+        for kind in lora_digests.TYPES:
+            wanted = RECORDED[case].get(f"{dtype[1:]}-{kind}")
+            out = tmp_path / "ours.gguf"
+            with ggufkit.convert_lora(folder, base=checkpoint, outtype=kind) as model:
+                ggufkit.write(model, out)
+            assert wanted in (None, lora_digests.digest(out)), (dtype, kind)
+
+
+@pytest.mark.parametrize("case", COMPUTED)
+def test_llama_cpp_computes_the_same_with_the_adapter_and_with_the_merged_model(case, tmp_path):
+    checkpoint = FOLDER / "checkpoints" / case
+    folder = lora_digests.adapter_for(checkpoint, tmp_path, "<f4")
+    paths = [tmp_path / name for name in ("base.gguf", "adapter.gguf", "merged.gguf")]
+    with (
+        ggufkit.convert(checkpoint, outtype="f32", pre="gpt-2") as base,
+        ggufkit.convert_lora(folder, base=checkpoint) as adapter,
+    ):
+        ggufkit.write_many(
+            [(base, paths[0]), (adapter, paths[1]),
+             (ggufkit.merge_lora(base, [adapter], scales=[SCALE]), paths[2])]
+        )  # fmt: skip
+    job = {"do": "logits", "prompt": list(range(3, 40))}
+    plain = running.run(paths[0], tmp_path / "plain.npy", **job)
+    adapted = running.run(
+        paths[0], tmp_path / "adapted.npy", **job, adapter=str(paths[1]), scale=SCALE
+    )
+    merged = running.run(paths[2], tmp_path / "merged.npy", **job)
+    assert np.abs(adapted - plain).max() > TOLERANCE * np.abs(plain).max()
+    assert np.abs(adapted - merged).max() < TOLERANCE * np.abs(merged).max()
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_merged_model_equals_the_converted_sum(case, tmp_path):
+    checkpoint = FOLDER / "checkpoints" / case
+    folder = lora_digests.adapter_for(checkpoint, tmp_path, "<f4")
+    changed = tmp_path / case
+    shutil.copytree(checkpoint, changed)
+    with contextlib.closing(open_checkpoint(checkpoint)) as kept:
+        weights = {name: tensor.numpy() for name, tensor in kept.tensors.items()}
+        factors = open_safetensors(folder / "adapter_model.safetensors")[1]
+        held = {tensor.name: tensor.numpy() for tensor in factors}
+        for name, weight in list(weights.items()):
+            stem = f"base_model.model.{name.removesuffix('.weight')}"
+            if f"{stem}.lora_A.weight" in held:
+                a, b = (held[f"{stem}.lora_{letter}.weight"] for letter in "AB")
+                weights[name] = weight + np.float32(2 * SCALE) * (b @ a)
+        for path in changed.glob("*.safetensors*"):
+            path.unlink()
+        plain = {name: np.asarray(array, np.float32) for name, array in weights.items()}
+        (changed / "model.safetensors").write_bytes(tensors_file.safetensors_bytes(plain))
+    with (
+        ggufkit.convert(checkpoint, outtype="f32", pre="gpt-2") as base,
+        ggufkit.convert_lora(folder, base=checkpoint) as adapter,
+        ggufkit.convert(changed, outtype="f32", pre="gpt-2") as wanted,
+    ):
+        merged = ggufkit.merge_lora(base, [adapter], scales=[SCALE])
+        for name, tensor in wanted.tensors.items():
+            np.testing.assert_allclose(
+                merged.tensors[name].numpy(), tensor.numpy(), rtol=1e-3, atol=1e-5
+            )
