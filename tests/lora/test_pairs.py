@@ -16,7 +16,7 @@ RNG = np.random.default_rng(3)
 ARGUMENTS = {
     "every": [1, 2], "part": [2, 8], "permute": [3], "regroup": [2, 3], "regroup_shared": [4, 2],
     "rows": [3, 9], "scale": [0.5], "split": [1, 3], "unflatten": [4, -1], "unpermute": [3],
-    "unsqueeze": [0], "transpose": [],
+    "unsqueeze": [0], "transpose": [], "pad_rows": [32],
 }  # fmt: skip
 
 
