@@ -18,7 +18,7 @@ from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, s
 from ggufkit.errors import AdapterError, TensorTypeError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.values import Value
+from ggufkit.format.values import TypedValue
 from ggufkit.lora.pairs import ALPHA, KIND, LORA_A, Pair, PairMoves, as_tensors
 from ggufkit.lora.peft import SHOWN, PeftAdapter, read_peft
 from ggufkit.models.model import Model, Tensor, Tensors
@@ -145,7 +145,7 @@ def _parameters(tensors: Sequence[Tensor]) -> int:
     return total
 
 
-def _invocation(config: Mapping[str, Any]) -> dict[str, Value]:
+def _invocation(config: Mapping[str, Any]) -> dict[str, TypedValue]:
     """Return the key of the tokens that switch an activated adapter on."""
     tokens = config.get("alora_invocation_tokens")
     return {INVOCATION: typed("array[uint32]", tokens)} if tokens else {}
