@@ -14,6 +14,7 @@ from ggufkit.models.hub_models import on_the_hub
 from ggufkit.models.hub_names import SCHEME, is_hub_name
 from ggufkit.models.repository import Files, names_of_set
 from ggufkit.remote.memory_file import content_file, is_content
+from ggufkit.remote.object_file import STORES, ObjectFile
 from ggufkit.remote.remote_file import RemoteFile
 from ggufkit.remote.url import Url, scheme_of
 
@@ -48,8 +49,15 @@ def on_the_web(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the 
     return [RemoteFile(url.with_name(each)) for each in names_of_set(url.name, shards=shards)]
 
 
+def in_a_store(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
+    """Return the file in an object store, or all shards of its set."""
+    folder, _, last = name.rpartition("/")
+    return [ObjectFile(f"{folder}/{each}") for each in names_of_set(last, shards=shards)]
+
+
 RESOLVERS: Final[dict[str, Resolver]] = {
     "https": on_the_web,
     "http": on_the_web,
     SCHEME: on_the_hub,
+    **dict.fromkeys(STORES, in_a_store),
 }

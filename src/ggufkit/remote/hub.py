@@ -24,6 +24,7 @@ from ggufkit.errors import (
 from ggufkit.remote.get import Answer, get, patiently, require_success
 from ggufkit.remote.hub_settings import endpoint, login, offline_reason
 from ggufkit.remote.remote_file import RemoteFile
+from ggufkit.remote.server_file import FileState
 from ggufkit.remote.url import Url, UrlPath
 
 MAIN: Final = "main"
@@ -217,10 +218,10 @@ class HubFile(RemoteFile):
         self.repository = repository
         self.file = file
 
-    def _begin(self) -> None:
+    def begin(self) -> tuple[FileState, bytes]:
         """Send the first request; a refusal tells what the Hub's list says of the file."""
         try:
-            super()._begin()
+            return super().begin()
         except (RemoteMissingError, RemoteDeniedError) as error:
             files = self.repository.files()  # raises what is wrong with the repository
             if isinstance(error, RemoteDeniedError):

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import http
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from ggufkit.errors import FormatError, NoRangesError, RemoteDeniedError, RemoteError
+from ggufkit.errors import NoRangesError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
 from ggufkit.remote.connections import Sink, drain, pour
 from ggufkit.remote.get import AgainError, Answer, Login, get, patiently, require_success
-from ggufkit.remote.range_file import ByteRange, RangeFile
-from ggufkit.remote.sinks import DescriptorSink, MemorySink
-from ggufkit.remote.together import coalesced, in_parallel, parts_of
+from ggufkit.remote.range_file import ByteRange
+from ggufkit.remote.server_file import FileState, ServerFile, reopened
+from ggufkit.remote.sinks import MemorySink
 from ggufkit.remote.url import Url, UrlPath
 from ggufkit.system.threads import require_wanted
 
 _CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 
-@dataclass(frozen=True)
-class FileState:
-    """What a server says of a file, which must stay the same: size, ETag, Last-Modified."""
-
-    nbytes: int
-    etag: str = ""
-    modified: str = ""
-
-
-class RemoteFile(RangeFile):
+class RemoteFile(ServerFile):
     """A file at a URL. The first request brings its beginning, its size and its ETag.
 
     `login` is for its own server alone. `redirects` holds the headers of the redirects of the first
@@ -50,70 +39,14 @@ class RemoteFile(RangeFile):
         self.first_bytes = first_bytes
         self.redirects: list[Mapping[str, str]] = []
         self._at = self.url  # where the redirects led: asked directly from then on
-        self._state: FileState | None = None
-        self._beginning = threading.Lock()
 
-    @property
-    def state(self) -> FileState:
-        """What the server says of the file; the first use sends the first request."""
-        with self._beginning:
-            if self._state is None:
-                self._begin()
-        assert self._state is not None  # noqa: S101 (for the type checker)
-        return self._state
-
-    @property
-    def nbytes(self) -> int:
-        """The size that the server told with the first range."""
-        return self.state.nbytes
-
-    @property
-    def etag(self) -> str:
-        """The ETag, "" where the server has none."""
-        return self.state.etag
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """The URL, and the state of the file on the server."""
-        state = self.state
-        return str(self.url), state.nbytes, state.etag, state.modified
-
-    def __reduce__(self) -> tuple[Callable[..., RemoteFile], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the URL, and the state that the file must still have; the login is left out."""
         return _reopened, (self.url, self.state)
 
     # Reading.
 
-    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Return the bytes of all ranges: near ones in one request, large ones in parallel."""
-        self.state  # noqa: B018 (the first request)
-        groups = coalesced(ranges)
-        memory = [memoryview(bytearray(group.whole.nbytes)) for group in groups]
-        in_parallel(
-            partial(self._read, part, MemorySink(view, group.whole.offset))
-            for group, view in zip(groups, memory, strict=True)
-            for part in parts_of(group.whole)
-        )
-        found: list[memoryview] = [memoryview(b"")] * len(ranges)
-        for group, view in zip(groups, memory, strict=True):
-            for index in group.members:
-                at = ranges[index].offset - group.whole.offset
-                found[index] = view[at : at + ranges[index].nbytes]
-        return found
-
-    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
-        """Copy bytes to the descriptor `target`, several parts at the same time."""
-        self._require_open()
-        if offset + nbytes <= len(self.data):
-            super().copy(offset, nbytes, target, target_offset)
-            return
-        self._require_inside(ByteRange(offset, nbytes))
-        in_parallel(
-            partial(self._read, part, DescriptorSink(target, target_offset - offset))
-            for part in parts_of(ByteRange(offset, nbytes))
-        )
-
-    def _read(self, wanted: ByteRange, sink: Sink) -> None:
+    def read_to(self, wanted: ByteRange, sink: Sink) -> None:
         """Read one range to `sink`; a broken connection goes on where it stopped."""
         done = [0]
 
@@ -148,38 +81,31 @@ class RemoteFile(RangeFile):
     def _require_same(self, answer: Answer, wanted: ByteRange) -> None:
         """Raise unless an answer holds a range of the same file."""
         if answer.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise self._changed()  # it has become shorter
+            raise self.changed()  # it has become shorter
         require_success(answer, self.url)
         if answer.status == http.HTTPStatus.OK:
             raise no_ranges(self.url)
         start, nbytes = _placed(answer, self.url)
         if _differs(self.state, _state_of(answer, nbytes)):
-            raise self._changed()
+            raise self.changed()
         if start != wanted.offset:
             raise wrong_range(self.url)
 
-    def _changed(self) -> FormatError:
-        return FormatError(
-            "the file changed while it was in use",
-            remedy="Run again, and do not change the input while it runs",
-            path=str(self.path),
-        )
-
     # The first request.
 
-    def _begin(self) -> None:
+    def begin(self) -> tuple[FileState, bytes]:
+        """Return the state and the beginning of the file."""
         memory = bytearray(self.first_bytes)
-        came = patiently(lambda: self._first(memory))
-        self.data = bytes(memoryview(memory)[:came])
+        state, came = patiently(lambda: self._first(memory))
+        return state, bytes(memoryview(memory)[:came])
 
-    def _first(self, memory: bytearray) -> int:
-        """Read the beginning into `memory`, note size and place, and return how much came."""
+    def _first(self, memory: bytearray) -> tuple[FileState, int]:
+        """Read the beginning into `memory`; return the state of the file, and how much came."""
         headers = {"Range": f"bytes=0-{len(memory) - 1}"}
         with get(self.url, headers, self.login) as answer:
             if answer.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 drain(answer.response)
-                self._settle(answer, 0)
-                return 0
+                return self._settled(answer, 0), 0
             require_success(answer, self.url)
             nbytes = _whole(answer, self.url, len(memory))
             wanted = nbytes
@@ -188,12 +114,11 @@ class RemoteFile(RangeFile):
             came = sum(pour(answer.response, MemorySink(memoryview(memory), 0), 0, wanted))
             if came < wanted:
                 raise AgainError(_ended_early(self.url))
-            self._settle(answer, nbytes)
-            return came
+            return self._settled(answer, nbytes), came
 
-    def _settle(self, answer: Answer, nbytes: int) -> None:
+    def _settled(self, answer: Answer, nbytes: int) -> FileState:
         self._at, self.redirects = answer.url, answer.redirects
-        self._state = _state_of(answer, nbytes)
+        return _state_of(answer, nbytes)
 
 
 def _state_of(answer: Answer, nbytes: int) -> FileState:
@@ -278,13 +203,5 @@ def _ended_early(url: Url) -> RemoteError:
     return RemoteError(f"{url}: the connection ended early", remedy="Check the network")
 
 
-def _reopened(url: Url, state: FileState) -> RemoteFile:
-    """Open a file that another process has open; it must still be in the same state."""
-    file = RemoteFile(url, first_bytes=1)
-    if file.state != state:
-        raise FormatError(
-            "the file changed since the start",
-            remedy="Run again, and do not change the input while it runs",
-            path=str(file.path),
-        )
-    return file
+def _reopened(url: Url, state: FileState) -> ServerFile:
+    return reopened(partial(RemoteFile, url, first_bytes=1), state)
