@@ -64,6 +64,8 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers
 	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall \
 		--no-deps build/wheel/*.whl
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -m torch tests/frameworks
+	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python -m pytest -m torch \
+		tests/frameworks/test_transformers.py
 
 # Runs the converter on every checkpoint, and records what it made.
 record-oracle:  ## record digests of what llama.cpp's converter makes, for test-oracle

@@ -98,7 +98,7 @@ _HOMES: Final = {
     "write_many": "output.write",
 }
 # Public modules.
-_MODULES: Final = ("errors", "imatrix", "quants", "torch")
+_MODULES: Final = ("errors", "imatrix", "quants", "torch", "transformers")
 
 __all__ = ["__version__", *_MODULES, *_HOMES]  # noqa: PLE0604 (they are strings)
 

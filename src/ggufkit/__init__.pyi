@@ -2,6 +2,7 @@ from ggufkit import errors as errors
 from ggufkit import imatrix as imatrix
 from ggufkit import quants as quants
 from ggufkit import torch as torch
+from ggufkit import transformers as transformers
 from ggufkit._version import __version__ as __version__
 from ggufkit.checks.check import check as check
 from ggufkit.conversion.convert import convert as convert

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,8 @@ from ggufkit.conversion.checkpoint.folder import KEPT
 from ggufkit.conversion.checkpoint.folder_layout import lay_folder
 from ggufkit.conversion.convert import converted, parameters
 from ggufkit.conversion.ggufkit_json import kept
-from ggufkit.conversion.tokenizer.export import tokenizer_files
+from ggufkit.conversion.tokenizer.export import tokenizer_files, tokenizer_texts
+from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.unplace import Recovered, recover
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.format.coerce import plain
@@ -95,8 +97,35 @@ def plan_export(
     say: Say | None = None,
 ) -> Plan:
     """Return the plan of all files of the checkpoint; `export` documents the arguments."""
-    try:
+    with _explained():
         return _planned(model, dtype, shard_size, arch_path, say or (lambda _: None))
+
+
+def checkpoint_in_memory(
+    model: Model, dtype: str, *, arch_path: Sequence[Path] = (), say: Say | None = None
+) -> Draft:
+    """Return the checkpoint of `model`: its configuration, tensors, and small files that are text.
+
+    Quantized tensors get `dtype` (bf16, f16, f32), and all others keep theirs. Nothing is read from
+    tensors before the result is. Raises CheckpointError as `export` does.
+    """
+    kind, note = _kind(model, dtype), say or (lambda _: None)
+    with _explained():
+        plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=False))
+        texts = {}
+        if _has_vocabulary(model):
+            written = tokenizer_texts(VocabularyKeys(model.metadata), note)
+            texts = {name: text.encode() for name, text in written.items()}
+        made = _best(plainer, texts, arch_path)
+        held = Tensors(tensor for file in made.recovered.files for tensor in file)
+        return replace(made.draft, tensors=held)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what a malformed model makes of any step into a CheckpointError."""
+    try:
+        yield
     except GGUFError:
         raise
     except UnicodeEncodeError:
@@ -149,10 +178,14 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
 
 
 def _tokenizer(model: Model, say: Say) -> dict[str, bytes]:
-    if str(model.metadata.get("tokenizer.ggml.model", "none")) != "none":
+    if _has_vocabulary(model):
         return tokenizer_files(model.metadata, say)
     say("the file has no vocabulary, so no tokenizer files are written")
     return {}
+
+
+def _has_vocabulary(model: Model) -> bool:
+    return str(model.metadata.get("tokenizer.ggml.model", "none")) != "none"
 
 
 def write_export(

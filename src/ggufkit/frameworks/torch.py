@@ -77,7 +77,7 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
     Raises TensorTypeError for a type that cannot be decoded, ValueTypeError for another dtype.
     """
     torch = library("torch", EXTRA)
-    floats = _float_type(dtype)
+    floats = float_type(dtype)
     place = torch.device(device)
     with opened(model) as source:
         tensors = [*source.tensors.values()]
@@ -174,7 +174,7 @@ class TorchRows(Made):
         return data
 
 
-def _float_type(dtype: torch.dtype | None) -> str | None:
+def float_type(dtype: torch.dtype | None) -> str | None:
     """Return the tensor type that floats become, None to keep theirs."""
     if dtype is None:
         return None

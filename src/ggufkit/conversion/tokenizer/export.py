@@ -46,6 +46,17 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
     file without a vocabulary, or with a kind of tokenizer that Hugging Face's library lacks.
     """
     keys = VocabularyKeys(metadata)
+    texts = tokenizer_texts(keys, say)
+    files = {name: _encoded(name, text) for name, text in texts.items()}
+    if keys.model in _PIECE_MODELS:
+        model, is_shifted = _pieces(keys), keys.texts[: len(FAIRSEQ)] == [*FAIRSEQ]
+        name = FAIRSEQ_MODEL if is_shifted else SENTENCE_PIECE
+        files[name] = dump_pieces(_shifted_back(model) if is_shifted else model)
+    return files
+
+
+def tokenizer_texts(keys: VocabularyKeys, say: Say | None = None) -> dict[str, str]:
+    """Return the files that are text by name; `tokenizer_files` documents the rest."""
     if keys.model not in MODELS:
         known = ", ".join(MODELS)
         raise CheckpointError(
@@ -55,19 +66,13 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
     rules = MODELS[keys.model](keys, say or (lambda _: None))
     specials = _specials(keys)
     settings = {**specials, **_settings(keys)}
-    texts = {
+    return {
         "tokenizer.json": json.dumps(rules, ensure_ascii=False, separators=(",", ":")),
         "tokenizer_config.json": _json(settings),
         "special_tokens_map.json": _json(specials),
         "generation_config.json": _json(_generation(keys)),
-        **_templates(metadata),
+        **_templates(keys.metadata),
     }
-    files = {name: _encoded(name, text) for name, text in texts.items()}
-    if keys.model in _PIECE_MODELS:
-        model, is_shifted = _pieces(keys), keys.texts[: len(FAIRSEQ)] == [*FAIRSEQ]
-        name = FAIRSEQ_MODEL if is_shifted else SENTENCE_PIECE
-        files[name] = dump_pieces(_shifted_back(model) if is_shifted else model)
-    return files
 
 
 def _shifted_back(model: PieceModel) -> PieceModel:
@@ -139,6 +144,8 @@ def _settings(keys: VocabularyKeys) -> dict[str, Any]:
         settings["added_tokens_decoder"] = {str(n): added_token(keys, n) for n in listed}
     cleans = keys.get("remove_extra_whitespaces") if keys.model == "t5" else keys.cleans_spaces
     settings["clean_up_tokenization_spaces"] = bool(cleans)
+    if keys.model != "bert":  # else generate(**tokenizer(text)) fails for what no model takes
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     if keys.context_length:
         settings["model_max_length"] = keys.context_length

@@ -1,0 +1,152 @@
+"""transformers: load a model and its tokenizer, with the names and shapes of Hugging Face."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ggufkit.conversion.architecture.config_json import Draft
+from ggufkit.conversion.export import checkpoint_in_memory
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.frameworks.extras import library
+from ggufkit.frameworks.fill import decoded_arrays, decoded_type
+from ggufkit.frameworks.opened import opened
+from ggufkit.frameworks.torch import DTYPES, as_torch, float_type
+from ggufkit.models.model import Model
+from ggufkit.system.descriptors import AnyPath
+from ggufkit.system.threads import Progress, Say
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
+
+EXTRA: Final = "transformers"
+SHOWN: Final = 5  # names in a message
+_FLOATS: Final = ("BF16", "F16")
+_NOT_ARGUMENTS: Final = ("tokenizer_class", "added_tokens_decoder")
+
+
+class LoadedModel(NamedTuple):
+    """A model of transformers and its tokenizer, None for a file without a vocabulary."""
+
+    model: transformers.PreTrainedModel
+    tokenizer: transformers.PreTrainedTokenizerFast | None
+
+
+def load(  # noqa: PLR0913 (one argument for each choice of a user)
+    model: Model | AnyPath,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | int | None = None,
+    arch_path: Sequence[Path] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    **options: Any,
+) -> LoadedModel:
+    """Return the model of a GGUF file as transformers has it, and its tokenizer.
+
+    All float tensors become `dtype`. Without it a quantized model becomes float32, and any other
+    keeps the type of its matrices. `options` go to `from_pretrained`. `arch_path` and `say` are as
+    for `ggufkit.export`, `threads` and `progress` as for `ggufkit.torch.load`.
+
+    Raises CheckpointError for a model that cannot be exported, or whose class transformers lacks.
+    """
+    library("torch", EXTRA)
+    library("transformers", EXTRA)
+    with opened(model) as source:
+        floats = float_type(dtype) or _own_type(source)
+        draft = checkpoint_in_memory(source, "f32", arch_path=arch_path, say=say)
+        tensors = [*draft.tensors.values()]
+        types = [decoded_type(tensor, floats) for tensor in tensors]
+        arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
+    state = {
+        tensor.name: as_torch(array, kind)
+        for tensor, kind, array in zip(tensors, types, arrays, strict=True)
+    }
+    made = _model(draft, state, floats, options)
+    return LoadedModel(made if device is None else made.to(device), _tokenizer(draft))
+
+
+def _own_type(model: Model) -> str:
+    """Return the float type of the matrices, F32 if any is quantized."""
+    kinds = [t.type for t in model.tensors.values() if len(t.shape) > 1]
+    if any(kind.is_quantized for kind in kinds):
+        return "F32"
+    return next((kind.name for kind in kinds if kind.name in _FLOATS), "F32")
+
+
+def _model(
+    draft: Draft, state: dict[str, torch.Tensor], floats: str, options: Mapping[str, Any]
+) -> Any:  # noqa: ANN401 (a class of transformers)
+    torch, transformers = library("torch", EXTRA), library("transformers", EXTRA)
+    config = _config(draft)
+    name = str((config.architectures or ["none"])[0])
+    kind = getattr(transformers, _spelled(name, dir(transformers)), None)
+    if kind is None:
+        raise CheckpointError(
+            f"transformers {transformers.__version__} has no class {brief(name)}",
+            remedy="Install a later version of transformers, or use ggufkit.export",
+        )
+    made, info = kind.from_pretrained(
+        None,
+        config=config,
+        state_dict=state,
+        dtype=getattr(torch, DTYPES[floats]),
+        output_loading_info=True,
+        **_without_pooler(kind, state),
+        **options,
+    )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        names = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        raise CheckpointError(
+            f"the model lacks {len(missing)} tensors of {name}: {names}",
+            remedy="`ggufkit check` shows whether the file is complete",
+        )
+    generation = draft.json("generation_config.json")
+    if generation and made.can_generate():
+        made.generation_config = transformers.GenerationConfig.from_dict(generation)
+    return made
+
+
+def _spelled(name: str, known: Sequence[str]) -> str:
+    """Return a class by its name in transformers: some models spell it in other cases."""
+    return next((each for each in known if each.lower() == name.lower()), name)
+
+
+def _without_pooler(kind: type, state: Mapping[str, torch.Tensor]) -> dict[str, bool]:
+    """Return the argument that leaves out a layer which GGUF files of encoders lack."""
+    takes = "add_pooling_layer" in inspect.signature(kind).parameters
+    return {"add_pooling_layer": False} if takes and not any("pooler." in n for n in state) else {}
+
+
+def _config(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
+    transformers = library("transformers", EXTRA)
+    name = str(draft.config.get("model_type", ""))
+    try:
+        kind = type(transformers.AutoConfig.for_model(name))
+    except ValueError as error:
+        raise CheckpointError(
+            f"transformers {transformers.__version__} does not know models of type {brief(name)}",
+            remedy="Install a later version of transformers, or use ggufkit.export",
+        ) from error
+    return kind.from_dict(dict(draft.config))
+
+
+def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
+    """Return the tokenizer that the files of the checkpoint describe."""
+    rules = draft.text("tokenizer.json")
+    if rules is None:
+        return None
+    made = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
+    settings = json.loads(draft.text("tokenizer_config.json") or "{}")
+    chosen = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
+    template = draft.text("chat_template.jinja")
+    if template is not None:
+        chosen["chat_template"] = template
+    kind = library("transformers", EXTRA).PreTrainedTokenizerFast
+    return kind(tokenizer_object=made, **chosen)

@@ -1,0 +1,90 @@
+"""Models of GGUF files compute in transformers what their checkpoints compute."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+import ggufkit.transformers
+from ggufkit.errors import CheckpointError
+
+pytestmark = pytest.mark.torch
+
+FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
+# Files of the first cannot be converted, and files of the other lack a layer of its class.
+NOT_LOADED = {"bert-two-labels", "bert-classifier"}
+CASES = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - NOT_LOADED)
+TOLERANCE = 1e-5  # of the largest number: the same code sums in another order
+STORED_PLUS_ONE = {"gemma": 1e-4, "gemma-f16": 2e-3}  # norms, whose last bits that takes
+NO_WINDOWS = {"mistral"}  # files of Mistral have no sliding windows, so long prompts differ
+
+
+@pytest.fixture
+def transformers():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+def converted(case):
+    folder = FOLDER / "checkpoints" / case
+    return ggufkit.convert(folder, outtype="f32", pre="gpt-2", name="tiny")
+
+
+def test_there_are_cases():
+    assert len(CASES) > 50, "make test-oracle makes them and sets GGUFKIT_ORACLE"
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_the_checkpoint(case, torch, transformers):
+    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
+        prompt, wanted = torch.from_numpy(kept["prompt"])[None], kept["values"]
+    with converted(case) as source:
+        model, _ = ggufkit.transformers.load(source, attn_implementation="eager")
+    more = {"decoder_input_ids": prompt.flip(1)} if model.config.is_encoder_decoder else {}
+    with torch.inference_mode():
+        out = model.eval()(prompt, **more)
+    found = (out.logits if hasattr(out, "logits") else out.last_hidden_state)[0].numpy()
+    assert found.shape == wanted.shape
+    seen = slice(32 if case in NO_WINDOWS else None)
+    tolerance = STORED_PLUS_ONE.get(case, TOLERANCE)
+    assert np.abs(found - wanted)[seen].max() <= tolerance * np.abs(wanted).max()
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+def test_a_real_quantized_model_answers_with_its_tokenizer(smollm2, torch, transformers):
+    model, tokenizer = ggufkit.transformers.load(smollm2, dtype=torch.bfloat16)
+    assert model.dtype == torch.bfloat16
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    text = "The capital of France is"
+    tokens = tokenizer(text, return_tensors="pt")
+    assert tokens.input_ids[0].tolist() == ggufkit.tokenizer(smollm2).encode(text).ids
+    answer = model.generate(**tokens, max_new_tokens=2, do_sample=False)[0]
+    assert tokenizer.decode(answer).startswith(f"{text} Paris")
+    messages = [{"role": "user", "content": text}]
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    template = ggufkit.chat_template(smollm2)
+    assert rendered == template.render(messages, add_generation_prompt=True)
+
+
+def test_weights_are_those_of_torch_load(torch, transformers):
+    with converted("qwen2") as source:
+        model, tokenizer = ggufkit.transformers.load(source, dtype=torch.float16, device="cpu")
+        plain = ggufkit.torch.load(source, dtype=torch.float16)
+    assert tokenizer is not None
+    state = model.state_dict()
+    assert torch.equal(state["model.embed_tokens.weight"], plain["token_embd.weight"])
+    assert torch.equal(state["model.layers.0.mlp.up_proj.weight"], plain["blk.0.ffn_up.weight"])
+
+
+def test_a_file_with_missing_tensors_is_refused(transformers):
+    with converted("qwen2") as source:
+        kept = [each for each in source.tensors.values() if each.name != "blk.0.ffn_up.weight"]
+        with pytest.raises(CheckpointError, match="up_proj"):
+            ggufkit.transformers.load(source.replace(tensors=kept))
