@@ -127,7 +127,7 @@ def test_what_is_not_an_adapter_of_the_model_is_refused(keys, said):
 def test_lone_factor_is_refused():
     whole = adapter(ATTENTION)
     lone = whole.replace(tensors=[whole.tensors[f"{ATTENTION}.lora_a"]])
-    with pytest.raises(AdapterError, match="only one of the two factors"):
+    with pytest.raises(AdapterError, match="lacks the other factor"):
         ggufkit.merge_lora(model(), [lone])
 
 

@@ -41,6 +41,11 @@ CASES = {
     "key-kind": ({"llama__context_length": "long"}, {}),
     "split-total": ({"split__tensors__count": np.int32(3)}, {}),
     "alignment-ggml": ({"general__alignment": u32(8), "general__name": "x" * 9}, {}),
+    "adapter-kind": ({"general__type": "adapter", "adapter__type": "ia3"}, {}),
+    "adapter-tensor": (
+        {"general__type": "adapter", "adapter__type": "lora"},
+        {"blk.0.attn_q.weight.lora_a": np.ones((2, WIDTH), np.float32)},
+    ),
     "expert-count": ({"llama__expert_count": u32(2), "llama__expert_used_count": u32(3)}, {}),
     "expert-groups": (
         {
@@ -158,8 +163,8 @@ def test_vocabulary_only_file_needs_no_hyperparameters(tmp_path):
 
 
 def test_rules_of_models_do_not_apply_to_other_kinds_of_files(tmp_path):
-    path = tmp_path / "adapter.gguf"
-    ggufkit.save(path, {"a": DATA}, keys(general__type="adapter"))
+    path = tmp_path / "imatrix.gguf"
+    ggufkit.save(path, {"a": DATA}, keys(general__type="imatrix"))
     assert ggufkit.check(path) == []
 
 

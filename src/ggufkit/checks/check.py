@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 import ggufkit._native as _native
+from ggufkit.checks.adapter import about_adapter
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import about_missing_architecture, inconsistencies
@@ -205,6 +206,7 @@ def _about_whole(parts: list[ParsedFile], looking: Looking) -> Iterator[Finding]
 def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
     seen = Subject.of(model)
     yield from about_missing_architecture(seen)
+    yield from about_adapter(seen)
     if seen.is_language_model:
         yield from inconsistencies(seen)
         yield from vocabulary_faults(seen)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.checks.adapter import KIND, LORA_A
 from ggufkit.conversion.architecture.architecture import find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.card.describe import describe
@@ -19,7 +20,7 @@ from ggufkit.errors import AdapterError, TensorTypeError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import TypedValue
-from ggufkit.lora.pairs import ALPHA, KIND, LORA_A, Pair, PairMoves, as_tensors
+from ggufkit.lora.pairs import ALPHA, Pair, PairMoves, as_tensors
 from ggufkit.lora.peft import SHOWN, PeftAdapter, read_peft
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION

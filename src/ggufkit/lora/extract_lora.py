@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B
 from ggufkit.errors import AdapterError
 from ggufkit.format.metadata import Metadata
-from ggufkit.lora.pairs import ALPHA, EMBEDDING, KIND, LORA_A, LORA_B
+from ggufkit.lora.pairs import ALPHA
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import from_array, in_order
 from ggufkit.quantization.eligibility import is_eligible

@@ -9,16 +9,13 @@ from typing import Final
 
 import numpy as np
 
+from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B, tensor_faults
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, stack, transpose
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
-from ggufkit.errors import AdapterError, GGUFError
+from ggufkit.errors import AdapterError
 from ggufkit.models.model import Model, Tensor
 
-LORA_A: Final = ".lora_a"
-LORA_B: Final = ".lora_b"
 ALPHA: Final = "adapter.lora.alpha"
-KIND: Final = "adapter.type"
-EMBEDDING: Final = "token_embd.weight"  # its `lora_a` is stored transposed
 
 
 @dataclass(frozen=True)
@@ -146,33 +143,21 @@ def read_adapter(model: Model) -> Adapter:
 
     Raises AdapterError, whose `problems` list everything wrong, also for a file that is no adapter.
     """
+    path = model.files[0].path if model.files else "the model"
     kind = model.metadata.get("general.type"), model.metadata.get(KIND)
     if kind != ("adapter", "lora"):
-        said = ", ".join(repr(each) for each in kind)
+        said = " and ".join(repr(each) for each in kind)
         raise AdapterError(
-            f"it is not a LoRA adapter: general.type and adapter.type are {said}",
+            f"{path} is not a LoRA adapter: general.type and adapter.type are {said}",
             remedy="Convert a PEFT or MLX adapter with `ggufkit lora convert`",
         )
+    if problems := [f"{tensor.name} {what}" for tensor, what in tensor_faults(model)]:
+        raise AdapterError(f"the adapter {path} is damaged", problems)
     pairs: dict[str, Pair] = {}
-    problems: list[str] = []
     for name in model.tensors:
-        stem, suffix = name[: -len(LORA_A)], name[-len(LORA_A) :]
-        if suffix not in (LORA_A, LORA_B):
-            if not name.endswith("_norm.weight"):  # llama.cpp ignores these
-                problems.append(f"tensor {name!r} is not a factor of a matrix")
-            continue
-        if stem in pairs:
-            continue
-        factors = [model.tensors.get(stem + each) for each in (LORA_A, LORA_B)]
-        if factors[0] is None or factors[1] is None:
-            problems.append(f"{stem} has only one of the two factors")
-            continue
-        a = transpose(factors[0]) if stem == EMBEDDING else factors[0]
-        try:
-            pairs[stem] = checked(stem, a, factors[1])
-        except GGUFError as error:
-            problems.append(error.message)
-    if problems:
-        raise AdapterError("the adapter is damaged", problems)
+        stem = name.removesuffix(LORA_B)
+        if stem != name:
+            a = model.tensors[stem + LORA_A]
+            pairs[stem] = Pair(stem, transpose(a) if stem == EMBEDDING else a, model.tensors[name])
     alpha = model.metadata.get(ALPHA)
     return Adapter(model, pairs, float(alpha) if isinstance(alpha, float | np.floating) else 0.0)

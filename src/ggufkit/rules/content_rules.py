@@ -73,6 +73,16 @@ _KEYS: Final = (
         "Correct split.tensors.count with `ggufkit edit`, or compare the file with the publisher's",
     ),
     _refused(
+        "adapter-kind",
+        "the file is an adapter, but {key} is {found!r}; llama.cpp loads only 'lora'",
+        "Convert the adapter again with `ggufkit lora convert`",
+    ),
+    _refused(
+        "adapter-tensor",
+        "the adapter's tensor {name!r} {what}",
+        "Convert the adapter again with `ggufkit lora convert`",
+    ),
+    _refused(
         "expert-count",
         "each token uses {used} experts, but the model has {experts}",
         "Correct expert_used_count or expert_count",
