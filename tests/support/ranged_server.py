@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import ssl
 import threading
 import time
 import zlib
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PIECE = 1 << 16
+LEAST_WAIT = 0.004
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Served:
     latency: float = 0.0  # seconds before each answer
     rate: float = 0.0  # bytes per second of all connections together; 0 is unlimited
     etags: bool = True
+    certificate: str = ""  # a file with key and certificate: serve https
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
     sockets: list[socket.socket] = field(default_factory=list)
@@ -46,6 +49,10 @@ class Served:
         self._free_at = 0.0
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.served = self
+        if self.certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
         self._thread.start()
         return self
@@ -59,7 +66,8 @@ class Served:
         self._thread.join()
 
     def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}{path}"
+        scheme = "https" if self.certificate else "http"
+        return f"{scheme}://127.0.0.1:{self._server.server_port}{path}"
 
     @property
     def sent(self) -> int:
@@ -77,7 +85,8 @@ class Served:
             now = time.monotonic()
             self._free_at = max(self._free_at, now) + nbytes / self.rate
             wait = self._free_at - now
-        time.sleep(max(0.0, wait))
+        if wait > LEAST_WAIT:  # shorter ones take longer than they should
+            time.sleep(wait)
 
 
 class _Server(ThreadingHTTPServer):
@@ -114,6 +123,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.answer()
 
+    def do_HEAD(self):
+        self.do_GET()
+
     def answer(self, *, etag: str | None = None, data: bytes | None = None):
         """Answer as a good server does."""
         data = self.served.files.get(self.path.partition("?")[0]) if data is None else data
@@ -141,6 +153,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
         self.request_seen.status = status
+        if self.command == "HEAD":
+            return
         with contextlib.suppress(OSError):
             for at in range(0, len(body[:upto]), PIECE):
                 piece = body[:upto][at : at + PIECE]

@@ -39,7 +39,7 @@ EXCUSED: Final = (
     "shard-name",
 )  # what is there can still be looked at
 SHOWN_FILES: Final = 5  # names in a message
-PARALLEL_HEADERS: Final = 16  # fetched at the same time: as many as connections to a server
+PARALLEL_HEADERS: Final = 32  # fetched at the same time: as many as connections to a server
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ BUFFER_BYTES: Final = 1 << 18  # read from a connection at once
 GAP_BYTES: Final = 1 << 16  # between ranges that one request gets: less time than another request
 MOST_OVER_BYTES: Final = 1 << 20  # of such gaps in one call: what a caller may pay for nothing
 PARALLEL: Final = 8  # requests of one call at the same time
-CONNECTIONS: Final = 16  # open at once to one server
+CONNECTIONS: Final = 32  # open at once to one server
 MAX_HEADER_BYTES: Final = 1 << 28  # of a header: the largest known has 40 MB
 
 CONNECT_SECONDS: Final = 10.0
