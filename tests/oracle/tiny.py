@@ -443,6 +443,24 @@ def save_bytes(folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2))
 
 
+def save_beginning(folder: Path) -> None:
+    """Save the same with a token before each text."""
+    save_bytes(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_bos_token": True}, indent=2))
+
+
+def save_glm(folder: Path) -> None:
+    """Save a byte-level BPE tokenizer with GLM's special tokens."""
+    tokenizer = byte_level()
+    names = ("[gMASK]", "<|observation|>", "<unk>", "<|startoftext|>")
+    tokenizer.add_special_tokens(list(names))
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    )
+    fast.save_pretrained(folder)
+
+
 def save_pieces(folder: Path) -> None:
     """Save a SentencePiece model of bytes and a few words."""
     (folder / "text.txt").write_text("\n".join(TEXT * 20))
@@ -499,6 +517,8 @@ def save_words(folder: Path) -> None:
 
 
 VOCABULARIES = {
+    "beginning": save_beginning,
+    "glm": save_glm,
     "bytes": save_bytes,
     "pieces": save_pieces,
     "gemma": save_gemma,

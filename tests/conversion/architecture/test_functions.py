@@ -10,6 +10,7 @@ from ggufkit.conversion.architecture.functions import FUNCTIONS, OPEN
 CASES = {
     "adjusted_size": [1536, False, 1.0, 256],
     "alibi_bias": [True, 16],
+    "are": [["full", "shared"], "full", "shared"],
     "at_layers": [5, [1, 3], 8, 0],
     "bool": [True],
     "by_layer": [["conv", "full_attention"], "conv", 0, 8],

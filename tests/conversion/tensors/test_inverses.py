@@ -24,6 +24,7 @@ CASES = {
     "regroup": (numbers(24, 3), [["regroup 4 3"]]),
     "regroup_shared": (numbers(32, 3), [["regroup_shared 4 2"]]),
     "regroup from a row on": (numbers(28, 3), [["regroup 4 3 4"]]),
+    "pairs_apart": (numbers(24, 3), [["pairs_apart 2 8"]]),
     "regroup_columns": (numbers(5, 24), [["regroup_columns 4 3"]]),
     "regroup_sizes": (numbers(24, 3), [["regroup_sizes 2 3 4 5"]]),
     "bias": (numbers(24), [["regroup 4 3"]]),

@@ -23,7 +23,7 @@ from ggufkit.models.model import Model, Tensors
 # Names that only architecture files use.
 _INTERNAL: Final = (
     "block_count", "classifier", "feed_forward_size", "file_type", "groups", "heads", "inner",
-    "key_rows", "kv_heads", "leading", "predicting_layers", "rope", "rope_dimensions",
+    "key_rows", "kv_heads", "leading", "predicting_layers", "rope", "rotated", "rope_dimensions",
     "value_rows", "values_per_key", "width",
 )  # fmt: skip
 # Preferred names if an architecture gives no preference.

@@ -33,6 +33,9 @@ _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
 
 _KINDS_OF_LAYERS: Final = 4  # arguments of `by_layer` before the name of the other kind
 
+# The layers of a text model, not those of an encoder beside it.
+_LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
+
 Known = Sequence[Any]
 
 
@@ -183,6 +186,26 @@ def _layers_named(facts: Configuration, prefix: str) -> int | None:
     return max(found, default=0) if names else None
 
 
+def _all_layers(facts: Configuration, layers: int, predicting: int) -> int:
+    """Return the number of layers, with as many predicting ones as have tensors."""
+    most = layers + predicting
+    found = (_LAYER.match(name) for name in facts.checkpoint.tensors)
+    numbers = [int(each[1]) + 1 for each in found if each]
+    return min(most, max(layers, *numbers)) if numbers else most
+
+
+def _leading_layers(types: Any, kind: str) -> int:  # noqa: ANN401
+    """Return how many of the first layers are of a kind."""
+    if not isinstance(types, list):
+        raise CheckpointError(f"{brief(types)} is not a list of layers")
+    return next((n for n, each in enumerate(types) if each != kind), len(types))
+
+
+def _are_of(flags: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+    """Return the kinds of which the flags tell one."""
+    return ([known[1] if flag else known[2] for flag in flags],) if isinstance(flags, list) else ()
+
+
 def _linear(types: Any, layers: int, count: int) -> list[bool]:  # noqa: ANN401
     """Return which layers have linear attention; layers after those of the list have not."""
     if not isinstance(types, list) or len(types) != layers:
@@ -205,6 +228,11 @@ def _layers_with(model: Model, suffix: str) -> list[int]:
     """Return the layers that have a tensor of this name."""
     found = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
     return sorted(int(each[1]) for each in found if each)
+
+
+def _holds(model: Model, key: str) -> bool:
+    """Whether the metadata has a key of the architecture."""
+    return f"{model.metadata.get('general.architecture')}.{key}" in model.metadata
 
 
 def _length(model: Model, name: str, axis: int) -> int | None:
@@ -296,10 +324,12 @@ def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
 
 FUNCTIONS: Final[dict[str, Function]] = {
     "adjusted_size": Function(_adjusted_size, lambda size, _: (size, False)),
+    "all_layers": Function(_all_layers, asks=FACTS),
     "alibi_bias": Function(
         lambda alibi, most: most if alibi else 0.0,
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
     ),
+    "are": Function(lambda kinds, kind, _: [each == kind for each in kinds], _are_of),
     "at_layers": Function(_at_layers, _where),
     "bool": Function(bool, _last),
     "by_layer": Function(_by_layer, _types_by_layer),
@@ -308,6 +338,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
+    "holds": Function(_holds, asks=MODEL),
     "has": Function(_has, asks=MODEL),
     "hunyuan_base": Function(_dynamic_base),
     "int": Function(int, _last),
@@ -316,6 +347,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
     "layers_named": Function(_layers_named, asks=FACTS),
+    "leading_layers": Function(_leading_layers),
     "length": Function(_length, asks=MODEL),
     "linear": Function(_linear, _linear_types),
     "layers_with": Function(_layers_with, asks=MODEL),

@@ -31,13 +31,18 @@ FORMS: Final = (
 # index tens of MiB. Parsed, a hostile file may take twenty times its bytes.
 MAX_CONFIG_BYTES: Final = 16 << 20
 MAX_FILE_BYTES: Final = 128 << 20
+# Where InternVL, GLM-ASR, Qwen's omni models, DeepSeek OCR and LFM2 Audio have the configuration
+# of their text model.
+_TEXT_CONFIGS: Final = (
+    "llm_config", "lm_config", "thinker_config.text_config", "language_config", "lfm",
+)  # fmt: skip
 CONFIGS: Final = ("config.json", "generation_config.json", "modules.json", "README.md")
 SHOWN: Final = 5  # names in a message
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An opened checkpoint: `config` is the unchanged config.json, `tensors` are lazy."""
+    """An opened checkpoint: `config` is config.json with `text_config`, `tensors` are lazy."""
 
     folder: Path
     config: dict[str, Any]
@@ -98,7 +103,18 @@ def open_checkpoint(
         if problems:
             raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
         opened.pop_all()
-    return Checkpoint(place, config, Tensors(tensors), tuple(files))
+    return Checkpoint(place, with_text_config(config), Tensors(tensors), tuple(files))
+
+
+def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with its text model in `text_config`, whatever its own name for it."""
+    for path in _TEXT_CONFIGS:
+        part: Any = config
+        for name in path.split("."):
+            part = part.get(name) if isinstance(part, Mapping) else None
+        if isinstance(part, Mapping):
+            config = {**config, "text_config": part}
+    return config
 
 
 # Files of the folder.

@@ -111,6 +111,16 @@ def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
     return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
 
 
+def pairs_apart(tensor: Tensor, heads: int, rotated: int) -> RowIndex:
+    """Return the order that puts even rows before odd ones, among the first rows of each head."""
+    rows = tensor.shape[0]
+    if heads < 1 or rows % heads or not 0 <= rotated <= rows // heads or rotated % 2:
+        raise ShapeError(f"{tensor.name!r} has {rows} rows, not {rotated} for {heads} heads")
+    index = np.arange(rows).reshape(heads, -1)
+    parts = (index[:, :rotated:2], index[:, 1:rotated:2], index[:, rotated:])
+    return np.concatenate(parts, axis=1).reshape(-1)
+
+
 def kind_by_kind(tensor: Tensor, heads: int, kinds: int, start: int = 0) -> RowIndex:
     """Return the order that turns q k v q k v … (head by head) into q q … k k … v v ….
 
@@ -325,6 +335,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "neg_exp": elementwise(_neg_exp, _log_of_minus),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
+    "pairs_apart": reordering(pairs_apart),
     "part": taking(_part, Parts(row_axis)),
     "permute": reordering(half_pairs),
     "regroup": reordering(kind_by_kind),

@@ -72,6 +72,12 @@ def glm(files: TokenizerFiles, entries: TokenEntries) -> None:
     _byte_pairs(files, entries, bos="[gMASK]", **roles)
 
 
+def solar_open(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Solar Open's BPE tokenizer."""
+    end = "<|endoftext|>"
+    _byte_pairs(files, entries, eos=end, eot=end, unk="<unk>", bos="<|startoftext|>")
+
+
 def chatglm(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write ChatGLM's BPE tokenizer."""
     end = "<|endoftext|>"

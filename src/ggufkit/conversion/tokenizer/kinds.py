@@ -77,6 +77,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "roberta": wordpiece_unigram.roberta,
     "sentencepiece": sentencepiece.sentence_pieces,
     "sentencepiece-or-bpe": sentencepiece.sentence_pieces_or_pairs,
+    "solar-open": byte_bpe.solar_open,
     "spaced-sentencepiece": sentencepiece.spaced,
     "t5": wordpiece_unigram.t5,
     "xlm-roberta": wordpiece_unigram.xlm_roberta,
