@@ -63,6 +63,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     overrides: Mapping[str, Any] | None = None,
     pre: str | None = None,
     arch_path: Sequence[Path] = (),
+    follow_links: bool = False,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -71,10 +72,14 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     while the file is written.
     `outtype` is auto, f32, f16, bf16 or q8_0. `name` and `overrides` (of `general.*`) replace what
     the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
-    `arch_path` come before ours. `say` is called with each note for the user.
+    `arch_path` come before ours. `follow_links` reads files that links in the folder lead to,
+    wherever they are. `say` is called with each note for the user.
     Raises CheckpointError before anything is written; its `problems` list everything wrong.
     """
-    with _opened(folder) as checkpoint, _naming_config(checkpoint.folder):
+    with (
+        _opened(folder, follow_links=follow_links) as checkpoint,
+        _naming_config(checkpoint.folder),
+    ):
         say_note = _short(say) if say else _silent
         model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
         given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
@@ -83,13 +88,13 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
 
 
 @contextlib.contextmanager
-def _opened(folder: AnyPath) -> Iterator[Checkpoint]:
+def _opened(folder: AnyPath, *, follow_links: bool) -> Iterator[Checkpoint]:
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
         if isinstance(folder, str) and is_hub_name(folder):
             checkpoint = open_checkpoint(*small_files.enter_context(fetched(folder)))
         else:
-            checkpoint = open_checkpoint(folder)
+            checkpoint = open_checkpoint(folder, follow_links=follow_links)
         try:
             yield checkpoint
         except BaseException:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -154,3 +155,25 @@ def test_message_about_a_huge_name_is_short(tmp_path):
         raise CheckpointError("m" * 1_000_000, ["p" * 1_000_000] * 1000)
     assert len(str(caught.value)) < 20_000
     assert "(1,000,000 characters)" in str(caught.value)
+
+
+def test_follows_links_out_of_the_folder_if_asked_to(tmp_path):
+    store = write_checkpoint(tmp_path / "store", {"x": 1}, model=(ONE | TWO))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for path in store.iterdir():
+        (folder / path.name).symlink_to(path)
+    with pytest.raises(CheckpointError, match="--follow-links"):
+        open_checkpoint(folder)
+    with contextlib.closing(open_checkpoint(folder, follow_links=True)) as checkpoint:
+        assert checkpoint.config == {"x": 1}
+        assert checkpoint.tensors.keys() == (ONE | TWO).keys()
+
+
+def test_path_in_an_index_that_leads_out_is_refused_even_then(tmp_path):
+    write_checkpoint(tmp_path / "store", {}, model=(ONE | TWO))
+    folder = write_checkpoint(tmp_path / "folder", {})
+    homes = dict.fromkeys((ONE | TWO), "../store/model.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": homes}))
+    with pytest.raises(CheckpointError, match="leads out of the folder"):
+        open_checkpoint(folder, follow_links=True)

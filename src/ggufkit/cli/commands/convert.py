@@ -88,6 +88,11 @@ def _overrides(
 )
 @arch_path_option
 @click.option(
+    "--follow-links",
+    is_flag=True,
+    help="Read files outside the folder that links in it lead to.",
+)
+@click.option(
     "--shard-size",
     type=parse_size,
     metavar="SIZE",
@@ -109,6 +114,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     overrides: dict[str, Any] | None,
     pre: str | None,
     arch_path: tuple[Path, ...],
+    follow_links: bool,
     dry_run: bool,
     as_json: bool,
     **work: Any,
@@ -131,6 +137,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         overrides=overrides,
         pre=pre,
         arch_path=arch_path,
+        follow_links=follow_links,
         say=note,
     )
     with model:

@@ -48,18 +48,19 @@ class Checkpoint:
     config: dict[str, Any]
     tensors: Tensors
     files: tuple[AnyFile, ...] = field(default=(), repr=False)
+    follow_links: bool = False
 
     def path(self, name: str) -> Path | None:
         """Return the path of a file of the checkpoint, None if missing.
 
         Raises CheckpointError for a name or a link that leads out of the folder, except for links
-        into the Hugging Face cache that the folder belongs to.
+        into the Hugging Face cache that the folder belongs to and, with `follow_links`, all links.
         """
-        return locate(self.folder, name)
+        return locate(self.folder, name, follow_links=self.follow_links)
 
     def content(self, name: str) -> bytes | None:
         """Return a file's bytes, None if missing."""
-        return read_content(self.folder, name)
+        return read_content(self.folder, name, follow_links=self.follow_links)
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the sorted names of the files with a suffix in a folder of the checkpoint."""
@@ -67,11 +68,11 @@ class Checkpoint:
 
     def text(self, name: str) -> str | None:
         """Return a file's text, None if missing; CheckpointError if it is not UTF-8."""
-        return read_text(self.folder, name)
+        return read_text(self.folder, name, follow_links=self.follow_links)
 
     def json(self, name: str) -> dict[str, Any] | None:
         """Return a file's JSON object, None if missing; CheckpointError if it is something else."""
-        return read_json(self.folder, name)
+        return read_json(self.folder, name, follow_links=self.follow_links)
 
     def close(self) -> None:
         """Close the files of tensors."""
@@ -80,11 +81,15 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    folder: AnyPath, elsewhere: Mapping[str, RangeFile | Path] | None = None
+    folder: AnyPath,
+    elsewhere: Mapping[str, RangeFile | Path] | None = None,
+    *,
+    follow_links: bool = False,
 ) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
     `elsewhere` are files of tensors that belong to the folder and are not in it, by name.
+    `follow_links` allows links in the folder that lead out of it.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
@@ -93,17 +98,19 @@ def open_checkpoint(
     place = as_path(folder)
     if not place.is_dir():
         raise CheckpointError(f"{place} is not a folder", remedy="Give the folder of a checkpoint")
-    config = read_json(place, "config.json")
+    config = read_json(place, "config.json", follow_links=follow_links)
     if config is None:
         raise CheckpointError(
             f"{place} has no config.json", remedy="Give a folder with config.json and weights"
         )
     with contextlib.ExitStack() as opened:
-        tensors, files, problems = _tensors(place, elsewhere or {}, opened)
+        tensors, files, problems = _tensors(
+            place, elsewhere or {}, opened, follow_links=follow_links
+        )
         if problems:
             raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
         opened.pop_all()
-    return Checkpoint(place, with_text_config(config), Tensors(tensors), tuple(files))
+    return Checkpoint(place, with_text_config(config), Tensors(tensors), tuple(files), follow_links)
 
 
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +127,7 @@ def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
 # Files of the folder.
 
 
-def locate(folder: Path, name: str) -> Path | None:
+def locate(folder: Path, name: str, *, follow_links: bool = False) -> Path | None:
     """Return the path of the file `name` in `folder`, None if missing."""
     parts = PurePosixPath(name)
     if parts.is_absolute() or ".." in parts.parts or "\0" in name or "\\" in name:
@@ -129,20 +136,24 @@ def locate(folder: Path, name: str) -> Path | None:
     if not path.is_file():
         return None
     home, target = folder.resolve(), path.resolve()
-    if target.is_relative_to(home) or target.is_relative_to(home.parent.parent / "blobs"):
+    if (
+        follow_links
+        or target.is_relative_to(home)
+        or target.is_relative_to(home.parent.parent / "blobs")
+    ):
         return path
     raise CheckpointError(
         f"{path} is a link that leads out of the folder, to {target}",
-        remedy="Replace the link with the file itself or a hard link",
+        remedy="If you made the link yourself, use `ggufkit convert --follow-links`",
     )
 
 
-def read_content(folder: Path, name: str) -> bytes | None:
+def read_content(folder: Path, name: str, *, follow_links: bool = False) -> bytes | None:
     """Return the bytes of a file in `folder`, None if missing.
 
     Raises CheckpointError for a file above the limit for its kind.
     """
-    path = locate(folder, name)
+    path = locate(folder, name, follow_links=follow_links)
     if path is None:
         return None
     limit = MAX_CONFIG_BYTES if PurePosixPath(name).name in CONFIGS else MAX_FILE_BYTES
@@ -156,18 +167,18 @@ def read_content(folder: Path, name: str) -> bytes | None:
     return data
 
 
-def read_text(folder: Path, name: str) -> str | None:
+def read_text(folder: Path, name: str, *, follow_links: bool = False) -> str | None:
     """Return the text of a file in `folder`, None if missing."""
-    data = read_content(folder, name)
+    data = read_content(folder, name, follow_links=follow_links)
     try:
         return None if data is None else data.decode()
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{folder / name} is not UTF-8: {error}") from None
 
 
-def read_json(folder: Path, name: str) -> dict[str, Any] | None:
+def read_json(folder: Path, name: str, *, follow_links: bool = False) -> dict[str, Any] | None:
     """Return the JSON object of a file in `folder`, None if missing."""
-    text = read_text(folder, name)
+    text = read_text(folder, name, follow_links=follow_links)
     if text is None:
         return None
     try:
@@ -183,11 +194,15 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def _tensors(
-    folder: Path, elsewhere: Mapping[str, RangeFile | Path], opened: contextlib.ExitStack
+    folder: Path,
+    elsewhere: Mapping[str, RangeFile | Path],
+    opened: contextlib.ExitStack,
+    *,
+    follow_links: bool,
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
     """Return the tensors of all files, the files, and their problems."""
     index_name, parts = _parts({*(path.name for path in folder.iterdir()), *elsewhere})
-    index = read_json(folder, index_name)
+    index = read_json(folder, index_name, follow_links=follow_links)
     homes, problems = _weight_map(index, index_name)
     names = sorted(set(homes.values())) if index is not None else parts
     if not names and not problems:
@@ -199,9 +214,10 @@ def _tensors(
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
-            file = opened.enter_context(contextlib.closing(_opened(folder, name, elsewhere)))
+            found = elsewhere.get(name) or locate(folder, name, follow_links=follow_links)
+            file = opened.enter_context(contextlib.closing(_opened(name, found)))
         except CheckpointError as error:
-            problems.append(error.message)
+            problems.append(f"{error.message} ({error.remedy})" if error.remedy else error.message)
             continue
         files.append(file)
         held, wrong = _held(name, file)
@@ -238,15 +254,11 @@ def _parts(present: Iterable[str]) -> tuple[str, list[str]]:
     return INDEX, []
 
 
-def _opened(folder: Path, name: str, elsewhere: Mapping[str, RangeFile | Path]) -> AnyFile:
+def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
     """Return a file of the folder; CheckpointError if it is missing."""
-    found = elsewhere.get(name)
-    if found is not None:
-        return MappedFile(found) if isinstance(found, Path) else found
-    path = locate(folder, name)
-    if path is None:
+    if file is None:
         raise CheckpointError(f"the file {name} is missing")
-    return MappedFile(path)
+    return MappedFile(file) if isinstance(file, Path) else file
 
 
 def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[str]:
