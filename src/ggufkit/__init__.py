@@ -97,15 +97,16 @@ _HOMES: Final = {
     "write": "output.write",
     "write_many": "output.write",
 }
-# Public modules.
-_MODULES: Final = ("errors", "imatrix", "quants", "torch", "transformers")
+_MODULES: Final = ("errors", "imatrix", "quants")
+# Public too, but `from ggufkit import *` must not replace the libraries of these names.
+_FRAMEWORKS: Final = ("mlx", "numpy", "safetensors", "torch", "transformers")
 
 __all__ = ["__version__", *_MODULES, *_HOMES]  # noqa: PLE0604 (they are strings)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
     """Import a public name from its home."""
-    if name in _MODULES:
+    if name in _MODULES or name in _FRAMEWORKS:
         return importlib.import_module(f"ggufkit.{name}")
     if name not in _HOMES:
         message = f"module 'ggufkit' has no attribute {name!r}"
@@ -117,4 +118,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
 
 def __dir__() -> Iterable[str]:
     """List the public names."""
-    return sorted(__all__)
+    return sorted([*__all__, *_FRAMEWORKS])

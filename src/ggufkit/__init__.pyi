@@ -1,6 +1,9 @@
 from ggufkit import errors as errors
 from ggufkit import imatrix as imatrix
+from ggufkit import mlx as mlx
+from ggufkit import numpy as numpy
 from ggufkit import quants as quants
+from ggufkit import safetensors as safetensors
 from ggufkit import torch as torch
 from ggufkit import transformers as transformers
 from ggufkit._version import __version__ as __version__

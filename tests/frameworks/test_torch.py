@@ -187,7 +187,8 @@ def test_without_torch_the_error_names_the_extra():
 
 def test_importing_the_faces_imports_no_framework():
     code = (
-        "import sys, ggufkit.torch\n"
+        "import sys, ggufkit\n"
+        "ggufkit.torch, ggufkit.transformers, ggufkit.mlx, ggufkit.safetensors, ggufkit.tokenizer\n"
         "print({'torch', 'transformers', 'mlx', 'tokenizers', 'safetensors'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

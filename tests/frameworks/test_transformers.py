@@ -18,6 +18,7 @@ FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 # Files of the first cannot be converted, and files of the other lack a layer of its class.
 NOT_LOADED = {"bert-two-labels", "bert-classifier"}
 CASES = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - NOT_LOADED)
+CHANGED_IN_5 = {"mamba2-groups", "umt5"}  # transformers 4 computed what is kept of them
 TOLERANCE = 1e-5  # of the largest number: the same code sums in another order
 STORED_PLUS_ONE = {"gemma": 1e-4, "gemma-f16": 2e-3}  # norms, whose last bits that takes
 NO_WINDOWS = {"mistral"}  # files of Mistral have no sliding windows, so long prompts differ
@@ -45,6 +46,8 @@ def test_there_are_cases():
 def test_logits_are_those_of_the_checkpoint(case, torch, transformers):
     with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
         prompt, wanted = torch.from_numpy(kept["prompt"])[None], kept["values"]
+    if transformers.__version__.startswith("5") and case in CHANGED_IN_5:
+        pytest.skip("transformers 5 computes another result from the checkpoint itself")
     with converted(case) as source:
         model, _ = ggufkit.transformers.load(source, attn_implementation="eager")
     more = {"decoder_input_ids": prompt.flip(1)} if model.config.is_encoder_decoder else {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ggufkit
 
+FRAMEWORKS = {"mlx", "numpy", "safetensors", "torch", "transformers"}
 STUB = Path(ggufkit.__file__).with_suffix(".pyi")
 
 
@@ -18,8 +19,15 @@ def stub_names():
 
 
 def test_type_checkers_see_every_public_name_and_no_other():
-    assert stub_names() == set(ggufkit.__all__)
-    assert dir(ggufkit) == sorted(ggufkit.__all__)
+    public = {*ggufkit.__all__, *FRAMEWORKS}
+    assert stub_names() == public
+    assert dir(ggufkit) == sorted(public)
+
+
+def test_a_star_import_replaces_no_library_of_the_same_name():
+    assert not FRAMEWORKS & set(ggufkit.__all__)
+    for name in FRAMEWORKS:
+        assert getattr(ggufkit, name).__name__ == f"ggufkit.{name}"
 
 
 def test_public_names_hide_no_builtin_but_open():

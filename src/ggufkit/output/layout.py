@@ -287,6 +287,11 @@ def _source(tensor: Tensor, encoding: Encoding) -> Source:
 def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
     is_text = isinstance(tensor.name, str) and is_utf8(tensor.name)
     name = tensor.name.encode() if is_text else b""
+    if tensor.type.id < 0:  # a type of another format
+        raise TensorTypeError(
+            f"tensor {tensor.name!r} is of type {tensor.type}, which GGUF lacks",
+            remedy="Leave it out, or write it as another type",
+        )
     if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:
         raise ShapeError(
             f"{brief(tensor.name)} is not a valid tensor name",

@@ -1,0 +1,148 @@
+"""NumPy, safetensors and MLX get what the model holds, and give it back."""
+
+from __future__ import annotations
+
+import importlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ggufkit
+import ggufkit.mlx
+import ggufkit.numpy
+import ggufkit.safetensors
+from ggufkit.errors import (
+    CheckpointError,
+    GGUFError,
+    MissingExtraError,
+    OutputError,
+    ValueTypeError,
+)
+
+NUMBERS = np.random.default_rng(5).standard_normal((4, 256)).astype(np.float32)
+TENSORS = {
+    "b.f32": NUMBERS,
+    "a.f16": NUMBERS.astype(np.float16),
+    "c.bf16": (NUMBERS, "BF16"),
+    "d.q4_k": (NUMBERS, "Q4_K"),
+    "e.ids": np.arange(5, dtype=np.int64),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    ggufkit.save(tmp_path / "model.gguf", TENSORS)
+    return tmp_path / "model.gguf"
+
+
+def same(ours, theirs):
+    return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+
+
+def test_numpy_gets_the_values_of_each_tensor(path):
+    loaded = ggufkit.numpy.load(path)
+    with ggufkit.open(path) as model:
+        assert list(loaded) == list(model.tensors)
+        assert all(same(loaded[name], each.numpy()) for name, each in model.tensors.items())
+    loaded["b.f32"][:] = 0  # no view of the file
+    assert same(np.from_dlpack(loaded["a.f16"]), loaded["a.f16"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ml_dtypes.bfloat16])
+def test_numpy_rounds_floats_and_keeps_integers(path, dtype):
+    exact = ggufkit.numpy.load(path, dtype="float32")
+    for name, array in ggufkit.numpy.load(path, dtype=dtype).items():
+        wanted = TENSORS[name] if name == "e.ids" else exact[name].astype(dtype)
+        assert same(array, wanted)
+
+
+def test_numpy_saves_what_it_loads(path, tmp_path):
+    loaded = ggufkit.numpy.load(path, dtype=ml_dtypes.bfloat16)
+    ggufkit.numpy.save(loaded, tmp_path / "x.gguf", {"general.name": "x"})
+    again = ggufkit.numpy.load(tmp_path / "x.gguf", dtype=ml_dtypes.bfloat16)
+    assert all(same(again[name], array) for name, array in loaded.items())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8"])
+def test_another_dtype_is_refused(path, tmp_path, dtype):
+    with pytest.raises((ValueTypeError, TypeError)):
+        ggufkit.numpy.load(path, dtype=dtype)
+    with pytest.raises(ValueTypeError, match=dtype):
+        ggufkit.safetensors.save(path, tmp_path / "x", dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16", "bfloat16"])
+def test_safetensors_come_back_as_a_lazy_model(path, tmp_path, dtype):
+    out = ggufkit.safetensors.save(path, tmp_path / "x.safetensors", dtype=dtype)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    wanted = ggufkit.numpy.load(path, dtype=kind)
+    with ggufkit.safetensors.load(out) as model:
+        assert [*model.tensors] == sorted(TENSORS)
+        found = ggufkit.numpy.load(model, dtype=kind)
+        assert dtype is not None or model.tensors["c.bf16"].type.name == "BF16"
+        ggufkit.write(model, tmp_path / "again.gguf")
+    again = ggufkit.numpy.load(tmp_path / "again.gguf", dtype=kind)
+    for name, array in wanted.items():
+        assert same(found[name], array)
+        assert same(again[name], array)
+
+
+def test_safetensors_are_not_written_over_their_own_input(path):
+    with pytest.raises(OutputError, match="also an input"):
+        ggufkit.safetensors.save(path, path)
+    with pytest.raises(CheckpointError, match="GGUF"):
+        ggufkit.safetensors.load(path)
+
+
+def test_a_type_that_gguf_lacks_is_not_written(tmp_path):
+    from ggufkit.conversion.checkpoint.folder_layout import lay_file
+    from ggufkit.conversion.checkpoint.safetensors import U8
+    from ggufkit.models.sources import ArraySource
+
+    rows = ArraySource(np.zeros((1, 4), np.uint8))
+    file = lay_file("x", [ggufkit.Tensor.over("flags", U8, (4,), rows)])
+    (tmp_path / "x.safetensors").write_bytes(file.head + bytes(4))
+    with ggufkit.safetensors.load(tmp_path / "x.safetensors") as model:
+        assert model.tensors["flags"].numpy().tolist() == [0, 0, 0, 0]
+        with pytest.raises(GGUFError, match="U8"):
+            ggufkit.write(model, tmp_path / "x.gguf")
+
+
+@pytest.mark.torch
+def test_the_reference_reads_our_safetensors(path, tmp_path, torch):
+    out = ggufkit.safetensors.save(path, tmp_path / "x.safetensors")
+    theirs = importlib.import_module("safetensors.torch").load_file(out)
+    wanted = ggufkit.torch.load(path)
+    assert all(torch.equal(theirs[name], each) for name, each in wanted.items())
+
+
+def test_without_mlx_the_error_names_the_extra(path):
+    if importlib.util.find_spec("mlx"):
+        assert ggufkit.mlx.load(path)
+        return
+    with pytest.raises(MissingExtraError, match=r"ggufkit\[mlx\]"):
+        ggufkit.mlx.load(path)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", [None, "float16", "bfloat16", "float32"])
+def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
+    core = importlib.import_module("mlx.core")
+    kind = dtype and getattr(core, dtype)
+    loaded = ggufkit.mlx.load(path, dtype=kind)
+    exact = ggufkit.numpy.load(path, dtype="float32")
+    for name, array in loaded.items():
+        whole = name == "e.ids"
+        assert kind is None or array.dtype == (core.int64 if whole else kind)
+        wanted = core.array(exact[name]).astype(array.dtype)
+        assert core.array_equal(array, wanted, equal_nan=True).item()
+    ggufkit.mlx.save({**loaded, "q": (loaded["b.f32"], "Q8_0")}, tmp_path / "x.gguf")
+    again = ggufkit.mlx.load(tmp_path / "x.gguf")
+    for name, array in loaded.items():
+        assert again[name].dtype == array.dtype
+        assert core.array_equal(again[name], array).item()
+    with ggufkit.open(tmp_path / "x.gguf") as model:
+        assert model.tensors["q"].type.name == "Q8_0"
+    with pytest.raises(ValueTypeError, match="int8"):
+        ggufkit.mlx.load(path, dtype=core.int8)
