@@ -156,6 +156,7 @@ format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sou
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 	$(BIN)/python tools/draw_packages.py --write
+	$(BIN)/python tools/write_verbs.py --write
 	$(BIN)/python tools/write_indexes.py
 
 bench: fetch  ## measure beside llama.cpp, ggml and gguf-py

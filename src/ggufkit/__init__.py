@@ -83,6 +83,7 @@ _HOMES: Final = {
     "find_models": "models.caches",
     "layout": "output.layout",
     "merge_lora": "lora.merge_lora",
+    "model": "models.tensors.in_memory",
     "open": "models.open",
     "plan": "quantization.plan",
     "quantize": "quantization.quantize",

@@ -77,6 +77,7 @@ from ggufkit.models.model import Tensor as Tensor
 from ggufkit.models.model import Tensors as Tensors
 from ggufkit.models.open import open as open
 from ggufkit.models.repository import CachedModel as CachedModel
+from ggufkit.models.tensors.in_memory import model as model
 from ggufkit.output.layout import Plan as Plan
 from ggufkit.output.layout import layout as layout
 from ggufkit.output.write import save as save

@@ -188,7 +188,7 @@ def test_fields_are_tuples_as_named_tuples_are(small):
     assert repr(field).startswith("ReaderField(offset=")
     assert "array" in repr(field)
     assert copy.copy(field).contents() == ["a", "bc"]
-    assert pickle.loads(pickle.dumps(field)).contents() == ["a", "bc"]  # noqa: S301 (our own)
+    assert pickle.loads(pickle.dumps(field)).contents() == ["a", "bc"]
 
 
 def test_field_made_by_hand_has_contents():

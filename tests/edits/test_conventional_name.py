@@ -9,7 +9,7 @@ from ggufkit.edits.conventional_name import new_paths, rename
 from ggufkit.errors import OutputError
 from ggufkit.format.file_name import FileName, build_name, parse_name
 from ggufkit.models.model import Model, Tensors
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.system import rename_files
 
 TOLD = {

@@ -13,7 +13,7 @@ from ggufkit.errors import FormatError, ValueTypeError
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection import diff
 from ggufkit.models.model import Model, Tensors
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 
 RANDOM = np.random.default_rng(66)
 ARRAY = RANDOM.standard_normal((6, 512)).astype("f4")

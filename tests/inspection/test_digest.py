@@ -14,7 +14,7 @@ from ggufkit.errors import FormatError, ValueTypeError
 from ggufkit.inspection import digest as digest_module
 from ggufkit.inspection.digest import ALGORITHMS
 from ggufkit.models.model import Tensors
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 
 RANDOM = np.random.default_rng(6)
 TENSORS = {

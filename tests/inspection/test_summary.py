@@ -13,7 +13,7 @@ import ggufkit
 from ggufkit.format.values import Strings
 from ggufkit.inspection.summary import describe, plain, summarize, type_shares
 from ggufkit.models.model import Tensors, bits_per_weight
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 
 ZEROS = np.zeros((2, 64), np.float32)
 

@@ -10,7 +10,7 @@ import llama_prune
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
 from ggufkit.models.layers import parse_layers, prune_layers, resized
 from ggufkit.models.model import Model, Tensors
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 
 LAYERS = 6
 

@@ -243,10 +243,10 @@ def test_a_single_row_of_blocks_can_be_sliced_between_blocks(opened):
         tensor[0:33]
 
 
-@pytest.mark.parametrize("index", [0, -1, None, ..., (0, 1), slice(None, None, 2), "x"], ids=str)
-def test_accepts_only_slices_of_step_one(opened, index):
+@pytest.mark.parametrize("index", [None, ..., (0, 1), "x"], ids=str)
+def test_accepts_only_rows_of_the_first_axis(opened, index):
     tensor, _ = one_tensor(opened, (4, 4))
-    with pytest.raises(ShapeError, match="slices of step 1"):
+    with pytest.raises(ShapeError, match="has no rows"):
         tensor[index]
 
 
@@ -313,21 +313,14 @@ def test_model_works_with_and_without_a_with_statement(opened, tmp_path):
     assert model.tensors["t"].numpy().tolist() == [0, 0]
 
 
-def test_values_cannot_be_read_after_closing(opened):
+def test_values_stay_readable_after_closing(opened):
     pairs = [("text", ("string", "a")), ("words", ("array", ("string", ["a", "b"])))]
     model = opened(Spelling().file([*pairs, ("numbers", ("array", ("int8", [1, 2])))]))
     words, numbers, text = (model.metadata[key] for key in ("words", "numbers", "text"))
     model.close()
-    for use in (
-        lambda: model.metadata["text"],
-        lambda: model.metadata["numbers"],
-        lambda: words[0],
-        lambda: ggufkit.write(model, os.devnull),
-    ):
-        with pytest.raises(ClosedError, match="closed before"):
-            use()
-    assert text == "a"
-    assert numbers.tolist() == [1, 2]
+    assert text == model.metadata["text"] == "a"
+    assert numbers.tolist() == model.metadata["numbers"].tolist() == [1, 2]
+    assert words[0] == model.metadata["words"][0] == "a"
     assert list(model.metadata) == ["text", "words", "numbers"]
     assert model.metadata.type_name("words") == "array[string]"
 
@@ -375,8 +368,11 @@ def test_replace_makes_a_new_model_without_a_file(opened):
     assert repr(changed) == "<Model in memory: 2 keys, 1 tensors>"
     assert list(model.replace(tensors=[]).tensors) == []
     changed.close()
-    with pytest.raises(ClosedError):
-        model.tensors["t"].raw()
+    assert model.tensors["t"].raw().tobytes() == bytes(8)
+    model.close()
+    for each in (model, changed):
+        with pytest.raises(ClosedError):
+            each.tensors["t"].raw()
 
 
 @pytest.mark.parametrize("value", [0, 1, 4, 7, 12, 48, np.uint64(64), np.int32(64), 64.0, "64"])

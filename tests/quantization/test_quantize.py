@@ -20,7 +20,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Entry, Imatrix
 from ggufkit.models.layers import prune_layers
 from ggufkit.models.model import Tensor, Tensors
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.quantization.eligibility import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import RECIPES

@@ -56,9 +56,7 @@ def test_certificates_of_the_environment_count(certificate, name, monkeypatch):
 
 def test_an_unknown_certificate_is_refused_at_once(certificate):
     with Served({"/f": DATA}, certificate=str(certificate[0])) as server:
-        with pytest.raises(
-            RemoteError, match=r"of 127\.0\.0\.1 is not valid"
-        ) as caught:
+        with pytest.raises(RemoteError, match=r"of 127\.0\.0\.1 is not valid") as caught:
             RemoteFile(server.url("/f")).load(1)
         assert "SSL_CERT_FILE" in caught.value.remedy
         assert not server.requests

@@ -30,6 +30,7 @@ from ggufkit.conversion.unplace import Recovered, recover
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.types import tensor_type
+from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import retyped
 from ggufkit.output.execute import Order, execute_all
@@ -61,6 +62,7 @@ class _Attempt:
         return len(self.recovered.problems), len(self.lost)
 
 
+@takes_model
 def export(  # noqa: PLR0913 (one argument for each choice of a user)
     model: Model,
     folder: AnyPath,

@@ -20,6 +20,7 @@ from ggufkit.format.file_name import (
 from ggufkit.format.file_types import FILE_TYPES, GUESSED
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import whole_number
+from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.edit_journal import follow, real
@@ -29,6 +30,7 @@ FIRST_VERSION: Final = "v1.0"  # version that readers assume when a name gives n
 _PARTS: Final = ("basename", "size_label", "finetune", "version")
 
 
+@takes_model
 def conventional_name(model: Model) -> FileName:
     """Return the parts of the conventional name of `model`.
 

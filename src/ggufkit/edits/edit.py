@@ -13,9 +13,11 @@ from ggufkit.checks.subject import TOKENS
 from ggufkit.edits.header_slack import require_slack, slack, visible
 from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import MissingKeyError, ValueTypeError, brief
+from ggufkit.format.arguments import mapping, texts
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.values import Array, Arrays, Strings, TypedValue, type_name
+from ggufkit.models.any_model import derives_model
 from ggufkit.models.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
@@ -49,23 +51,24 @@ class Edits(TypedDict, total=False):
 
     set: Mapping[str, object]
     types: Mapping[str, str]
-    unset: Iterable[str]
+    unset: str | Iterable[str]
     rename: Mapping[str, str]
     chat_template: str
     special_tokens: Mapping[str, int | str]
-    add_tags: Iterable[str]
+    add_tags: str | Iterable[str]
 
 
+@derives_model
 def edit(  # noqa: PLR0913 (each is one kind of edit)
     model: Model,
     *,
     set: Mapping[str, object] | None = None,
     types: Mapping[str, str] | None = None,
-    unset: Iterable[str] = (),
+    unset: str | Iterable[str] = (),
     rename: Mapping[str, str] | None = None,
     chat_template: str | None = None,
     special_tokens: Mapping[str, int | str] | None = None,
-    add_tags: Iterable[str] = (),
+    add_tags: str | Iterable[str] = (),
     reserve: int | None = None,
     force: bool = False,
 ) -> Model:
@@ -83,14 +86,14 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     invalid alignment.
     """
     require_slack(reserve)
-    metadata = _renamed(model.metadata, rename or {})
-    metadata = _removed(metadata, unset)
-    metadata = _with_values(metadata, set or {}, types or {})
+    metadata = _renamed(model.metadata, mapping("rename", rename))
+    metadata = _removed(metadata, texts("unset", unset))
+    metadata = _with_values(metadata, mapping("set", set), mapping("types", types))
     if chat_template is not None:
         metadata = metadata.updated({CHAT_TEMPLATE: chat_template})
-    for name, token in (special_tokens or {}).items():
+    for name, token in mapping("special_tokens", special_tokens).items():
         metadata = metadata.updated(_special_token(metadata, name, token))
-    metadata = _tagged(metadata, list(add_tags))
+    metadata = _tagged(metadata, texts("add_tags", add_tags))
     if reserve is not None:
         metadata = visible(metadata).updated(slack(reserve) if reserve else {})
     changed = model.replace(metadata=metadata)
@@ -127,11 +130,10 @@ def _renamed(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
     return metadata.renamed(names) if names else metadata
 
 
-def _removed(metadata: Metadata, keys: Iterable[str]) -> Metadata:
-    gone = [keys] if isinstance(keys, str) else list(keys)
-    for key in gone:
+def _removed(metadata: Metadata, keys: tuple[str, ...]) -> Metadata:
+    for key in keys:
         metadata.entry(key)
-    return metadata.without(*gone)
+    return metadata.without(*keys)
 
 
 # Values.
@@ -277,7 +279,7 @@ def _id_of(metadata: Metadata, text: str) -> int:
     raise MissingKeyError(f"the vocabulary has no token {text!r}", remedy=hint)
 
 
-def _tagged(metadata: Metadata, tags: list[str]) -> Metadata:
+def _tagged(metadata: Metadata, tags: tuple[str, ...]) -> Metadata:
     if not tags:
         return metadata
     held = metadata[TAGS] if TAGS in metadata else Strings()

@@ -8,24 +8,29 @@ from typing import TypeAlias
 
 from ggufkit.edits.name_patterns import matching, pattern, rename
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
+from ggufkit.format.arguments import refusal, texts, whole_numbers
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
+from ggufkit.models.any_model import AnyModel, as_model, derives_model
 from ggufkit.models.layers import block_count, keys_by_layer, layer_of, prune_layers, resized
 from ggufkit.models.model import Model, Tensor
 
-Grafts: TypeAlias = Sequence[tuple[Model, str]]
+Grafts: TypeAlias = Sequence[tuple[AnyModel, str]]
+OpenGrafts: TypeAlias = list[tuple[Model, str]]
+Names: TypeAlias = "str | Sequence[str]"  # one or several
 
 
+@derives_model
 def select(  # noqa: PLR0913 (each is one choice)
     model: Model,
     *,
-    keep: Sequence[str] = (),
-    drop: Sequence[str] = (),
+    keep: Names = (),
+    drop: Names = (),
     prune: Iterable[int] = (),
-    renames: Sequence[str] = (),
+    renames: Names = (),
     graft: Grafts = (),
-    keep_keys: Sequence[str] = (),
-    drop_keys: Sequence[str] = (),
+    keep_keys: Names = (),
+    drop_keys: Names = (),
     graft_keys: Grafts = (),
     vocab_only: bool = False,
     tensors: bool = True,
@@ -37,26 +42,43 @@ def select(  # noqa: PLR0913 (each is one choice)
     `renames` are "PATTERN=NAME"; the first match counts. `graft` adds tensors of other models: each
     replaces the tensor of its name, or comes at the end; new layers update the keys that count
     layers. `keep_keys`, `drop_keys` and `graft_keys` then do the same for keys. `vocab_only` leaves
-    only what the vocabulary needs, and `tensors=False` no tensors.
+    only what the vocabulary needs, and `tensors=False` no tensors. One pattern may be a string.
 
     Patterns are those of `ggufkit.edits.name_patterns.pattern`; one that matches nothing raises
     MissingTensorError or MissingKeyError. Raises ShapeError if two tensors would have one name, or
     grafted layers do not fit. No tensor data is read.
     """
+    added, added_keys = _opened("graft", graft), _opened("graft_keys", graft_keys)
     chosen = model.replace(
         metadata=model.metadata.without(*SPLIT_KEYS),
-        tensors=_kept(model.tensors.values(), keep, drop),
+        tensors=_kept(model.tensors.values(), texts("keep", keep), texts("drop", drop)),
     )
-    chosen = _renamed(_pruned(chosen, prune), renames)
-    for donor, text in graft:
+    chosen = _pruned(chosen, whole_numbers("prune", prune))
+    chosen = _renamed(chosen, texts("renames", renames))
+    for donor, text in added:
         chosen = _grafted(chosen, donor, text)
-    metadata = _kept_keys(chosen.metadata, keep_keys, drop_keys)
-    metadata = _with_keys(metadata, graft_keys)
+    kept = _kept_keys(chosen.metadata, texts("keep_keys", keep_keys), texts("drop_keys", drop_keys))
+    metadata = _with_keys(kept, added_keys)
     if vocab_only:
         metadata = _vocabulary(metadata)
     left = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
-    donors = (file for donor, _ in (*graft, *graft_keys) for file in donor.inputs)
-    return left.reading((*model.inputs, *donors))
+    donors = [donor for donor, _ in (*added, *added_keys)]
+    given = [donor for donor, _ in (*graft, *graft_keys)]
+    files = [file for donor in donors for file in donor.inputs]
+    own = [d for d, g in zip(donors, given, strict=True) if d is not g]
+    left.made_from((*model.inputs, *files))
+    return left.owning(file for donor in own for file in donor.inputs)
+
+
+def _opened(argument: str, grafts: Grafts) -> OpenGrafts:
+    """Return grafts with their models open."""
+    found: OpenGrafts = []
+    for pair in grafts:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004
+            raise refusal(argument, pair, "pairs of a model and a pattern")
+        (text,) = texts(argument, pair[1])
+        found.append((as_model(pair[0], argument), text))
+    return found
 
 
 def _pruned(model: Model, layers: Iterable[int]) -> Model:
@@ -64,7 +86,7 @@ def _pruned(model: Model, layers: Iterable[int]) -> Model:
     return resized(prune_layers(model, gone), model) if gone else model
 
 
-def _with_keys(metadata: Metadata, grafts: Grafts) -> Metadata:
+def _with_keys(metadata: Metadata, grafts: OpenGrafts) -> Metadata:
     for donor, text in grafts:
         keys = matching(donor.metadata, pattern(text), of_keys=True)
         metadata = metadata.updated(donor.metadata.arranged(keys))

@@ -127,6 +127,10 @@ class Metadata(Mapping[str, Value]):
         shown = ", ".join(f"{key}: {self.type_name(key)}" for key in self)
         return f"Metadata({shown})"
 
+    def __reduce__(self) -> tuple[type[Metadata], tuple[list[tuple[str, TypedValue]]]]:
+        """Pickle the typed values, which need no file."""
+        return Metadata, (list(self.typed_items()),)
+
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
 

@@ -55,6 +55,11 @@ class _Packed(Sequence[Any]):
                 return bytes(raw[self._at : self._end])
         return self._recoded(encoding)
 
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Pickle the encoded elements."""
+        data = self.encoded(CANONICAL)
+        return _packed, (type(self), data, self._count)
+
     @abstractmethod
     def _recoded(self, encoding: Encoding) -> bytes:
         """Return the elements' bytes, decoded and encoded again."""
@@ -232,6 +237,11 @@ class Arrays(_Packed):
         return b"".join(_encode_array(inner, encoding) for inner in self)
 
 
+def _packed(kind: type[Strings | Arrays], data: bytes, count: int) -> Strings | Arrays:
+    """Make a sequence of its encoded elements."""
+    return kind.lying(data, 0, len(data), count, CANONICAL)
+
+
 def _check_depth(inner: list[Array]) -> None:
     level = inner
     for _ in range(MAX_ARRAY_DEPTH - 1):
@@ -334,7 +344,11 @@ def value_type(value: object) -> ValueType:
         return ValueType.BOOL
     if isinstance(value, np.generic):
         return dtype_type(value.dtype)
-    return ValueType.ARRAY
+    if isinstance(value, np.ndarray | Strings | Arrays):
+        return ValueType.ARRAY
+    raise ValueTypeError(
+        f"{brief(value)} is not a typed value", remedy="Make one with `ggufkit.typed`"
+    )
 
 
 def element_type(array: Array) -> ValueType:

@@ -18,7 +18,8 @@ from ggufkit.frameworks.opened import opened
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import Made, rows_and_width
 from ggufkit.models.sources import in_order, retyped
-from ggufkit.output.write import WriteOptions, as_tensor, write
+from ggufkit.models.tensors.in_memory import as_tensor
+from ggufkit.output.write import WriteOptions, write
 from ggufkit.quants.codec import AnyType
 from ggufkit.quants.parallel import Numbers
 from ggufkit.system.descriptors import AnyPath

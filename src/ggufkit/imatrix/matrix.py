@@ -34,9 +34,9 @@ from ggufkit.imatrix.dat_file import (
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import rows_and_width
+from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.execute import execute
 from ggufkit.output.layout import Plan, PlannedFile, layout
-from ggufkit.output.write import as_tensor
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile

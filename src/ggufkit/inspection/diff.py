@@ -17,6 +17,7 @@ from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.quants import codec
@@ -96,8 +97,8 @@ class Difference:
 
 
 def diff(
-    before: Model,
-    after: Model,
+    before: AnyModel,
+    after: AnyModel,
     *,
     data: bool = True,
     threads: int | None = None,
@@ -111,13 +112,19 @@ def diff(
     depend on `threads`; `progress(done, total)` counts bytes. Raises
     FormatError if a file changes meanwhile.
     """
-    workers = reading_threads([before, after], threads)
+    with opened(before, "before") as old, opened(after, "after") as new:
+        workers = reading_threads([old, new], threads)
+        return _diff(old, new, workers, Tally(progress) if data else None)
+
+
+def _diff(before: Model, after: Model, workers: int, done: Tally | None) -> Difference:
+    """Compare models; `done` counts the bytes of data, None to compare no data."""
     pairs = _pairs(before, after)
     unequal: set[str] = set()
     deviations: dict[str, Deviation] = {}
-    if data:
+    if done:
         with pool_of(workers) as pool:
-            work = _Work(pool, workers * IN_FLIGHT, Tally(progress))
+            work = _Work(pool, workers * IN_FLIGHT, done)
             unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
             deviations = _deviations(work, [pair for pair in pairs if _deviates(pair, unequal)])
     keys = key_changes(before.metadata, after.metadata)

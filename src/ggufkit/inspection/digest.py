@@ -17,8 +17,10 @@ from typing import Any, Final, Protocol
 
 import ggufkit._native as _native
 from ggufkit.errors import ValueTypeError
+from ggufkit.format.arguments import texts
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import LAYOUT_KEYS
+from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.system.mapped_file import Bytes
@@ -54,9 +56,10 @@ class Digests:
     tensors: Mapping[str, Mapping[str, str]]
 
 
+@takes_model
 def digest(
     model: Model,
-    algorithms: Iterable[str] = ("xxh64",),
+    algorithms: str | Iterable[str] = ("xxh64",),
     *,
     tensors: bool = True,
     threads: int | None = None,
@@ -64,10 +67,11 @@ def digest(
 ) -> Digests:
     """Return the digests of `model`, and of each tensor unless `tensors` is false.
 
-    `algorithms` are names of ALGORITHMS: "xxh64", "sha1" and "sha256" of all tensor bytes in
-    order, "uuid" the identifier that llama-gguf-hash makes of them, "content" the digest of names,
-    shapes, types, data and metadata that docs/hash.md defines: equal content has equal digests in
-    any layout. Data is read once, in bounded memory; `progress(done, total)` counts bytes.
+    `algorithms` are one or several names of ALGORITHMS: "xxh64", "sha1" and "sha256" of all tensor
+    bytes in order, "uuid" the identifier that llama-gguf-hash makes of them, "content" the digest
+    of names, shapes, types, data and metadata that docs/hash.md defines: equal content has equal
+    digests in any layout. Data is read once, in bounded memory; `progress(done, total)` counts
+    bytes.
     Raises ValueTypeError for an unknown algorithm, FormatError if a file changes while it is read.
     """
     wanted = _known(algorithms)
@@ -89,8 +93,8 @@ def digest(
     return Digests(totals, shown if by_tensor else {})
 
 
-def _known(algorithms: Iterable[str]) -> list[str]:
-    given = set(algorithms)
+def _known(algorithms: str | Iterable[str]) -> list[str]:
+    given = set(texts("algorithms", algorithms))
     if not given or not given.issubset(ALGORITHMS):
         unknown = ", ".join(sorted(given.difference(ALGORITHMS))) or "none given"
         raise ValueTypeError(f"unknown hash: {unknown}", remedy=f"Use {', '.join(ALGORITHMS)}")

@@ -27,6 +27,7 @@ from ggufkit.inspection.compute_buffer import (
     is_encoder,
 )
 from ggufkit.inspection.kv_cache import LayerMemory, Memory, memory_of
+from ggufkit.models.any_model import takes_model
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Model, Tensor
 
@@ -131,6 +132,7 @@ class Estimate:
         return Fit(count, device, host, is_whole=count == len(parts))
 
 
+@takes_model
 def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     model: Model,
     *,
@@ -205,6 +207,7 @@ def _layers(
         yield _layer(kept.get(number, LayerMemory(number)), weights[number], types, cells)
 
 
+@takes_model
 def largest_context(model: Model, memory: int, **options: Unpack[EstimateOptions]) -> int:
     """Return the most tokens, up to the context asked for, with which a device takes all layers.
 

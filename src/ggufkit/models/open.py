@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from ggufkit.errors import ShardError
+from ggufkit.errors import FormatError, ShardError
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.header import CUT, HEADER_CUT, Header, parse
 from ggufkit.format.tensor_infos import Places
@@ -85,7 +85,8 @@ def open(  # noqa: A001
         opened.pop_all()
     lost += [each for part in parts for each in _lost(part) if each.rule in excused]
     model.missing = tuple(lost)
-    return model.reading(part.file for part in parts)
+    files = [part.file for part in parts]
+    return model.reading(files, (_reopened, (files, shards, partial)))
 
 
 def open_files(
@@ -217,7 +218,9 @@ def map_part(path: Path) -> ParsedFile:
         if head is not None:
             file.show(head)
         with file.unchanged():
-            return ParsedFile(file, parse(file.data, file.nbytes))
+            header = parse(file.data, file.nbytes)
+        file.kept_bytes = header.end
+        return ParsedFile(file, header)
     except BaseException:
         file.close()
         raise
@@ -379,3 +382,17 @@ def _tensor(part: ParsedFile, begin: int, index: int) -> Tensor:
         return Tensor(name, kind, shape, nbytes, Unplaced(str(part.file.path)))
     source = FileSource(part.file, begin + start, nbytes, row_bytes, part.header.byte_order)
     return Tensor(name, kind, shape, nbytes, source)
+
+
+def _reopened(files: list[MappedFile], shards: bool, partial: bool) -> Model:  # noqa: FBT001 (pickled)
+    """Open the files of a pickled model again; unpickling has compared them with those pickled."""
+    model = open(files[0].path, shards=shards, partial=partial)
+    states = [(each.status.st_size, each.status.st_mtime_ns) for each in files]
+    if states == [(each.status.st_size, each.status.st_mtime_ns) for each in model.inputs]:
+        return model
+    model.close()
+    raise FormatError(
+        "the file was replaced since the model was pickled",
+        remedy="Open it again",
+        path=str(files[0].path),
+    )

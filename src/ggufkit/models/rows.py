@@ -47,6 +47,10 @@ class OpenedFile(Protocol):
     def same_file(self, path: Path) -> bool:
         """Whether `path` is this file."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
     def close(self) -> None:
         """Release the file."""
 
@@ -153,6 +157,62 @@ class Columns(_SourceSlice):
     def read(self, start: int, stop: int) -> Bytes:
         """Read the row, and cut it."""
         return self.inner.read(start, stop)[:, self.start : self.stop]
+
+
+@dataclass(frozen=True, eq=False)
+class PickedRows:
+    """Rows of another source by their numbers, in any order."""
+
+    inner: Source
+    index: npt.NDArray[np.int64]
+    row_bytes: int
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """The byte order of the inner source."""
+        return self.inner.byte_order
+
+    @property
+    def span(self) -> Span | None:
+        """None: they do not lie together."""
+        return None
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Copy the rows out of the memory map; else read each run of neighbours."""
+        wanted = self.index[start:stop]
+        span = self.inner.span
+        if span and isinstance(span.file, MappedFile):
+            rows = span.file.view(span.offset, span.nbytes).reshape(-1, self.row_bytes)[wanted]
+            span.file.read(span.offset, 0)  # raises if the file was cut or changed meanwhile
+            return rows
+        if not len(wanted):
+            return np.empty((0, self.row_bytes), np.uint8)
+        runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
+        return np.concatenate([self.inner.read(int(r[0]), int(r[-1]) + 1) for r in runs])
+
+
+@dataclass(frozen=True, eq=False)
+class PickedColumns:
+    """Items of the only row of another source by their numbers, in any order."""
+
+    inner: Source
+    index: npt.NDArray[np.int64]
+    item_bytes: int
+
+    @property
+    def byte_order(self) -> ByteOrder:
+        """The byte order of the inner source."""
+        return self.inner.byte_order
+
+    @property
+    def span(self) -> Span | None:
+        """None: they do not lie together."""
+        return None
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the row, and pick the items."""
+        row = np.ascontiguousarray(self.inner.read(start, stop)).reshape(-1, self.item_bytes)
+        return row[self.index].reshape(stop - start, -1)
 
 
 @dataclass(frozen=True, eq=False)

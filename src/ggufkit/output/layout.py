@@ -14,7 +14,7 @@ from typing import Final, TypedDict
 
 import numpy as np
 
-from ggufkit.errors import FormatError, ShapeError, TensorTypeError, brief
+from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
@@ -27,7 +27,7 @@ from ggufkit.format.types import (
     SPLIT_TYPES,
     padded,
 )
-from ggufkit.format.values import TypedValue
+from ggufkit.format.values import TypedValue, whole_number
 from ggufkit.models.model import Model, Tensor, as_ggml_counts
 from ggufkit.models.rows import Source
 from ggufkit.models.sources import in_order
@@ -152,7 +152,7 @@ def _version(version: int | None, model: Model) -> int:
         return model.version if model.version in WRITABLE_VERSIONS else WRITABLE_VERSIONS[-1]
     if version in WRITABLE_VERSIONS:
         return version
-    raise FormatError(f"version {version} cannot be written", remedy="Use version 2 or 3")
+    raise ValueTypeError(f"version {version} cannot be written", remedy="Use version 2 or 3")
 
 
 def _byte_order(order: ByteOrder | None, model: Model) -> ByteOrder:
@@ -160,18 +160,21 @@ def _byte_order(order: ByteOrder | None, model: Model) -> ByteOrder:
         return model.byte_order
     if order in BYTE_ORDERS:
         return order
-    raise FormatError(f"unknown byte order {order!r}", remedy="Use 'little' or 'big'")
+    raise ValueTypeError(f"unknown byte order {order!r}", remedy="Use 'little' or 'big'")
 
 
-def _aligned(metadata: Metadata, alignment: int | None) -> Metadata:
-    if alignment is None or alignment == alignment_of(metadata):
+def _aligned(metadata: Metadata, alignment: object) -> Metadata:
+    if alignment is None:
         return metadata
-    if not is_alignment(alignment) or alignment > np.iinfo(np.uint32).max:
-        raise FormatError(
-            f"an alignment of {alignment} is not possible",
+    number = whole_number(alignment.item() if isinstance(alignment, np.integer) else alignment)
+    if number is None or not is_alignment(number) or number > np.iinfo(np.uint32).max:
+        raise ValueTypeError(
+            f"an alignment of {brief(alignment)} is not possible",
             remedy="Use a power of two from 8 to 2147483648",
         )
-    return metadata.updated({"general.alignment": np.uint32(alignment)})
+    if number == alignment_of(metadata):
+        return metadata
+    return metadata.updated({"general.alignment": np.uint32(number)})
 
 
 # Shards.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -10,13 +11,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
 
-import numpy as np
-
-from ggufkit.errors import OutputError, TensorTypeError
-from ggufkit.format.metadata import Metadata
-from ggufkit.format.types import TensorType
-from ggufkit.models.model import Model, Tensor, Tensors
-from ggufkit.models.sources import from_array
+from ggufkit.errors import OutputError
+from ggufkit.models.any_model import AnyModel, opened, takes_model
+from ggufkit.models.model import Model
+from ggufkit.models.tensors.in_memory import model
 from ggufkit.models.tiles import reading_threads
 from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
 from ggufkit.output.execute import Order, execute_all, zeros
@@ -54,6 +52,7 @@ class _WorkOptions(TypedDict):
     clobber: bool
 
 
+@takes_model
 def write(  # noqa: PLR0913 (who does it and how)
     model: Model,
     path: AnyPath | IO[bytes],
@@ -102,7 +101,7 @@ def write(  # noqa: PLR0913 (who does it and how)
 
 
 def write_many(  # noqa: PLR0913 (as `write`)
-    outputs: Sequence[tuple[Model, AnyPath]],
+    outputs: Sequence[tuple[AnyModel, AnyPath]],
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -116,17 +115,21 @@ def write_many(  # noqa: PLR0913 (as `write`)
     If tensors of several models are made from the same tensor, its rows are read and decoded once
     for all of them. All outputs appear when all are complete. Otherwise like `write`.
     """
-    orders: list[Order] = []
-    for model, path in outputs:
-        target = as_path(path)
-        orders.append(Order(layout(model, target.name, **options), target.parent))
-    _refuse_repeats(orders)
-    if not clobber:
-        _refuse_existing(orders)
-    for (model, _), (plan, folder) in itertools.product(outputs, orders):
-        _refuse_inputs(model, plan, folder)
-    threads = reading_threads([model for model, _ in outputs], threads)
-    return execute_all(orders, threads=threads, progress=progress, executor=executor, resume=resume)
+    with contextlib.ExitStack() as stack:
+        models = [stack.enter_context(opened(given, "outputs")) for given, _ in outputs]
+        orders: list[Order] = []
+        for each, (_, path) in zip(models, outputs, strict=True):
+            target = as_path(path)
+            orders.append(Order(layout(each, target.name, **options), target.parent))
+        _refuse_repeats(orders)
+        if not clobber:
+            _refuse_existing(orders)
+        for each, (plan, folder) in itertools.product(models, orders):
+            _refuse_inputs(each, plan, folder)
+        threads = reading_threads(models, threads)
+        return execute_all(
+            orders, threads=threads, progress=progress, executor=executor, resume=resume
+        )
 
 
 def _refuse_repeats(orders: Sequence[Order]) -> None:
@@ -163,39 +166,11 @@ def save(
     metadata: Mapping[str, object] | None = None,
     **options: Unpack[WriteOptions],
 ) -> list[Path]:
-    """Write NumPy arrays and plain metadata as a GGUF file; return the paths written.
+    """Write arrays and plain metadata as a GGUF file; return the paths written.
 
-    Each tensor is an array (stored in its dtype), a pair of an array and a tensor type (quantized
-    to it; uint8 means bytes already packed), or a Tensor. Values of `metadata` are typed as
-    `ggufkit.format.coerce.typed_value` documents. `options` are those of `write`. Raises
-    TensorTypeError, ShapeError and ValueTypeError for values that GGUF cannot hold, and the errors
-    of `write`.
+    `tensors` and `metadata` are those of `ggufkit.model`, `options` those of `write`.
     """
-    made = Tensors(as_tensor(name, value) for name, value in tensors.items())
-    return write(Model(Metadata(metadata or {}), made), path, **options)
-
-
-def as_tensor(name: str, value: object) -> Tensor:
-    """Return the tensor called `name` that `value` describes, as `save` documents it."""
-    if isinstance(value, Tensor):
-        return Tensor(name, value.type, value.shape, value.nbytes, value.source)
-    if not isinstance(value, tuple):
-        return from_array(name, _as_array(name, value))
-    if len(value) != 2 or not isinstance(value[1], str | int | TensorType):  # noqa: PLR2004
-        raise TensorTypeError(
-            f"tensor {name!r}: a tuple is a pair of an array and a tensor type",
-            remedy='Write (array, "Q8_0"), or give numbers as a NumPy array',
-        )
-    return from_array(name, _as_array(name, value[0]), value[1])
-
-
-def _as_array(name: str, value: object) -> np.ndarray[Any, Any]:
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError) as error:  # ragged lists, and errors of other libraries
-        raise TensorTypeError(
-            f"tensor {name!r} is not an array: {error}", remedy="Give a NumPy array"
-        ) from error
+    return write(model(tensors, metadata), path, **options)
 
 
 # To a pipe.

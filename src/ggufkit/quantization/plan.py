@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import decide
@@ -28,19 +29,22 @@ class PlannedSize:
     uncovered: int
 
 
+@takes_model
 def plan(
     model: Model,
-    recipes: Iterable[str | Recipe] | None = None,
+    recipes: str | Recipe | Iterable[str | Recipe] | None = None,
     *,
     imatrix: Imatrix | AnyPath | None = None,
 ) -> list[PlannedSize]:
-    """Return the size of `model` in each recipe (by default in all), in the order given.
+    """Return the size of `model` in one or several recipes (by default in all), in the order given.
 
     `imatrix` is the importance matrix to assume, or its path. No tensor data is read. Raises
     TensorTypeError for an unknown recipe, ShapeError for an importance matrix of another model.
     """
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
-    asked = (one for one in RECIPES.values() if one != KEEP_ALL) if recipes is None else recipes
+    if recipes is None:
+        recipes = [one for one in RECIPES.values() if one != KEEP_ALL]
+    asked = [recipes] if isinstance(recipes, str | Recipe) else recipes
     return [_planned(model, recipe, data) for recipe in asked]
 
 

@@ -6,6 +6,7 @@ Source: `llama_model_quantize_impl` and `tools/quantize` of llama.cpp.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import numpy as np
 
 from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeError
+from ggufkit.format.arguments import mapping, texts, whole_numbers
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import TypedValue
 from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened
 from ggufkit.models.layers import BLOCK, block_count, layer_of, prune_layers
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.models.sources import retyped
@@ -67,7 +70,7 @@ class QuantizeOptions(TypedDict, total=False):
     token_embedding_type: AnyType | None
     tensor_types: Iterable[tuple[str, AnyType]]
     types: Mapping[str, AnyType] | None
-    like: Model | None
+    like: AnyModel | None
     layers: Iterable[int]
     override_kv: Mapping[str, object] | None
     keep_split: bool
@@ -132,6 +135,7 @@ class Quantization:
         return [d for d in self.decisions if d.is_changed and d.before.type.is_quantized]
 
 
+@derives_model
 def quantize(
     model: Model,
     recipe: str | int | Recipe | None = None,
@@ -157,7 +161,11 @@ def quantize(
     for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
     the list of tensors if data is missing; ShapeError if its shape does not fit.
     """
-    done = decide(model, recipe, **options)
+    with contextlib.ExitStack() as stack:  # of another model only types and keys are used
+        like = options.get("like")
+        if like is not None:
+            options["like"] = stack.enter_context(opened(like, "like"))
+        done = decide(model, recipe, **options)
     refuse(done, allow_requantize=allow_requantize)
     return done.model
 
@@ -170,9 +178,9 @@ def decide(
     chosen = _recipe(recipe, options.get("like"))
     data, lost = _selected(options)
     requests = _requests(options)
-    overrides = Metadata(options.get("override_kv") or {})
+    overrides = Metadata(mapping("override_kv", options.get("override_kv")))
     facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader applies them too
-    pruned, names = _pruned(model, frozenset(options.get("layers", ())))
+    pruned, names = _pruned(model, frozenset(whole_numbers("layers", options.get("layers", ()))))
     tensors = [as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
     keeps_split = options.get("keep_split", False)
     walked = tensors if keeps_split else sorted(tensors, key=lambda t: order_key(t.name))
@@ -192,7 +200,7 @@ def decide(
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     counts = _shard_counts(model, decisions) if keeps_split else None
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
-    made.reading(model.inputs)
+    made.made_from(model.inputs)
     return Quantization(made, decisions, chosen, data is not None, counts, lost)
 
 
@@ -218,13 +226,13 @@ def _requests(options: QuantizeOptions) -> TypeRequests:
     )
 
 
-def _recipe(recipe: str | int | Recipe | None, like: Model | None) -> Recipe:
+def _recipe(recipe: str | int | Recipe | None, like: AnyModel | None) -> Recipe:
     """Return the recipe given; with `like` the recipe of that file, if its keys name one."""
     if isinstance(recipe, Recipe):
         return recipe
     if recipe is not None:
         return find_recipe(recipe)
-    known = file_type_of(like.metadata) if like else None
+    known = file_type_of(as_model(like, "like").metadata) if like else None
     return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
 
 
@@ -234,17 +242,18 @@ def _selected(options: QuantizeOptions) -> tuple[tuple[Imatrix, str] | None, tup
     The entries are None without a matrix, and if none of its entries is selected.
     """
     imatrix = options.get("imatrix")
-    include, exclude = options.get("include_weights", ()), options.get("exclude_weights", ())
+    include = texts("include_weights", options.get("include_weights", ()))
+    exclude = texts("exclude_weights", options.get("exclude_weights", ()))
     if include and exclude:
         raise ValueTypeError(
             "weights can be included or excluded, not both", remedy="Use one of the two"
         )
     if imatrix is None:
         return None, ()
-    opened = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
-    path = opened.path if isinstance(imatrix, Imatrix) else imatrix
-    chosen = opened.selected(include, exclude)
-    lost = (part for part in (*include, *exclude) if not any(part in n for n in opened.entries))
+    matrix = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
+    path = matrix.path if isinstance(imatrix, Imatrix) else imatrix
+    chosen = matrix.selected(include, exclude)
+    lost = (part for part in (*include, *exclude) if not any(part in n for n in matrix.entries))
     found = (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
     return found, tuple(lost)
 
@@ -253,10 +262,10 @@ def _encodable(type: AnyType | None) -> TensorType | None:
     return None if type is None else codec.encodable(type)
 
 
-def _types(types: Mapping[str, AnyType] | None, like: Model | None) -> dict[str, TensorType]:
+def _types(types: Mapping[str, AnyType] | None, like: AnyModel | None) -> dict[str, TensorType]:
     """Return the types by exact name: those given, then those of the tensors of `like`."""
-    given = {name: codec.encodable(kind) for name, kind in (types or {}).items()}
-    held = like.tensors.values() if like else ()
+    given = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
+    held = as_model(like, "like").tensors.values() if like else ()
     copied = {t.name: t.type for t in held if not t.type.is_opaque and not is_whole(t.type)}
     return copied | given
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded
 from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.sources import in_order
@@ -68,6 +69,7 @@ EMBEDDINGS: Final = "token_embd.weight"
 OUTPUT: Final = "output.weight"
 
 
+@takes_model
 def target(  # noqa: PLR0913 (each says one thing)
     model: Model,
     *,

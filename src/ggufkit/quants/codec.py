@@ -245,7 +245,7 @@ def _decode_all(packed: Bytes, source: TensorType, elements: Floats, threads: in
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
     """Return the dtype that `dequantize` shall give, and the tensor type of that dtype."""
     try:
-        wanted = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+        wanted = np.dtype(np.uint16 if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
     except TypeError:
         wanted = None
     for name in ("F32", "F16", "BF16"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import functools
@@ -45,7 +46,7 @@ _Guard: Final[Any] = getattr(_native, "MapGuard", None)
 
 
 class MappedBytes(mmap.mmap):
-    """The mapped content of a file; `shut` when its model was closed.
+    """The mapped content of a file; `shut` when its model was closed, which keeps its header.
 
     Closing cannot always unmap: NumPy arrays may still use the map. Data not yet decoded must not
     depend on that. If the file is cut meanwhile, the map reads as zeros instead of ending the
@@ -54,6 +55,7 @@ class MappedBytes(mmap.mmap):
     """
 
     shut = False
+    kept: bytes | None = None  # the beginning, for what was not decoded before closing
 
     def __init__(self, *_: object, **__: object) -> None:
         """Guard an existing map."""
@@ -87,21 +89,23 @@ class MappedBytes(mmap.mmap):
 def view(data: Data) -> Iterator[memoryview]:
     """Provide a view of the bytes.
 
-    Raises ClosedError if their model was closed, FormatError if their file was cut meanwhile.
+    Of a closed file they are the bytes that it keeps. Raises ClosedError if it keeps none,
+    FormatError if the file was cut meanwhile.
     """
-    if not isinstance(data, MappedBytes):
-        yield memoryview(data)
+    held = data.kept if isinstance(data, MappedBytes) and data.shut else data
+    if held is not None and not isinstance(held, MappedBytes):
+        yield memoryview(held)
         return
-    if data.shut:
+    if not isinstance(held, MappedBytes):
         raise ClosedError(
             "the model was closed before this value was read",
             remedy="Read values before closing; `tolist()` decodes a whole array",
         )
-    data.watch()
+    held.watch()
     try:
-        yield memoryview(data)
+        yield memoryview(held)
     finally:
-        if not data.is_whole:
+        if not held.is_whole:
             raise FormatError(
                 "the file became shorter while it was in use",
                 remedy="Run again, and do not change the input while it runs",
@@ -139,6 +143,7 @@ class MappedFile:
         if self.nbytes:
             self.data = with_descriptors(self._map)
         self.closed = False
+        self.kept_bytes = 0  # of the beginning that stay readable after `close`
 
     def _map(self) -> MappedBytes:
         return MappedBytes(self._descriptor, self.nbytes, access=mmap.ACCESS_READ)
@@ -248,11 +253,19 @@ class MappedFile:
         return False
 
     def close(self) -> None:
-        """Close and unmap; if arrays still use the map, the last of them unmaps it."""
+        """Close and unmap; if arrays still use the map, the last of them unmaps it.
+
+        The first `kept_bytes` are copied for values that were not decoded yet.
+        """
         with self._lock:
+            if self.closed:
+                return
             self.closed = True
             self._release()
         if isinstance(self.data, MappedBytes):
+            self.data.watch()
+            kept = self.data[: self.kept_bytes]
+            self.data.kept = kept if self.data.is_whole else None
             self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()
@@ -305,3 +318,6 @@ def _reopened(path: str, identity: Identity) -> MappedFile:
     if file.identity == identity:
         return file
     raise FormatError("the file was replaced since the start", remedy=remedy, path=path)
+
+
+atexit.register(_reopened.cache_clear)  # before the native core, which makes the guards, is gone

@@ -45,7 +45,7 @@ def metadata(path):
 
 
 def _plain(value):
-    return value if isinstance(value, str | bool) else value.tolist()
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 @pytest.mark.parametrize(

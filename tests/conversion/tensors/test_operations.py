@@ -203,7 +203,7 @@ def test_failed_run_fails_all_waiting_threads_and_is_retried(monkeypatch, tmp_pa
 def test_transposed_rows_are_pickled_without_their_cache(tmp_path):
     made = moves.transpose(tensor_at("file", numbers(6, 4), tmp_path))
     made.source.read(0, 1)
-    again = pickle.loads(pickle.dumps(made.source))  # noqa: S301 (our own)
+    again = pickle.loads(pickle.dumps(made.source))
     assert not again.runs.held
     assert np.array_equal(again.read(0, 4), made.source.read(0, 4))
 

@@ -1,0 +1,77 @@
+"""One way in: every function that takes a model also takes what `open` takes.
+
+Functions that are done when they return close what they opened. Functions that return a lazy model
+hand over the files: closing the result closes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+
+from ggufkit.errors import ValueTypeError, brief
+from ggufkit.models.model import Model
+from ggufkit.models.open import open as open_model
+from ggufkit.system.descriptors import AnyPath
+
+AnyModel: TypeAlias = "Model | AnyPath"
+Options = ParamSpec("Options")
+Returned = TypeVar("Returned")
+
+
+def as_model(model: AnyModel, argument: str = "model") -> Model:
+    """Return a model itself, or the one at a path; ValueTypeError (a TypeError) for others."""
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | bytes | os.PathLike):
+        return open_model(model)
+    raise ValueTypeError(
+        f"`{argument}` is {brief(model)}, which is neither a model nor a path",
+        remedy="Pass a Model or the path of a file; `ggufkit.model(tensors)` makes one of arrays",
+    )
+
+
+@contextlib.contextmanager
+def opened(model: AnyModel, argument: str = "model") -> Iterator[Model]:
+    """Provide a model; close it at the end if it was opened here."""
+    found = as_model(model, argument)
+    try:
+        yield found
+    finally:
+        if found is not model:
+            found.close()
+
+
+def takes_model(
+    function: Callable[Concatenate[Model, Options], Returned],
+) -> Callable[Concatenate[AnyModel, Options], Returned]:
+    """Let a function of a model also take a path; the file is closed when it returns."""
+
+    @functools.wraps(function)
+    def taking(model: AnyModel, *args: Options.args, **options: Options.kwargs) -> Returned:
+        with opened(model) as found:
+            return function(found, *args, **options)
+
+    return cast("Callable[Concatenate[AnyModel, Options], Returned]", taking)
+
+
+def derives_model(
+    function: Callable[Concatenate[Model, Options], Model],
+) -> Callable[Concatenate[AnyModel, Options], Model]:
+    """Let a function that derives a model also take a path; the result owns the file."""
+
+    @functools.wraps(function)
+    def taking(model: AnyModel, *args: Options.args, **options: Options.kwargs) -> Model:
+        with contextlib.ExitStack() as stack:
+            found = as_model(model)
+            if found is model:
+                return function(found, *args, **options)
+            stack.callback(found.close)
+            made = function(found, *args, **options)
+            stack.pop_all()
+        return made.owning(found.inputs)
+
+    return cast("Callable[Concatenate[AnyModel, Options], Model]", taking)

@@ -1,0 +1,35 @@
+"""Tables and lists for notebooks. All texts come from files, so everything is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ggufkit.errors import printable, shortened
+
+SHOWN_ROWS: Final = 60  # of a table: a notebook keeps every output
+_SHOWN_CHARACTERS: Final = 200  # of a cell
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
+    """Return a table of up to SHOWN_ROWS rows of `count`."""
+    shown = list(rows)[:SHOWN_ROWS]
+    head = _row("th", columns)
+    more = f"<p>{count - len(shown):,} more</p>" if count > len(shown) else ""
+    return f"<table>{head}{''.join(_row('td', row) for row in shown)}</table>{more}"
+
+
+def definitions(title: object, facts: Mapping[str, object]) -> str:
+    """Return a title and a table of facts."""
+    rows = "".join(_row("td", (name, fact)) for name, fact in facts.items())
+    return f"<b>{_text(title)}</b><table>{rows}</table>"
+
+
+def _row(tag: str, cells: Iterable[object]) -> str:
+    made = "".join(f'<{tag} style="text-align: left">{_text(cell)}</{tag}>' for cell in cells)
+    return f"<tr>{made}</tr>"
+
+
+def _text(value: object) -> str:
+    return html.escape(printable(shortened(str(value), _SHOWN_CHARACTERS)))

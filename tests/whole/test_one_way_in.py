@@ -1,0 +1,182 @@
+"""Every function takes a model or a path, and closes what it opened."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import ClosedError
+from small_llama import keys, tensors
+
+CALLS = {
+    "conventional_name": ggufkit.conventional_name,
+    "diff": lambda model: ggufkit.diff(model, model),
+    "digest": lambda model: ggufkit.digest(model, "sha256"),
+    "estimate": lambda model: ggufkit.estimate(model, context=32),
+    "plan": lambda model: ggufkit.plan(model, "Q8_0"),
+    "target": lambda model: ggufkit.target(model, bpw=9, candidates=["Q8_0", "F16"]),
+    "edit": lambda model: ggufkit.edit(model, set={"general.name": "x"}).metadata,
+    "quantize": lambda model: ggufkit.quantize(model, "Q8_0").tensors.to_dicts()[0]["type"],
+    "select": lambda model: list(ggufkit.select(model, keep="blk.*")),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return the path of a small model."""
+    ggufkit.save(tmp_path / "m.gguf", tensors(), keys())
+    return tmp_path / "m.gguf"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_path_gives_what_the_model_gives(name, path):
+    with ggufkit.open(path) as model:
+        expected = CALLS[name](model)
+        assert not model.closed
+    assert CALLS[name](path) == CALLS[name](str(path)) == expected
+
+
+def test_functions_that_are_done_close_what_they_opened(path, monkeypatch):
+    opened = []
+    real = ggufkit.models.any_model.open_model
+    monkeypatch.setattr(
+        "ggufkit.models.any_model.open_model", lambda p: opened.append(real(p)) or opened[-1]
+    )
+    found = ggufkit.diff(path, ggufkit.edit(path, set={"general.tags": ["a"]}))
+    ggufkit.digest(path)
+    ggufkit.write(path, path.with_name("copy.gguf"))
+    ggufkit.write_many([(path, path.with_name("two.gguf"))])
+    assert [model.closed for model in opened] == [False, True, True, True, True] or [
+        model.closed for model in opened
+    ] == [True, False, True, True, True]
+    assert list(found.keys[0].after) == ["a"]
+
+
+def test_result_of_a_path_owns_its_file(path):
+    made = ggufkit.quantize(path, "Q8_0")
+    assert not made.closed
+    made.close()
+    assert made.closed
+
+
+def test_closing_a_derived_model_does_not_close_its_parent(path):
+    with ggufkit.open(path) as model:
+        for made in (
+            model.replace(),
+            model.edit(set={"a": 1}),
+            model.quantize("Q8_0"),
+            model.select(keep="blk.*"),
+            model.select(graft=[(model, "output_norm.weight")]),
+        ):
+            made.close()
+            assert not model.closed
+            assert next(iter(made.tensors.values())).numpy().size
+    with pytest.raises(ClosedError):
+        next(iter(made.tensors.values())).numpy()
+
+
+def test_metadata_stays_readable_after_closing(path):
+    model = ggufkit.open(path)
+    tokens, expected = model.metadata["tokenizer.ggml.tokens"], model.metadata.to_dict()
+    model.close()
+    assert tokens.tolist() == expected["tokenizer.ggml.tokens"]
+    assert model.metadata.to_dict() == expected
+    assert all(tensor.shape for tensor in model.tensors.values())
+
+
+@pytest.mark.parametrize("wrong", [None, 7, ["m.gguf"], object()], ids=str)
+@pytest.mark.parametrize("name", CALLS)
+def test_another_kind_of_argument_is_named(name, wrong):
+    with pytest.raises(TypeError, match="neither a model nor a path"):
+        CALLS[name](wrong)
+
+
+def test_models_pickle_by_path(path):
+    with ggufkit.open(path) as model:
+        data = pickle.dumps(model)
+        assert len(data) < 1000 + len(str(path))
+        for each in (model, model.edit(set={"a": 1}), ggufkit.quantize(model, "Q8_0")):
+            with pickle.loads(pickle.dumps(each)) as again:
+                assert not ggufkit.diff(each, again)
+                assert again.metadata == each.metadata
+    path.write_bytes(path.read_bytes() + bytes(32))
+    with pytest.raises(ValueError, match="replaced"):
+        pickle.loads(data)
+
+
+def test_nothing_leaks_at_exit(path):
+    code = (
+        "import sys, pickle, threading, ggufkit; model = ggufkit.open(sys.argv[1]);"
+        "tensor = next(iter(model.tensors.values())); rows = tensor[[0, 1]]; array = tensor.raw();"
+        "sys.kept = model; copy = pickle.loads(pickle.dumps(model)); again = pickle.loads("
+        "pickle.dumps(tensor)); loop = [model]; loop.append(loop); word = model.metadata['tokenizer"
+        ".ggml.tokens']; thread = threading.Thread(target=lambda: tensor.numpy()); thread.start()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+# Models in memory.
+
+
+def test_model_of_rows_that_a_function_yields(tmp_path):
+    asked = []
+
+    def rows(start, stop):
+        asked.append((start, stop))
+        yield from np.arange(start * 64, stop * 64, dtype=np.float32).reshape(-1, 64)
+
+    whole = np.arange(40000 * 64, dtype=np.float32).reshape(40000, 64)
+    model = ggufkit.model({"a": ((40000, 64), "Q8_0", rows), "b": ((50, 800, 64), "F32", rows)})
+    assert not asked
+    model.write(tmp_path / "m.gguf")
+    with ggufkit.open(tmp_path / "m.gguf") as made:
+        expected = ggufkit.quants.quantize(whole, "Q8_0")
+        assert np.array_equal(made["a"].raw(), expected)
+        assert np.array_equal(made["b"].numpy(), whole.reshape(50, 800, 64))
+    assert max(stop - start for start, stop in asked) < 40000
+
+
+def test_function_may_return_packed_rows():
+    packed = ggufkit.quants.quantize(np.ones((4, 64), np.float32), "Q4_0")
+    model = ggufkit.model({"t": ((4, 64), "Q4_0", lambda start, stop: packed[start:stop])})
+    assert np.array_equal(model["t"].raw(), packed)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (((4, 64), "Q8_0", lambda *_: np.zeros(3)), "returned an array of"),
+        (("a", "Q8_0", lambda *_: 0), "is not a shape"),
+        (((4, 60), "Q8_0", lambda *_: 0), "do not divide into the blocks"),
+        (([1, 2], 3, 4), "a tuple is a pair"),
+        ([[1], [1, 2]], "is not an array"),
+    ],
+)
+def test_tensor_of_another_form_is_named(value, message):
+    with pytest.raises(ValueError, match=f"tensor 't'.*{message}"):
+        ggufkit.model({"t": value})["t"].numpy()
+
+
+def test_model_is_a_mapping_of_its_tensors():
+    model = ggufkit.model({"a": np.ones((2, 3), np.float32)}, {"general.architecture": "llama"})
+    assert (list(model), list(model.keys()), "a" in model, "b" in model) == (
+        *(["a"], ["a"], True),
+        False,
+    )
+    assert dict(model) == {"a": model["a"]}
+    assert (model.architecture, model.parameters, model.nbytes, model.path, model.closed) == (
+        *("llama", 6, 24, None),
+        False,
+    )
+
+
+def test_opened_model_knows_its_path(path):
+    with ggufkit.open(path) as model:
+        assert model.path == Path(path)
