@@ -27,6 +27,7 @@ from ggufkit.output.chunks import (
     whole,
 )
 from ggufkit.output.layout import Plan, PlannedFile
+from ggufkit.output.neighbours import joined
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.output.verify import WrittenFile, verify_copies
 from ggufkit.system.cpu import worker_count
@@ -89,7 +90,7 @@ class Job:
     def parts(self, number: int) -> Iterator[PlacedExtent]:
         """Yield the extents of all files; `number` is the job's own."""
         for index, (file, stage) in enumerate(zip(self.order.plan.files, self.stages, strict=True)):
-            for extent in file.extents:
+            for extent in joined(file.extents):
                 yield PlacedExtent(number, index, stage.output, shortened(extent))
 
     def claim(self, chunk: Chunk, part: PlacedExtent) -> int | None:
