@@ -79,15 +79,15 @@ def test_headers_of_known_vocabularies_take_three_requests(vocabularies, smollm2
             file = RemoteFile(server.url("/m.gguf"))
             range_header.read_header(file)
             assert len(server.requests) <= MOST_REQUESTS, path
-            assert server.sent <= max(1.1 * end, 1 << 20), path
+            assert server.sent <= max(1.1 * end, 2 << 20), path
 
 
 @pytest.mark.real
-def test_the_header_of_smollm2_takes_two_requests(smollm2):
+def test_the_header_of_smollm2_takes_one_request(smollm2):
     with Served({"/m.gguf": smollm2.read_bytes()}) as server:
         with ggufkit.open(server.url("/m.gguf")) as far, ggufkit.open(smollm2) as near:
             assert far.metadata == near.metadata
-        assert len(server.requests) == 2
+        assert len(server.requests) == 1
 
 
 def test_a_header_that_claims_too_much_costs_nothing():

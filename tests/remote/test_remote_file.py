@@ -9,6 +9,7 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import NoRangesError, RemoteError, RemoteMissingError
+from ggufkit.remote import limits
 from ggufkit.remote.remote_file import RemoteFile
 from ranged_server import Served
 
@@ -37,7 +38,7 @@ def test_reads_exactly_the_bytes_of_a_tensor():
     with Served({"/f": data}) as server:
         file = RemoteFile(server.url("/f"))
         assert bytes(file.read(3 << 20, 1000)) == data[3 << 20 :][:1000]
-        assert [each.sent for each in server.requests] == [1 << 20, 1000]
+        assert [each.sent for each in server.requests] == [limits.FIRST_BYTES, 1000]
 
 
 def test_says_what_a_server_lacks(model):

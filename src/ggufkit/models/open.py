@@ -27,6 +27,7 @@ from ggufkit.models.rows import AnyFile, Unplaced
 from ggufkit.models.sources import FileSource
 from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
+from ggufkit.remote.server_file import ServerFile
 from ggufkit.rules.findings import Finding, finding, first_error
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
@@ -39,7 +40,7 @@ EXCUSED: Final = (
     "shard-name",
 )  # what is there can still be looked at
 SHOWN_FILES: Final = 5  # names in a message
-PARALLEL_HEADERS: Final = 32  # fetched at the same time: as many as connections to a server
+PARALLEL_HEADERS: Final = 64  # fetched at the same time: as many as connections to a server
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,9 @@ def parsed_together(
         opened.callback(part.file.close)
         return part
 
+    for each in files[1:]:
+        if isinstance(each, ServerFile):
+            each.expect_short_header()
     if len(files) == 1:
         found = [parsed(files[0])]
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-FIRST_BYTES: Final = 1 << 20  # of the first request: most headers without their largest arrays
+FIRST_BYTES: Final = 2 << 20  # of the first request: all headers with up to 50,000 tokens
+SHORT_BYTES: Final = 1 << 16  # of the first request for a further shard: it has no vocabulary
 PART_BYTES: Final = 8 << 20  # of one request of several in parallel: long compared to a round trip
 BUFFER_BYTES: Final = 1 << 18  # read from a connection at once
 GAP_BYTES: Final = 1 << 16  # between ranges that one request gets: less time than another request
 MOST_OVER_BYTES: Final = 1 << 20  # of such gaps in one call: what a caller may pay for nothing
 PARALLEL: Final = 8  # requests of one call at the same time
-CONNECTIONS: Final = 32  # open at once to one server
+CONNECTIONS: Final = 64  # open at once to one server
 MAX_HEADER_BYTES: Final = 1 << 28  # of a header: the largest known has 40 MB
 
 CONNECT_SECONDS: Final = 10.0

@@ -46,8 +46,7 @@ class ObjectFile(ServerFile):
     def __init__(self, url: str, *, first_bytes: int = limits.FIRST_BYTES) -> None:
         """Name the file; MissingExtraError without obstore, RemoteError for a wrong name."""
         self.url = url
-        self.first_bytes = first_bytes
-        super().__init__(UrlPath(shown(url)))
+        super().__init__(UrlPath(shown(url)), first_bytes)
         folder, slash, self._name = url.rpartition("/")
         if not slash or folder.endswith("/") or not self._name:
             raise RemoteError(f"{url} names no file", remedy="Write BUCKET/PATH after the scheme")

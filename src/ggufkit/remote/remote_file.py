@@ -34,9 +34,8 @@ class RemoteFile(ServerFile):
     ) -> None:
         """Name the file; the first read sends the first request."""
         self.url = url if isinstance(url, Url) else Url.parse(url)
-        super().__init__(UrlPath(str(self.url)))
+        super().__init__(UrlPath(str(self.url)), first_bytes)
         self.login = login
-        self.first_bytes = first_bytes
         self.redirects: list[Mapping[str, str]] = []
         self._at = self.url  # where the redirects led: asked directly from then on
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ggufkit.errors import FormatError
+from ggufkit.remote import limits
 from ggufkit.remote.connections import Sink
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.remote.sinks import DescriptorSink, MemorySink
@@ -31,11 +32,16 @@ class ServerFile(RangeFile):
     A file that changes while it is read is a FormatError.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Name the file; the first read sends the first request."""
+    def __init__(self, path: Path, first_bytes: int = limits.FIRST_BYTES) -> None:
+        """Name the file; the first read sends the first request, for `first_bytes` bytes."""
         super().__init__(path)
+        self.first_bytes = first_bytes
         self._state: FileState | None = None
         self._beginning = threading.Lock()
+
+    def expect_short_header(self) -> None:
+        """Ask for little first: the file is a further shard of a set."""
+        self.first_bytes = min(self.first_bytes, limits.SHORT_BYTES)
 
     @abstractmethod
     def begin(self) -> tuple[FileState, bytes]:
