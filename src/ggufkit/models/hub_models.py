@@ -25,7 +25,7 @@ from ggufkit.models.repository import (
     names_of,
     names_of_set,
 )
-from ggufkit.remote.hub import RepoFile, Repository, missing_file
+from ggufkit.remote.hub import HubFile, RepoFile, Repository, missing_file
 from ggufkit.remote.hub_settings import cache_folder, offline_reason
 from ggufkit.remote.url import UrlPath
 from ggufkit.system.text_file import Most, read_small
@@ -46,13 +46,40 @@ def on_the_hub(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the 
 
 def hub_models(name: str) -> list[CachedModel]:
     """Return all models of a repository, or those with the tag in `name`, with their sizes."""
+    return [model for model, _ in _found(parse_hub_name(name))]
+
+
+def sets_of(name: str) -> list[tuple[CachedModel, Files]]:
+    """Return the models of a repository that are no sidecars, with their files, unread."""
     named = parse_hub_name(name)
+    snapshot = _snapshot(named)
+    return [
+        (model, _at_hand(snapshot, held) or _unread(_repository(named), held))
+        for model, held in _found(named)
+        if not held.is_sidecar
+    ]
+
+
+def _at_hand(snapshot: Path | None, held: ModelSet) -> list[Path]:
+    """Return the files of a model if the cache has all of them, in the listed sizes."""
+    paths = [snapshot / file.path for file in held.files] if snapshot else []
+    with contextlib.suppress(OSError):
+        if [path.stat().st_size for path in paths] == [file.nbytes for file in held.files]:
+            return paths
+    return []
+
+
+def _unread(repository: Repository, held: ModelSet) -> list[HubFile]:
+    return [repository.file(file.path, file) for file in held.files]
+
+
+def _found(named: HubName) -> list[tuple[CachedModel, ModelSet]]:
     sets = model_sets(_listed(named))
     names = names_of(str(named._replace(path="", tag="")), sets)
     wanted = chosen(sets, named.tag) if named.tag else None
     repository = _repository(named)
     found = [
-        CachedModel(text, UrlPath(f"hf://{repository}/{each.path}"), each.nbytes)
+        (CachedModel(text, UrlPath(f"hf://{repository}/{each.path}"), each.nbytes), each)
         for text, each in zip(names, sets, strict=True)
         if not named.tag or each is wanted
     ]
@@ -95,7 +122,7 @@ def _remote(named: HubName, *, shards: bool) -> Files:
     found = _meant(named, repository.files())
     if found is None:
         raise _no_quant(named, model_sets(repository.files()))
-    return [repository.file(each.path, each) for each in found.files]
+    return _unread(repository, found)
 
 
 def _meant(named: HubName, files: Sequence[RepoFile]) -> ModelSet | None:

@@ -25,6 +25,7 @@ from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.models.range_header import read_header
 from ggufkit.models.rows import AnyFile, Unplaced
 from ggufkit.models.sources import FileSource
+from ggufkit.remote.hub import HubFile
 from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.remote.server_file import ServerFile
@@ -159,7 +160,11 @@ def part_of(path: AnyPath) -> ParsedFile:
 def parse_ranges(file: RangeFile) -> ParsedFile:
     """Parse a file that is read by ranges."""
     try:
-        return ParsedFile(file, read_header(file))
+        is_known = isinstance(file, HubFile) and (bool(file.data) or file.recall())
+        header = read_header(file)
+        if isinstance(file, HubFile) and not is_known and first_error(header.findings) is None:
+            file.remember(header.end)
+        return ParsedFile(file, header)
     except BaseException:
         file.close()
         raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -21,8 +22,11 @@ from ggufkit.errors import (
     RemoteMissingError,
     brief,
 )
+from ggufkit.remote.beginnings import keep, recall
+from ggufkit.remote.connections import Sink
 from ggufkit.remote.get import Answer, get, patiently, require_success
 from ggufkit.remote.hub_settings import endpoint, login, offline_reason
+from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.remote_file import RemoteFile
 from ggufkit.remote.server_file import FileState
 from ggufkit.remote.url import Url, UrlPath
@@ -209,7 +213,7 @@ def missing_file(repository: Repository, path: str, files: list[RepoFile]) -> Re
 
 
 class HubFile(RemoteFile):
-    """A file of a repository; `sha256` is its digest, empty where the Hub tells none."""
+    """A file of a repository. If its digest is known, its beginning may come from this disk."""
 
     def __init__(self, repository: Repository, file: RepoFile) -> None:
         """Name the file; the first read sends the first request."""
@@ -217,6 +221,55 @@ class HubFile(RemoteFile):
         self.path = UrlPath(f"hf://{repository}/{file.path}")
         self.repository = repository
         self.file = file
+        self._is_recalled = False
+        self._asking = threading.Lock()
+
+    def read_beginning(self, nbytes: int) -> None:
+        """Read the beginning, in a first request for `nbytes` bytes."""
+        self.first_bytes = nbytes
+        self.load(1)
+
+    def take(self, data: bytes) -> None:
+        """Take the beginning from elsewhere; the caller knows that it is that of this file."""
+        self.data = data
+
+    def recall(self) -> bool:
+        """Take the beginning from this disk if it is kept there; return whether it was."""
+        data = recall(self.file.sha256) if self.file.sha256 else b""
+        if data and len(data) <= self.file.nbytes and self._state is None:
+            self.data, self._is_recalled = data, True
+            self._state = FileState(self.file.nbytes)
+        return self._is_recalled
+
+    def remember(self, nbytes: int) -> None:
+        """Keep the first `nbytes` bytes on this disk for the next command."""
+        if self.file.sha256 and not self._is_recalled:
+            keep(self.file.sha256, self.data[:nbytes])
+
+    def read_to(self, wanted: ByteRange, sink: Sink) -> None:
+        """Read one range to `sink`; a broken connection goes on where it stopped."""
+        self._require_listed()
+        super().read_to(wanted, sink)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The URL, and the state of the file on the server."""
+        self._require_listed()
+        return super().identity
+
+    def _require_listed(self) -> None:
+        """Ask the server about a recalled file; FormatError if it is not the listed one."""
+        with self._asking:
+            if not self._is_recalled:
+                return
+            before, self.first_bytes = self.first_bytes, 1
+            try:
+                self._state, _ = self.begin()
+            finally:
+                self.first_bytes = before
+            if self.nbytes != self.file.nbytes or linked_sha256(self) != self.file.sha256:
+                raise self.changed()
+            self._is_recalled = False
 
     def begin(self) -> tuple[FileState, bytes]:
         """Send the first request; a refusal tells what the Hub's list says of the file."""
@@ -236,6 +289,11 @@ def sha256_of(file: RemoteFile) -> str:
     """
     if isinstance(file, HubFile) and file.file.sha256:
         return file.file.sha256
+    return linked_sha256(file)
+
+
+def linked_sha256(file: RemoteFile) -> str:
+    """Return the SHA-256 that the answers to requests told, "" for none."""
     told = [value for hop in file.redirects for name, value in hop.items() if _is_linked(name)]
     for text in (*told, file.etag):
         if found := _SHA256.fullmatch(text.strip()):

@@ -65,7 +65,7 @@ def content_file(content: Any) -> RangeFile:  # noqa: ANN401 (Content, and any o
     """Return the file that reads `content`, which `is_content`."""
     if _is_buffer(content):  # a memory map is a file object too
         return BytesFile(content)
-    return ObjectFile(content)
+    return FileObject(content)
 
 
 class BytesFile(RangeFile):
@@ -103,7 +103,7 @@ class BytesFile(RangeFile):
         return BytesFile, (bytes(self._view),)
 
 
-class ObjectFile(RangeFile):
+class FileObject(RangeFile):
     """A seekable binary file object; it stays where it was, and is not closed."""
 
     def __init__(self, opened: SeekableFile) -> None:
@@ -162,9 +162,9 @@ class ObjectFile(RangeFile):
         finally:
             self._object.seek(before)
 
-    def __reduce__(self) -> tuple[Callable[..., ObjectFile], tuple[SeekableFile]]:
+    def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[SeekableFile]]:
         """Pickle the object, if it can be."""
-        return ObjectFile, (self._object,)
+        return FileObject, (self._object,)
 
 
 def _label(text: str) -> Path:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
 import ggufkit
+from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
+from ggufkit.inspection.estimate import Estimate, Fit
+from ggufkit.models.hub_names import is_hub_name
+from ggufkit.models.open_all import open_all
+from ggufkit.models.repository import CachedModel
 
 SECTION: Final = "Look"  # of the help
 
@@ -21,20 +26,39 @@ SECTION: Final = "Look"  # of the help
         "ggufkit list llama",
         "ggufkit list --json | jq -r '.[].path'",
         "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF",
+        "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF --memory 2GiB --context 8192",
     ),
 )
 @click.argument("pattern", required=False, default="")
+@click.option(
+    "--memory",
+    type=parse_memory,
+    metavar="SIZE",
+    help="Show which quants of a repository fit into this much memory.",
+)
+@click.option(
+    "--context",
+    type=TokenCount(min=1),
+    metavar="N",
+    help="With --memory: tokens of all texts together.  [default: the training context]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print names, paths and sizes as JSON.")
-def command(pattern: str, *, as_json: bool) -> None:
+def command(pattern: str, *, memory: int | None, context: int | None, as_json: bool) -> None:
     """List the GGUF models in the caches of Hugging Face, llama.cpp, Ollama and LM Studio.
 
     With PATTERN, list only names that contain it. If PATTERN is a repository on the Hugging Face
-    Hub (hf://org/repo), list its quants and their sizes; this reads no file. Every command accepts
-    these names as FILE.
+    Hub (hf://org/repo), list its quants and their sizes; this reads no file. --memory 8GiB reads
+    all their headers, and shows what each takes in llama.cpp. Every command accepts these names
+    as FILE.
     """
+    if memory is not None:
+        _fitting(pattern, memory, context, as_json=as_json)
+        return
+    if context is not None:
+        raise click.UsageError("--context needs --memory")
     models = ggufkit.find_models(pattern)
     if as_json:
-        emit([{"name": m.name, "path": str(m.path), "nbytes": m.nbytes} for m in models])
+        emit([_plain(each) for each in models])
         return
     if not models:
         note("no cached model" + (f" has {pattern!r} in its name" if pattern else ""))
@@ -42,3 +66,37 @@ def command(pattern: str, *, as_json: bool) -> None:
     rows = ((printable(m.name), size(m.nbytes), printable(str(m.path))) for m in models)
     with paged():
         table(("NAME", "SIZE", "PATH"), rows, right="lrl")
+
+
+def _plain(model: CachedModel) -> dict[str, Any]:
+    return {"name": model.name, "path": str(model.path), "nbytes": model.nbytes}
+
+
+def _fitting(pattern: str, memory: int, context: int | None, *, as_json: bool) -> None:
+    """Show what each model of a repository takes, and how much of it fits."""
+    if not is_hub_name(pattern):
+        raise click.UsageError("--memory needs a repository on the Hub, such as hf://org/repo")
+    with open_all(pattern) as found:
+        estimates = [(each, ggufkit.estimate(model, context=context)) for each, model in found]
+    fits = [(each, estimated, estimated.fit(memory)) for each, estimated in estimates]
+    if as_json:
+        emit(
+            [
+                _plain(each) | {"context": e.context, "total": e.total, "fit": vars(fit)}
+                for each, e, fit in fits
+            ]
+        )
+        return
+    rows = (
+        (printable(each.name), size(each.nbytes), size(estimated.total), _words(estimated, fit))
+        for each, estimated, fit in fits
+    )
+    with paged():
+        table(("NAME", "SIZE", "MEMORY", "FITS"), rows, right="lrrl")
+
+
+def _words(estimated: Estimate, fit: Fit) -> str:
+    """Say how much fits; layers are counted as for llama.cpp's --n-gpu-layers."""
+    if fit.is_whole:
+        return "yes"
+    return f"{fit.layers} of {len(estimated.layers) + 1} layers" if fit.layers else "no"

@@ -1,0 +1,135 @@
+"""Open all models of a repository on the Hub for their headers, with few requests and bytes.
+
+The quants of a repository share their vocabulary, which is nearly all of a header. One header is
+fetched whole; of the others come the beginning, up to somewhere in the vocabulary, and what follows
+it. The middle is taken from the first where both ends are the same, and the tensors then must end
+where the file does. So sizes, types and keys are those of each file; a vocabulary that differs only
+in its middle is not noticed. What needs every byte opens a model alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import ggufkit._native as _native
+from ggufkit.format.header import Header, parse
+from ggufkit.models.hub_models import sets_of
+from ggufkit.models.model import Model
+from ggufkit.models.open import PARALLEL_HEADERS, open_files, parse_ranges
+from ggufkit.models.range_header import read_header
+from ggufkit.models.repository import CachedModel
+from ggufkit.remote.hub import HubFile
+from ggufkit.remote.range_file import ByteRange, RangeFile
+from ggufkit.rules.findings import first_error
+from ggufkit.system.threads import in_turn, pool_of
+
+HEAD_BYTES: Final = 1 << 16  # of the beginning of a file: all keys before the usual vocabulary
+SAME_BYTES: Final = 1 << 12  # compared at the end of the shared middle
+LONG_BYTES: Final = 1 << 14  # values beyond this are worth sharing
+SPARE_BYTES: Final = 1 << 15  # fetched after the expected end of a header
+
+
+@contextlib.contextmanager
+def open_all(name: str) -> Iterator[list[tuple[CachedModel, Model]]]:
+    """Provide all models of the repository `name` with their names; they are closed afterwards.
+
+    Errors are those of `open`.
+    """
+    named = sets_of(name)
+    with contextlib.ExitStack() as opened:
+        _warm([files[0] for _, files in named])
+        tasks = [functools.partial(open_files, files) for _, files in named]
+        models: list[Model] = []
+        with pool_of(min(PARALLEL_HEADERS, max(len(tasks), 1))) as pool:
+            models.extend(opened.enter_context(each) for each in in_turn(pool, tasks, len(tasks)))
+        yield [(each, model) for (each, _), model in zip(named, models, strict=True)]
+
+
+def _warm(files: Sequence[RangeFile | Path]) -> None:
+    """Fetch the headers of files, of the first one whole."""
+    unread = [file for file in files if isinstance(file, HubFile)]
+    unread.sort(key=lambda file: not file.recall())  # one that is on this disk comes first
+    if not unread:
+        return
+    first, *others = unread
+    header = parse_ranges(first).header
+    rest = [file for file in others if not file.data]
+    tasks = [functools.partial(read_alike, file, first, header) for file in rest]
+    with pool_of(PARALLEL_HEADERS) as pool:
+        for _ in in_turn(pool, tasks, PARALLEL_HEADERS):
+            pass
+
+
+def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
+    """Read the header of `file` with the help of the `header` of another that is like it."""
+    file.read_beginning(HEAD_BYTES)
+    if not _shares_middle(file, model.data, header):
+        file.remember(read_header(file).end)
+
+
+class SharedMiddle(NamedTuple):
+    """A run of bytes that two headers may share: its `end` in the known one.
+
+    Bytes of the file are `shift` bytes further on in the known header.
+    """
+
+    end: int
+    shift: int
+
+
+def _shares_middle(file: HubFile, known: bytes, header: Header) -> bool:
+    """Complete the header of `file` by the middle of a known one; False where they differ."""
+    head = file.data
+    lack = _native.lack(head, file.nbytes)
+    if lack is None:
+        return True
+    shared = _middle(head, lack[1], known, header)
+    if shared is None:
+        return False
+    start = shared.end - SAME_BYTES - shared.shift
+    stop = min(header.end + SPARE_BYTES - shared.shift, file.nbytes)
+    if stop < start + SAME_BYTES:
+        return False
+    (tail,) = file.fetch([ByteRange(start, stop - start)])
+    middle = known[len(head) + shared.shift : shared.end - SAME_BYTES]
+    whole = b"".join((head, middle, tail))
+    is_same = tail[:SAME_BYTES] == known[shared.end - SAME_BYTES : shared.end]
+    if not (is_same and _is_sound(whole, file.nbytes)):
+        return False
+    file.take(whole)
+    return True
+
+
+def _middle(head: bytes, key_at: int, known: bytes, header: Header) -> SharedMiddle | None:
+    """Return what a beginning shares with a known header from the key at `key_at` on."""
+    place = _place_of(head, key_at, known, header)
+    long = (e.end for e in header.entries.values() if e.end - e.value_at > LONG_BYTES)
+    end = max(long, default=0)
+    if place is None or end - SAME_BYTES < place + len(head) - key_at:
+        return None
+    is_same = head[key_at:] == known[place : place + len(head) - key_at]
+    return SharedMiddle(end, place - key_at) if is_same else None
+
+
+def _place_of(head: bytes, key_at: int, known: bytes, header: Header) -> int | None:
+    """Return where the known header has the key that begins at `key_at`."""
+    size = int.from_bytes(head[key_at : key_at + 8], "little")
+    key = head[key_at + 8 : key_at + 8 + min(size, len(head))]
+    entry = header.entries.get(key.decode("utf-8", "surrogateescape"))
+    if entry is None:
+        return None
+    place = entry.start - len(key) - 8
+    return place if known[place : place + 8] == head[key_at : key_at + 8] else None
+
+
+def _is_sound(data: bytes, nbytes: int) -> bool:
+    """Whether a header made of two parts fits a file: whole, right, and its tensors end there."""
+    if _native.lack(data, nbytes) is not None:
+        return False
+    header = parse(data, nbytes)
+    is_right = header.end <= len(data) and first_error(header.findings) is None
+    return is_right and 0 <= nbytes - header.data_end < header.alignment
