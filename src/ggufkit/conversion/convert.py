@@ -70,7 +70,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
 
     `folder` may also be a repository on the Hub, "hf://org/repo": its tensors are read from there
     while the file is written.
-    `outtype` is auto, f32, f16, bf16 or q8_0. `name` and `overrides` (of `general.*`) replace what
+    `outtype` is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and `overrides` (of `general.*`) replace what
     the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
     `arch_path` come before ours. `follow_links` reads files that links in the folder lead to,
     wherever they are. `say` is called with each note for the user.

@@ -30,7 +30,7 @@ from ggufkit.system.text_file import Most, read_small
 
 SECTION: Final = "Convert"  # of the help
 
-OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0")
+OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
 
 def _overrides(

@@ -12,7 +12,10 @@ from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
 
-OUTTYPES: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+OUTTYPES: Final = {
+    **{"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"},
+    **{"tq1_0": "TQ1_0", "tq2_0": "TQ2_0"},
+}
 AUTO: Final = "auto"
 _FLOATS: Final = ("F32", "F16", "BF16")
 _FALLBACK: Final = "F16"  # if rows do not divide into blocks
@@ -22,6 +25,12 @@ _PRECISE: Final = re.compile(
     r"(position_embd|token_types|blk\.\d+\.(ffn_gate_inp|ffn_gate_inp_shexp|ssm_conv1d"
     r"|shortconv\.conv|time_mix_(first|w1|w2|decay_w1|decay_w2|lerp_fused)|ssm_conv1d_[qkv]"
     r"|indexer\.proj|altup_(correct|predict)_coef))\.weight"
+)
+
+_TERNARY: Final = ("TQ1_0", "TQ2_0")
+# F16 in ternary files: three values are too few for these.
+_NOT_TERNARY: Final = re.compile(
+    r"(token_embd|per_layer_token_embd|output|blk\.\d+\.(altup_router|laurel_[lr]))\.weight"
 )
 
 
@@ -59,5 +68,7 @@ def _kind(tensor: Tensor, wanted: str) -> TensorType:
         or _PRECISE.fullmatch(name)
     ):
         return tensor_type("F32")
+    if wanted in _TERNARY and _NOT_TERNARY.fullmatch(name):
+        return tensor_type("F16")
     kind = tensor_type(wanted)
     return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind
