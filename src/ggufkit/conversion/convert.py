@@ -69,11 +69,10 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
 
     `folder` may also be a repository on the Hub, "hf://org/repo": its tensors are read from there
-    while the file is written.
-    `outtype` is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and `overrides` (of `general.*`) replace what
-    the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
-    `arch_path` come before ours. `follow_links` reads files that links in the folder lead to,
-    wherever they are. `say` is called with each note for the user.
+    while the file is written. `outtype` is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and
+    `overrides` (of `general.*`) replace the checkpoint's own values, `pre` names the pre-tokenizer.
+    Architecture files in the folders `arch_path` come before ours. `follow_links` reads files that
+    links in the folder lead to, wherever they are. `say` is called with each note for the user.
     Raises CheckpointError before anything is written; its `problems` list everything wrong.
     """
     with (

@@ -13,8 +13,12 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
 
 OUTTYPES: Final = {
-    **{"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"},
-    **{"tq1_0": "TQ1_0", "tq2_0": "TQ2_0"},
+    "f32": "F32",
+    "f16": "F16",
+    "bf16": "BF16",
+    "q8_0": "Q8_0",
+    "tq1_0": "TQ1_0",
+    "tq2_0": "TQ2_0",
 }
 AUTO: Final = "auto"
 _FLOATS: Final = ("F32", "F16", "BF16")
