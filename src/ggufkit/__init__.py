@@ -65,6 +65,7 @@ _HOMES: Final = {
     "TruncatedError": "errors",
     "ValueType": "format.types",
     "ValueTypeError": "errors",
+    "WaitingWarning": "errors",
     "bench": "quants.bench",
     "chat_template": "frameworks.chat_template",
     "check": "checks.check",

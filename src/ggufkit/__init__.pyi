@@ -46,6 +46,7 @@ from ggufkit.errors import ShardError as ShardError
 from ggufkit.errors import TensorTypeError as TensorTypeError
 from ggufkit.errors import TruncatedError as TruncatedError
 from ggufkit.errors import ValueTypeError as ValueTypeError
+from ggufkit.errors import WaitingWarning as WaitingWarning
 from ggufkit.format.coerce import typed as typed
 from ggufkit.format.file_name import FileName as FileName
 from ggufkit.format.metadata import Metadata as Metadata

@@ -212,6 +212,10 @@ class InterruptedEditWarning(UserWarning):
     """An edit of a file in place was interrupted; the message says which state is shown."""
 
 
+class WaitingWarning(UserWarning):
+    """A server is busy; the message says how long ggufkit waits before it tries again."""
+
+
 def brief(value: object) -> str:
     """Return the repr of any value, short enough for a message."""
     writer = reprlib.Repr()

@@ -14,6 +14,7 @@ from ggufkit.errors import (
     RemoteDeniedError,
     RemoteError,
     RemoteMissingError,
+    WaitingWarning,
 )
 from ggufkit.remote import limits
 from ggufkit.remote.remote_file import RemoteFile
@@ -250,3 +251,13 @@ def test_connections_are_kept():
         for number in range(5):
             file.read(FAR + number, 10)
         assert server.connections == 1
+
+
+def test_a_long_wait_is_told(monkeypatch):
+    monkeypatch.setattr(limits, "TOLD_SECONDS", 0.0)
+
+    def busy(handler, _):
+        return handler.send(503, b"", {"Retry-After": "0"}) or True
+
+    with pytest.warns(WaitingWarning, match="answers 503 .*; trying again in 0 seconds"):
+        read_far(once(busy))

@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import click
 
-from ggufkit.errors import InterruptedEditWarning, printable
+from ggufkit.errors import InterruptedEditWarning, WaitingWarning, printable
 
 AT_ONCE: Final = 1000  # lines of a table that are printed in one write
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
+_NOTED: Final = (InterruptedEditWarning, WaitingWarning)
 _RENAMED: Final = {"tensor_types": "tensor_type"}  # options by arguments with other names
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -137,13 +138,14 @@ def note(text: str) -> None:
 
 @contextlib.contextmanager
 def notes_of_warnings() -> Iterator[None]:
-    """Turn each warning of an interrupted edit into a note, once."""
+    """Turn each warning of an interrupted edit or a busy server into a note, once."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", InterruptedEditWarning)
+        for each in _NOTED:
+            warnings.simplefilter("always", each)
         usual, seen = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if not issubclass(category, InterruptedEditWarning):
+            if not issubclass(category, _NOTED):
                 usual(message, category, *rest, **more)
             elif str(message) not in seen:
                 seen.add(str(message))

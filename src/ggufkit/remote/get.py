@@ -11,12 +11,19 @@ import socket
 import ssl
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ggufkit._version import __version__
-from ggufkit.errors import GGUFError, RemoteDeniedError, RemoteError, RemoteMissingError
+from ggufkit.errors import (
+    GGUFError,
+    RemoteDeniedError,
+    RemoteError,
+    RemoteMissingError,
+    WaitingWarning,
+)
 from ggufkit.remote import limits
 from ggufkit.remote.connections import POOL, SlowError, drain, unreachable
 from ggufkit.remote.trust import redirected
@@ -30,6 +37,7 @@ _REDIRECTS: Final = {301, 302, 303, 307, 308}
 _MISSING: Final = {404, 410}
 _DENIED: Final = {401, 403}
 _AGAIN: Final = {408, 425, 429, 500, 502, 503, 504}
+_STACK_LEVEL: Final = 3  # of warnings: who waits
 _BROKEN: Final = (OSError, http.client.HTTPException)
 
 
@@ -191,6 +199,10 @@ def _wait(error: AgainError, failed: int) -> None:
         raise RemoteError(
             f"{error}; the server asks to wait {wait:,.0f} seconds", remedy="Try again after that"
         ) from error.error
+    if wait >= limits.TOLD_SECONDS:
+        warnings.warn(
+            f"{error}; trying again in {wait:.0f} seconds", WaitingWarning, stacklevel=_STACK_LEVEL
+        )
     until = time.monotonic() + wait
     while (left := until - time.monotonic()) > 0:
         require_wanted()

@@ -25,5 +25,6 @@ FEW_TRIES: Final = 2  # where more would seldom help: nothing listens, or nothin
 FIRST_WAIT: Final = 0.5  # seconds before the second try; doubled before each further one
 LONGEST_WAIT: Final = 30.0  # seconds between two tries
 LONGEST_RETRY_AFTER: Final = 120.0  # seconds that a server may ask for; beyond it is an error
+TOLD_SECONDS: Final = 2.0  # of waiting, beyond which a warning says so
 MAX_REDIRECTS: Final = 8
 MAX_ERROR_BYTES: Final = 1 << 16  # of the body of a refusal: read only to keep the connection
