@@ -13,6 +13,7 @@ from ggufkit.errors import RemoteError
 PORTS: Final = {"http": 80, "https": 443}
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _SLASHES: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):[/\\]+")
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?")
 _SAFE: Final = "%/:=&?~+!$,;'@()*[]"  # what a URL's path and query may hold as they are
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Url(NamedTuple):
             port = parts.port or PORTS.get(scheme, 0)
         except (ValueError, UnicodeError) as error:
             raise RemoteError(f"{shown(text)} is not a URL: {error}") from None
-        if scheme not in PORTS or not ascii_host:
+        if scheme not in PORTS or not _HOST.fullmatch(ascii_host):
             raise RemoteError(
                 f"{shown(text)} is not an http(s) URL", remedy="Write https://host/path/model.gguf"
             )
