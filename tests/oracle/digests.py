@@ -72,6 +72,8 @@ def of_file(path: Path) -> list[str]:
 def record_of(folder: Path, case: str) -> dict[str, Any]:
     """Return what is recorded of a case."""
     import ggufkit
+    from ggufkit.conversion.checkpoint.folder import with_text_config
+    from ggufkit.conversion.convert import classes
 
     checkpoint = folder / "checkpoints" / case
     config = json.loads((checkpoint / "config.json").read_text())
@@ -82,7 +84,7 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
         with ggufkit.open(path) as model:
             rounded = any(name.endswith(ROUNDED) for name in model.tensors)
     return {
-        "class": config["architectures"][0],
+        "class": classes(with_text_config(config))[0],
         "checkpoint": of_checkpoint(checkpoint),
         "rounded": rounded,
         "logits": case in known.computed(folder),

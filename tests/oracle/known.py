@@ -59,3 +59,9 @@ def converted(folder: Path) -> list[str]:
 def exported(folder: Path) -> list[str]:
     """Return the cases that come back unchanged from an export."""
     return sorted(checkpoints(folder) - WITHOUT_EXPORT - UNLOADABLE)
+
+
+def seeing() -> set[str]:
+    """Return the cases of models that see or hear; their text models are exported alone."""
+    found = families().items()
+    return {name for name, case in found if "text_config" in case.get("fields", {})}

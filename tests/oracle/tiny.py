@@ -450,6 +450,15 @@ def save_beginning(folder: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"add_bos_token": True}, indent=2))
 
 
+def save_chatml(folder: Path) -> None:
+    """Save a byte-level BPE tokenizer with the token that ends turns of ChatML."""
+    tokenizer = byte_level()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    ).save_pretrained(folder)
+
+
 def save_glm(folder: Path) -> None:
     """Save a byte-level BPE tokenizer with GLM's special tokens."""
     tokenizer = byte_level()
@@ -518,6 +527,7 @@ def save_words(folder: Path) -> None:
 
 VOCABULARIES = {
     "beginning": save_beginning,
+    "chatml": save_chatml,
     "glm": save_glm,
     "bytes": save_bytes,
     "pieces": save_pieces,

@@ -14,6 +14,7 @@ CASES = {
     "at_layers": [5, [1, 3], 8, 0],
     "bool": [True],
     "by_layer": [["conv", "full_attention"], "conv", 0, 8],
+    "count": [[0, 1, 2]],
     "equals": ["gelu", "gelu"],
     "float": [0.1],
     "gating": ["sigmoid"],

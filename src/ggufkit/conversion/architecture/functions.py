@@ -335,6 +335,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "by_layer": Function(_by_layer, _types_by_layer),
     "ceil_div": Function(lambda number, by: -(-number // by)),
     "each": Function(lambda layers, value: [value for _ in _layers(layers)]),
+    "count": Function(len, lambda number, _: (list(range(number)),)),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),

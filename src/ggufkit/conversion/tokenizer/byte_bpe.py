@@ -72,6 +72,15 @@ def glm(files: TokenizerFiles, entries: TokenEntries) -> None:
     _byte_pairs(files, entries, bos="[gMASK]", **roles)
 
 
+def chatml(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write a BPE tokenizer whose <|im_end|> begins and ends texts, whatever its files say."""
+    _byte_pairs(files, entries)
+    known = (files.settings or {}).get("added_tokens_decoder") or {}
+    ends = [int(number) for number, each in known.items() if each.get("content") == "<|im_end|>"]
+    for role in ("bos", "eos") if ends else ():
+        entries.identifier(role, ends[0])
+
+
 def solar_open(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Solar Open's BPE tokenizer."""
     end = "<|endoftext|>"

@@ -58,6 +58,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "bert": wordpiece_unigram.bert,
     "bpe": byte_bpe.byte_pairs,
     "chatglm": byte_bpe.chatglm,
+    "chatml": byte_bpe.chatml,
     "gemma": sentencepiece.gemma,
     "gemma2": sentencepiece.gemma2,
     "gemma3": sentencepiece.gemma3,
