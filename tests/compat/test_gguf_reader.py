@@ -244,3 +244,59 @@ def test_without_gguf_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(MissingExtraError, match=r"ggufkit\[compat\]"):
         importlib.import_module("ggufkit.compat.gguf")
+
+
+# Programs derive from GGUFReader to read headers of files whose tensors are not there.
+
+
+@pytest.fixture
+def cut(small):
+    """Return the file with its header only."""
+    data = small.read_bytes()
+    small.write_bytes(data[: gguf.GGUFReader(small).data_offset])
+    return small
+
+
+@pytest.mark.parametrize("reader", [ours.GGUFReader, gguf.GGUFReader], ids=["ours", "gguf-py"])
+def test_a_program_may_leave_out_the_tensors(cut, reader):
+    class HeaderReader(reader):
+        def _build_tensors(self, start_offs, fields):
+            self.found = (start_offs, [bytes(field.parts[1]) for field in fields])
+            name_len, _, n_dims, dims, kind, offset = fields[0].parts
+            self.raw = [part.tolist() for part in (name_len, n_dims, dims, kind, offset)]
+
+    made = HeaderReader(cut)
+    assert made.found == (cut.stat().st_size, [b"weight"])
+    assert made.raw == [[6], [2], [3, 2], [0], [0]]
+    assert made.tensors == []
+    assert made.fields["names"].contents() == ["a", "bc"]
+    with pytest.raises(ValueError, match=r"reshape|incomplete"):
+        reader(cut)
+
+
+@pytest.mark.parametrize("reader", [ours.GGUFReader, gguf.GGUFReader], ids=["ours", "gguf-py"])
+def test_a_program_may_read_the_file_its_own_way(cut, reader):
+    class ZeroReader(reader):
+        def _get(self, offset, dtype, count=1, override_order=None):
+            if hasattr(self, "data_offset") and offset >= self.data_offset:
+                return np.zeros(int(count), dtype)
+            return super()._get(offset, dtype, count, override_order)
+
+    made = ZeroReader(str(cut), "c")
+    assert made.tensors[0].data.tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert made.fields["llama.block_count"].contents() == 3
+
+
+def test_a_program_may_choose_the_tensors(small):
+    class OneReader(ours.GGUFReader):
+        def _build_tensors(self, start_offs, fields):
+            super()._build_tensors(start_offs, [each for each in fields if each.name != "weight"])
+
+    assert OneReader(small).tensors == []
+
+
+def test_readers_and_fields_are_gguf_pys_too(small):
+    reader = ours.GGUFReader(small)
+    assert isinstance(reader, gguf.GGUFReader)
+    assert type(reader.tensors[0]) is gguf.ReaderTensor
+    assert isinstance(reader.fields["names"], gguf.ReaderField)

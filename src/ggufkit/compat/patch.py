@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 PATCHED: Final = "gguf"
 STAND_IN: Final = "ggufkit.compat.gguf"  # imports gguf, so it is imported after it
 NAMES: Final = (
-    *("GGUFReader", "GGUFWriter", "ReaderField", "ReaderTensor"),
+    *("GGUFReader", "GGUFWriter"),
     *("dequantize", "get_tensor_name_map", "quantize"),
 )
 Place: TypeAlias = tuple[ModuleType, str]

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ggufkit.compat.gguf.fields import ReaderField
-from ggufkit.compat.gguf.gguf_reader import GGUFReader, ReaderTensor
+from ggufkit.compat.gguf.gguf_reader import GGUFReader
 from ggufkit.compat.gguf.gguf_writer import GGUFWriter
+from ggufkit.compat.gguf.installed import ReaderField, ReaderTensor
 from ggufkit.compat.gguf.installed import gguf as _installed
 from ggufkit.compat.gguf.quants import (
     dequantize,

@@ -1,4 +1,4 @@
-"""gguf-py's ReaderField, whose lists of arrays are made only when a program asks for them.
+"""A ReaderField of gguf-py whose lists of arrays are made only when a program asks for them.
 
 gguf-py makes one or two arrays of each token of a vocabulary while it opens a file. Here a field
 knows where its bytes are. `contents()` decodes them in one step; `parts` and `data` are made of
@@ -8,39 +8,10 @@ them on first access, and are then the same lists as gguf-py's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ggufkit.compat.gguf.field_bytes import FieldBytes, Part
-from ggufkit.compat.gguf.installed import GGUFValueType
-
-
-class ReaderField(NamedTuple):
-    """A metadata field, or the description of a tensor, as gguf-py has it.
-
-    `parts` are arrays of the field's bytes in file order, `data` the numbers of those parts that
-    hold its value, `types` its value type, followed by the element type of an array.
-    """
-
-    offset: int
-    name: str
-    parts: list[Part] = []  # noqa: RUF012 (gguf-py's defaults)
-    data: list[int] = [-1]  # noqa: RUF012
-    types: list[GGUFValueType] = []  # noqa: RUF012
-
-    def contents(self, index_or_slice: int | slice = slice(None)) -> Any:  # noqa: ANN401 (gguf-py's)
-        """Return the value: a number, a str, or a list of them; of an array also a part."""
-        if not self.types:
-            return None
-        if self.types[0] != GGUFValueType.ARRAY:
-            return self._values([-1])[0]
-        chosen = self.data[index_or_slice]
-        return self._values([chosen])[0] if isinstance(chosen, int) else self._values(chosen)
-
-    def _values(self, indexes: list[int]) -> list[Any]:
-        parts = self.parts
-        if self.types[-1] == GGUFValueType.STRING:
-            return [str(parts[index].tobytes(), encoding="utf-8") for index in indexes]
-        return [number for index in indexes for number in parts[index].tolist()]
+from ggufkit.compat.gguf.installed import ReaderField
 
 
 class LazyField(ReaderField):

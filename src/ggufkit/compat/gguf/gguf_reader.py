@@ -6,19 +6,22 @@ import math
 import os
 import sys
 from collections import OrderedDict
-from typing import Any, ClassVar, Final, Literal, NamedTuple, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 import ggufkit._native as _native
 from ggufkit.compat.gguf.field_bytes import FileBytes, InfoBytes, KeyBytes
-from ggufkit.compat.gguf.fields import LazyField, ReaderField
+from ggufkit.compat.gguf.fields import LazyField
 from ggufkit.compat.gguf.installed import (
     GGML_QUANT_SIZES,
     GGMLQuantizationType,
     GGUFEndian,
     GGUFValueType,
+    InstalledReader,
+    ReaderField,
+    ReaderTensor,
     gguf,
 )
 from ggufkit.errors import FormatError, TruncatedError
@@ -30,19 +33,11 @@ from ggufkit.rules.findings import finding
 READER_SUPPORTED_VERSIONS: Final = [2, 3]
 # gguf-py reads a bool of any byte.
 _ACCEPTED: Final = frozenset({"bool-value"})
-_SCALARS: Final = {
-    "UINT8": np.uint8,
-    "INT8": np.int8,
-    "UINT16": np.uint16,
-    "INT16": np.int16,
-    "UINT32": np.uint32,
-    "INT32": np.int32,
-    "FLOAT32": np.float32,
-    "UINT64": np.uint64,
-    "INT64": np.int64,
-    "FLOAT64": np.float64,
-    "BOOL": np.bool_,
-}
+# gguf-py's ways to read a header: a class that changes one gets gguf-py's reading, with its change.
+_HOOKS: Final = (
+    *("_get", "_get_str", "_get_field_parts", "_get_tensor_info_field", "_push_field"),
+    *("_build_fields", "_build_tensor_info"),
+)
 _ELEMENTS: Final = {
     "F16": np.float16,
     "F32": np.float32,
@@ -60,23 +55,7 @@ class DuplicateKeyError(FormatError, KeyError):
     __str__ = FormatError.__str__
 
 
-class ReaderTensor(NamedTuple):
-    """A tensor of a file: `shape` in ggml's order, `data` as an array in NumPy's order.
-
-    `data` of a quantized type, and of BF16, is uint8 with the last axis counted in bytes.
-    """
-
-    name: str
-    tensor_type: GGMLQuantizationType
-    shape: npt.NDArray[np.uint32]
-    n_elements: int
-    n_bytes: int
-    data_offset: int
-    data: npt.NDArray[Any]
-    field: ReaderField
-
-
-class GGUFReader:
+class GGUFReader(InstalledReader):
     """A GGUF file, read as gguf-py's class of this name reads it.
 
     `fields` are the metadata by key, `tensors` the tensors in file order. All arrays are views of
@@ -84,16 +63,12 @@ class GGUFReader:
     Errors in a file are a FormatError, which is a ValueError; a repeated key is a KeyError too.
     """
 
-    byte_order: Literal["I", "S"] = "I"  # the host's, or swapped
-    alignment: int = DEFAULT_ALIGNMENT
-    data_offset: int
-    gguf_scalar_to_np: ClassVar[dict[GGUFValueType, type[np.generic]]] = {
-        GGUFValueType[name]: dtype for name, dtype in _SCALARS.items()
-    }
-
     def __init__(self, path: os.PathLike[str] | str, mode: Literal["r", "r+", "c"] = "r") -> None:
         """Map the file and read its header."""
         self._path = str(path)
+        if any(getattr(type(self), name) is not getattr(GGUFReader, name) for name in _HOOKS):
+            super().__init__(path, mode)
+            return
         self.data = np.memmap(path, mode=mode)
         self.fields: OrderedDict[str, ReaderField] = OrderedDict()
         self.tensors: list[ReaderTensor] = []
@@ -101,31 +76,11 @@ class GGUFReader:
         self._file = FileBytes(np.asarray(self.data), swapped=self.byte_order == "S")
         self._build_header_fields()
         for record in keys.tolist():
-            self._push_field(LazyField.over(KeyBytes(self._file, *record)))
+            self._add_field(LazyField.over(KeyBytes(self._file, *record)))
         self.alignment = self._alignment()
         self.data_offset = padded(end, self.alignment)
-        self._build_tensors(infos)
-
-    def get_field(self, key: str) -> ReaderField | None:
-        """Return a metadata field, None if the file has no such key."""
-        return self.fields.get(key)
-
-    def get_tensor(self, idx: int) -> ReaderTensor:
-        """Return a tensor by its number."""
-        return self.tensors[idx]
-
-    def _get(
-        self,
-        offset: int,
-        dtype: npt.DTypeLike,
-        count: int = 1,
-        override_order: Literal["I", "S", "<"] | None = None,
-    ) -> npt.NDArray[Any]:
-        """Return `count` numbers at a byte of the file; programs use this name of gguf-py's."""
-        wanted = np.dtype(dtype)
-        count = int(count)
-        array = self.data[offset : offset + wanted.itemsize * count].view(wanted)[:count]
-        return array.view(wanted.newbyteorder(override_order or self.byte_order))
+        sources = [InfoBytes(self._file, *record) for record in infos.tolist()]
+        self._build_tensors(self.data_offset, [LazyField.over(info) for info in sources])
 
     # The header.
 
@@ -161,9 +116,9 @@ class GGUFReader:
             (8, "GGUF.tensor_count", counts[:1], GGUFValueType.UINT64),
             (16, "GGUF.kv_count", counts[1:], GGUFValueType.UINT64),
         ):
-            self._push_field(ReaderField(at, name, [part], [0], [kind]))
+            self._add_field(ReaderField(at, name, [part], [0], [kind]))
 
-    def _push_field(self, field: ReaderField) -> None:
+    def _add_field(self, field: ReaderField) -> None:
         if field.name in self.fields:
             raise DuplicateKeyError(
                 f"Duplicate {field.name} already in list",
@@ -187,24 +142,29 @@ class GGUFReader:
 
     # Tensors.
 
-    def _build_tensors(self, infos: npt.NDArray[Any]) -> None:
+    def _build_tensors(self, start_offs: int, fields: list[ReaderField]) -> None:
+        """Make the tensors that `fields` describe; programs that want none override this."""
         names: set[str] = set()
-        for record in infos.tolist():
-            info = InfoBytes(self._file, *record)
-            tensor = self._tensor(info)
+        tensors = []
+        for field in fields:
+            if not isinstance(field, LazyField) or not isinstance(field.source, InfoBytes):
+                super()._build_tensors(start_offs, fields)
+                return
+            tensor = self._tensor(field, field.source, start_offs)
             if tensor.name in names:
-                self._refuse(f"Found duplicated tensor with name {tensor.name}", "", info.offset)
+                self._refuse(f"Found duplicated tensor with name {tensor.name}", "", field.offset)
             names.add(tensor.name)
-            self.tensors.append(tensor)
+            tensors.append(tensor)
+        self.tensors = tensors
 
-    def _tensor(self, info: InfoBytes) -> ReaderTensor:
+    def _tensor(self, field: LazyField, info: InfoBytes, data_offset: int) -> ReaderTensor:
         if info.n_dims > MAX_DIMS:
             self._refuse(_too_many_dims(info.n_dims), "", info.offset)
-        field, kind = LazyField.over(info), GGMLQuantizationType(info.type_id)
+        kind = GGMLQuantizationType(info.type_id)
         block_size, type_size = GGML_QUANT_SIZES[kind]
         shape = info.dims.tolist()[::-1]
         elements = math.prod(shape)
-        start, nbytes = self.data_offset + info.start, elements * type_size // block_size
+        start, nbytes = data_offset + info.start, elements * type_size // block_size
         if start + nbytes > self.data.size:
             raise TruncatedError(
                 f"tensor {field.name!r} ends at byte {start + nbytes:,}, "

@@ -15,6 +15,8 @@ try:
         GGUFEndian,
         GGUFValueType,
     )
+    from gguf.gguf_reader import GGUFReader as InstalledReader
+    from gguf.gguf_reader import ReaderField, ReaderTensor
     from gguf.gguf_writer import GGUFWriter as InstalledWriter
     from gguf.lazy import LazyNumpyTensor
     from gguf.quants import QuantError
@@ -29,8 +31,11 @@ __all__ = [
     "GGMLQuantizationType",
     "GGUFEndian",
     "GGUFValueType",
+    "InstalledReader",
     "InstalledWriter",
     "LazyNumpyTensor",
     "QuantError",
+    "ReaderField",
+    "ReaderTensor",
     "gguf",
 ]
