@@ -72,12 +72,12 @@ from ggufkit.lora.convert_lora import convert_lora as convert_lora
 from ggufkit.lora.extract_lora import extract_lora as extract_lora
 from ggufkit.lora.merge_lora import merge_lora as merge_lora
 from ggufkit.models.caches import find_models as find_models
+from ggufkit.models.hub.repository import CachedModel as CachedModel
 from ggufkit.models.model import Model as Model
 from ggufkit.models.model import ModelFile as ModelFile
 from ggufkit.models.model import Tensor as Tensor
 from ggufkit.models.model import Tensors as Tensors
 from ggufkit.models.open import open as open
-from ggufkit.models.repository import CachedModel as CachedModel
 from ggufkit.models.tensors.in_memory import model as model
 from ggufkit.output.layout import Plan as Plan
 from ggufkit.output.layout import layout as layout

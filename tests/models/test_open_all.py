@@ -11,6 +11,7 @@ import ggufkit
 from ggufkit.errors import FormatError
 from ggufkit.models.open_all import open_all
 from ggufkit.remote import beginnings
+from ggufkit.remote.limits import FIRST_BYTES
 from hub_server import HubServer, Repo, at_home
 from shell import done
 from shell import ggufkit as run
@@ -79,7 +80,7 @@ def test_the_shared_vocabulary_comes_once(hub):
     assert len(hub.hub.requests) == 1 + len(QUANTS)
     assert len(hub.cdn.requests) <= 2 * len(QUANTS)
     one = sum(map(len, TOKENS)) + 12 * len(TOKENS)
-    assert hub.cdn.sent < (1 << 20) + one + (len(QUANTS) - 1) * (120 << 10)
+    assert hub.cdn.sent < FIRST_BYTES + one + (len(QUANTS) - 1) * (120 << 10)
 
 
 def test_a_second_time_the_first_header_comes_from_this_disk(hub):

@@ -37,7 +37,7 @@ from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS
 from ggufkit.format.values import TypedValue
-from ggufkit.models.hub_names import is_hub_name
+from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.rules.findings import finding

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from ggufkit.errors import FormatError
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.text_file import open_text
 from ggufkit.system.threads import require_wanted
 
 CHUNK_BYTES: Final = 1 << 20
+REMOTE_CHUNK_BYTES: Final = 32 << 20  # fetched in parallel parts
 MAX_LINE: Final = 1 << 14  # characters; a path has 4,096 at most
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}  # as sha256sum writes names
 _PLAIN: Final = {written: char for char, written in _ESCAPES.items()}
@@ -64,19 +66,29 @@ def digest_line(digest: str, name: str) -> str:
     return f"{'' if written == name else chr(92)}{digest}  {written}"
 
 
-def file_digest(path: Path, tell: Callable[[int], None] | None = None) -> str:
+def file_digest(file: Path | RangeFile, tell: Callable[[int], None] | None = None) -> str:
     """Return the SHA-256 of a file; `tell` is called with the bytes of each chunk.
 
-    Raises OSError as `open` does.
+    A file on a server is read, too: what the server tells of it is not believed. Raises OSError as
+    `open` does.
     """
     made = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while data := file.read(CHUNK_BYTES):
-            require_wanted()
-            made.update(data)
-            if tell:
-                tell(len(data))
+    for data in _chunks(file):
+        require_wanted()
+        made.update(data)
+        if tell:
+            tell(len(data))
     return made.hexdigest()
+
+
+def _chunks(file: Path | RangeFile) -> Iterator[bytes | memoryview]:
+    if isinstance(file, RangeFile):
+        for at in range(0, file.nbytes, REMOTE_CHUNK_BYTES):
+            yield file.read(at, min(REMOTE_CHUNK_BYTES, file.nbytes - at)).data
+        return
+    with file.open("rb", buffering=0) as opened:
+        while data := opened.read(CHUNK_BYTES):
+            yield data
 
 
 def read_digests(path: Path) -> DigestList:

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from ggufkit.errors import MissingModelError
 from ggufkit.format.file_name import parse_name
-from ggufkit.models.hub_models import hub_models
-from ggufkit.models.hub_names import is_hub_name
-from ggufkit.models.repository import PREFERRED, SIDECARS, CachedModel
+from ggufkit.models.hub.find import hub_models
+from ggufkit.models.hub.names import is_hub_name
+from ggufkit.models.hub.repository import PREFERRED, SIDECARS, CachedModel
 from ggufkit.remote.hub_settings import cache_folder
 from ggufkit.system.text_file import Most, read_small
 

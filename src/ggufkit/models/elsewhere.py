@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from ggufkit.errors import RemoteError
-from ggufkit.models.hub_models import on_the_hub
-from ggufkit.models.hub_names import SCHEME, is_hub_name
-from ggufkit.models.repository import Files, names_of_set
+from ggufkit.models.hub.find import on_the_hub
+from ggufkit.models.hub.names import SCHEME, is_hub_name
+from ggufkit.models.hub.repository import Files, names_of_set
 from ggufkit.remote.memory_file import content_file, is_content
 from ggufkit.remote.object_file import STORES, ObjectFile
 from ggufkit.remote.remote_file import RemoteFile

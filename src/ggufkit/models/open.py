@@ -25,7 +25,6 @@ from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.models.range_header import read_header
 from ggufkit.models.rows import AnyFile, Unplaced
 from ggufkit.models.sources import FileSource
-from ggufkit.remote.hub import HubFile
 from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.remote.server_file import ServerFile
@@ -34,12 +33,8 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import in_turn, pool_of
 
-EXCUSED: Final = (
-    CUT,
-    *HEADER_CUT,
-    "shard-missing",
-    "shard-name",
-)  # what is there can still be looked at
+# What is there can still be looked at.
+EXCUSED: Final = (CUT, *HEADER_CUT, "shard-missing", "shard-name")
 SHOWN_FILES: Final = 5  # names in a message
 PARALLEL_HEADERS: Final = 64  # fetched at the same time: as many as connections to a server
 
@@ -160,11 +155,7 @@ def part_of(path: AnyPath) -> ParsedFile:
 def parse_ranges(file: RangeFile) -> ParsedFile:
     """Parse a file that is read by ranges."""
     try:
-        is_known = isinstance(file, HubFile) and (bool(file.data) or file.recall())
-        header = read_header(file)
-        if isinstance(file, HubFile) and not is_known and first_error(header.findings) is None:
-            file.remember(header.end)
-        return ParsedFile(file, header)
+        return ParsedFile(file, read_header(file))
     except BaseException:
         file.close()
         raise

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 import ggufkit._native as _native
 from ggufkit.format.header import Header, parse
-from ggufkit.models.hub_models import sets_of
+from ggufkit.models.hub.find import sets_of
+from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.model import Model
 from ggufkit.models.open import PARALLEL_HEADERS, open_files, parse_ranges
 from ggufkit.models.range_header import read_header
-from ggufkit.models.repository import CachedModel
 from ggufkit.remote.hub import HubFile
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.rules.findings import first_error

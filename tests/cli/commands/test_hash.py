@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+from ranged_server import Served
 from shell import done, ggufkit
 
 # SHA-256 of all that `llama-gguf-hash --all --uuid model.gguf` (October 2026) prints for SmolLM2.
@@ -190,6 +191,16 @@ def test_whole_files_that_are_missing_or_not_listed_fail(model):
     checked = ggufkit("hash", "--sha256sum", "--check", "SHA256SUMS", "model.gguf", "--json")
     assert checked.code == 1
     assert checked.json()[0]["result"] == "NOT LISTED"
+
+
+def test_a_file_on_a_server_is_read_and_hashed(model):
+    with Served({"/model.gguf": model.read_bytes()}) as server:
+        url = server.url("/model.gguf")
+        digest = done("hash", "--sha256sum", "model.gguf").out.split()[0]
+        assert done("hash", "--sha256sum", url).lines == [f"{digest}  {url}"]
+        result = ggufkit("hash", "--sha256sum", server.url("/none.gguf"))
+        assert (result.code, result.out) == (1, "")
+        assert "does not exist" in result.err
 
 
 @pytest.mark.parametrize("option", ["--no-layer", "--xxh64", "--all", "--content"])

@@ -125,7 +125,7 @@ def test_a_broken_connection_goes_on_where_it_stopped(hub, local, tmp_path):
     signed, dropped = hub.cdn.fault, []
 
     def drop(handler, number):
-        if number % 2 == 0 and "Range" in handler.headers:
+        if len(dropped) < 3 and "Range" in handler.headers:
             dropped.append(number)
             start = int(handler.headers["Range"][6:].partition("-")[0])
             stop = int(handler.headers["Range"].rpartition("-")[2]) + 1

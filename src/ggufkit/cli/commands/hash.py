@@ -22,7 +22,9 @@ from ggufkit.errors import FormatError, printable
 from ggufkit.inspection.digest import ALGORITHMS, BY_TENSOR, Digests
 from ggufkit.inspection.file_digest import DigestList, digest_line, file_digest, read_digests
 from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
+from ggufkit.models.elsewhere import files_of, is_elsewhere
 from ggufkit.models.tiles import Tally
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
@@ -224,21 +226,29 @@ def _digests(
     names: Sequence[str], threads: int | None, progress: Progress | None
 ) -> list[str | OSError]:
     """Return the digest of each file, or the error of reading it; each file has its thread."""
-    paths = [Path(incoming(name, foreign=True)) for name in names]
+    files = [_opened(name) for name in names]
     done = Tally(progress)
-    for path in paths:
+    for file in files:
         with contextlib.suppress(OSError):
-            done.expect(path.stat().st_size)
+            done.expect(file.stat().st_size if isinstance(file, Path) else file.nbytes)
     with pool_of(worker_count(threads)) as pool:
-        tasks = (functools.partial(_digest, path, done.add) for path in paths)
-        return list(in_turn(pool, tasks, len(paths)))
+        tasks = (functools.partial(_digest, file, done.add) for file in files)
+        return list(in_turn(pool, tasks, len(files)))
 
 
-def _digest(path: Path, tell: Callable[[int], None]) -> str | OSError:
+def _opened(name: str) -> Path | RangeFile:
+    """Return the one file that is meant: of a set elsewhere, the shard that is named."""
+    if is_elsewhere(name):
+        return files_of(name, shards=False)[0]
+    return Path(incoming(name, foreign=True))
+
+
+def _digest(file: Path | RangeFile, tell: Callable[[int], None]) -> str | OSError:
     try:
-        return file_digest(path, tell)
+        return file_digest(file, tell)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if isinstance(file, Path):
+            error.filename = error.filename or str(file)
         return error
 
 

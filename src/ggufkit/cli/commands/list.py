@@ -11,9 +11,9 @@ from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
 from ggufkit.inspection.estimate import Estimate, Fit
-from ggufkit.models.hub_names import is_hub_name
+from ggufkit.models.hub.names import is_hub_name
+from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.open_all import open_all
-from ggufkit.models.repository import CachedModel
 
 SECTION: Final = "Look"  # of the help
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufkit.errors import RemoteError
-from ggufkit.models.hub_names import HubName, is_hub_name, parse_hub_name
+from ggufkit.models.hub.names import HubName, is_hub_name, parse_hub_name
 
 ODD = st.text(alphabet="hf:/@%.~-_ \\\n\0aQ4K", max_size=40)
 PART = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}[A-Za-z0-9]", fullmatch=True)

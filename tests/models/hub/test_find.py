@@ -327,3 +327,42 @@ def test_list_of_one_quant_and_of_what_is_not_there(hub):
     assert result.code == 1
     assert "has no quant Q9" in result.err
     assert "hf://org/tiny:Q2_K" in result.err
+
+
+# Every command that reads.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", "IN"),
+        ("inspect", "IN", "--bytes"),
+        ("check", "IN"),
+        ("check", "IN", "--data"),
+        ("plan", "IN"),
+        ("estimate", "IN"),
+        ("diff", "IN", "hf://org/tiny:Q2_K"),
+        ("hash", "IN", "--content"),
+        ("hash", "IN", "--sha256sum"),
+        ("name", "IN"),
+        ("copy", "IN", "OUT.gguf"),
+        ("select", "IN", "OUT.gguf", "--keep", "re:norm"),
+        ("quantize", "IN", "OUT.gguf", "Q8_0", "--allow-requantize"),
+        ("edit", "IN", "--set", "general.name=x", "--output", "OUT.gguf"),
+        ("list", "IN"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["hf://org/tiny:Q8_0", "org/tiny:Q8_0"])
+def test_commands_read_from_the_hub_as_from_the_disk(hub, words, name, content, tmp_path):
+    (tmp_path / "Tiny-Q8_0.gguf").write_bytes(content["Tiny-Q8_0.gguf"])
+    local = [str(tmp_path / "Tiny-Q8_0.gguf") if word == "IN" else word for word in words]
+    result = run(*[name if word == "IN" else word for word in words])
+    assert result.code in (0, 1), result.err
+    assert "Traceback" not in result.err
+    if words[0] in ("check", "plan", "estimate", "hash", "diff"):
+        expected = run(*local)
+        assert result.code == expected.code
+        assert len(result.lines) == len(expected.lines)
+    elif words[0] != "name":
+        assert result.code == 0, result.err

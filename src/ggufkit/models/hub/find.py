@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from ggufkit.errors import RemoteMissingError
-from ggufkit.models.hub_names import HubName, parse_hub_name
-from ggufkit.models.repository import (
+from ggufkit.models.hub.names import HubName, parse_hub_name
+from ggufkit.models.hub.repository import (
     CachedModel,
     Files,
     ModelSet,
