@@ -261,3 +261,12 @@ def test_a_long_wait_is_told(monkeypatch):
 
     with pytest.warns(WaitingWarning, match="answers 503 .*; trying again in 0 seconds"):
         read_far(once(busy))
+
+
+def test_an_old_connection_is_not_used_again(monkeypatch):
+    with Served({"/f": DATA}) as server:
+        file = RemoteFile(server.url("/f"))
+        assert file.nbytes == len(DATA)
+        monkeypatch.setattr(limits, "IDLE_SECONDS", 0.0)
+        file.read(FAR, 10)
+        assert server.connections == 2

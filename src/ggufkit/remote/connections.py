@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import errno
@@ -129,6 +130,7 @@ class Connection:
 
     def __init__(self, url: Url) -> None:
         """Choose host, proxy and encryption."""
+        self.used_at = 0.0
         self.proxy = Proxy(url)
         to = self.proxy.url if self.proxy.address else url
         self.http: http.client.HTTPConnection
@@ -142,6 +144,11 @@ class Connection:
         if self.proxy.address and url.scheme == "https":
             self.http.set_tunnel(url.host, url.port, headers=self.proxy.headers)
         self.http.response_class = _Response
+
+    def just_used(self) -> Connection:
+        """Note the time, and return itself."""
+        self.used_at = time.monotonic()
+        return self
 
     def get(self, url: Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         """Send a request and return the response, its body unread."""
@@ -210,13 +217,19 @@ class Pool:
             return self._open.setdefault(origin, threading.BoundedSemaphore(limits.CONNECTIONS))
 
     def _take(self, origin: Origin) -> Connection | None:
+        """Return an idle connection; old ones may be dead without a sign, and are closed."""
         with self._lock:
-            idle = self._idle.get(origin)
-            return idle.pop() if idle else None
+            idle = self._idle.get(origin, deque())
+            while idle:
+                found = idle.pop()
+                if time.monotonic() - found.used_at < limits.IDLE_SECONDS:
+                    return found
+                found.http.close()
+        return None
 
     def _keep(self, origin: Origin, connection: Connection) -> None:
         with self._lock:
-            self._idle.setdefault(origin, deque()).append(connection)
+            self._idle.setdefault(origin, deque()).append(connection.just_used())
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -282,3 +295,4 @@ def unreachable(url: Url, error: Exception) -> NoReturn:
 
 
 POOL: Final = Pool()
+atexit.register(POOL.close)

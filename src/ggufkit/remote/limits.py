@@ -16,6 +16,7 @@ MAX_HEADER_BYTES: Final = 1 << 28  # of a header: the largest known has 40 MB
 
 CONNECT_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 30.0  # without a byte from the server
+IDLE_SECONDS: Final = 30.0  # after which a kept connection is not used again
 ANSWER_SECONDS: Final = 60.0  # for the head of a response, however slowly it comes
 SLOW_SECONDS: Final = 60.0  # after which a body must have come faster than SLOWEST
 SLOWEST: Final = 1 << 10  # bytes per second
