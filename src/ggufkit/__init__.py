@@ -16,7 +16,7 @@ from ggufkit._version import __version__
 _HOMES: Final = {
     "AdapterError": "errors",
     "Arrays": "format.values",
-    "CachedModel": "models.repository",
+    "CachedModel": "models.hub.repository",
     "Change": "edits.changes",
     "ChatTemplate": "frameworks.chat_template",
     "ChatTemplateError": "errors",

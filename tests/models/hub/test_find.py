@@ -329,6 +329,13 @@ def test_list_of_one_quant_and_of_what_is_not_there(hub):
     assert "hf://org/tiny:Q2_K" in result.err
 
 
+def test_list_of_a_name_that_may_be_a_repository_says_how_to_ask_the_hub(hub):
+    result = done("list", "org/tiny")
+    assert "`ggufkit list hf://org/tiny` lists a repository on the Hub" in result.err
+    assert not hub.requests
+    assert "Hub" not in done("list", "tiny").err
+
+
 # Every command that reads.
 
 

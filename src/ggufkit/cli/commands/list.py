@@ -11,7 +11,7 @@ from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
 from ggufkit.inspection.estimate import Estimate, Fit
-from ggufkit.models.hub.names import is_hub_name
+from ggufkit.models.hub.names import SCHEME, is_hub_name
 from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.open_all import open_all
 
@@ -62,6 +62,8 @@ def command(pattern: str, *, memory: int | None, context: int | None, as_json: b
         return
     if not models:
         note("no cached model" + (f" has {pattern!r} in its name" if pattern else ""))
+        if pattern and is_hub_name(f"{SCHEME}://{pattern}") and pattern.count("/") == 1:
+            note(f"`ggufkit list {SCHEME}://{pattern}` lists a repository on the Hub")
         return
     rows = ((printable(m.name), size(m.nbytes), printable(str(m.path))) for m in models)
     with paged():
