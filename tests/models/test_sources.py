@@ -246,3 +246,14 @@ def test_tensors_compare_without_reading_their_data():
     assert one == one  # noqa: PLR0124 (that it can be asked is the point)
     assert one != other
     assert from_array("t", array, "Q8_0") != from_array("t", array, "Q8_0")
+
+
+def test_bits_of_bfloat16_are_taken_with_a_type():
+    numbers = np.linspace(-2, 2, 64, dtype=np.float32).astype(ml_dtypes.bfloat16)
+    bits = numbers.view(np.uint16).reshape(2, 32)
+    assert np.array_equal(
+        from_array("x", bits, "BF16").numpy(), numbers.astype("f4").reshape(2, 32)
+    )
+    assert from_array("x", bits, "Q8_0").type.name == "Q8_0"
+    with pytest.raises(TensorTypeError, match="uint16"):
+        from_array("x", bits)

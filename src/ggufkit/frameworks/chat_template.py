@@ -13,9 +13,7 @@ from ggufkit.conversion.tokenizer.entries import ID_KEYS
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.errors import ChatTemplateError, brief
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.opened import opened
-from ggufkit.models.model import Model
-from ggufkit.system.descriptors import AnyPath
+from ggufkit.models.any_model import AnyModel, opened
 
 KEY: Final = "tokenizer.chat_template"
 DEFAULT: Final = "default"
@@ -91,7 +89,7 @@ class ChatTemplate:
         return self.templates[wanted]
 
 
-def chat_template(model: Model | AnyPath) -> ChatTemplate:
+def chat_template(model: AnyModel) -> ChatTemplate:
     """Return the chat templates of a model; ChatTemplateError if it has none."""
     with opened(model) as source:
         keys = VocabularyKeys(source.metadata)

@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.errors import ValueTypeError
 from ggufkit.format.types import TensorType
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
-from ggufkit.frameworks.opened import opened
-from ggufkit.models.model import Model
-from ggufkit.models.rows import rows_and_width
-from ggufkit.models.sources import from_array, retyped
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.output.write import WriteOptions
 from ggufkit.output.write import save as save_arrays
 from ggufkit.quants.parallel import Numbers
@@ -31,7 +26,7 @@ _FLOATS: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 def load(
-    model: Model | AnyPath,
+    model: AnyModel,
     *,
     dtype: mx.Dtype | None = None,
     threads: int | None = None,
@@ -66,13 +61,8 @@ def save(
     metadata: Mapping[str, object] | None = None,
     **options: Unpack[WriteOptions],
 ) -> list[Path]:
-    """Write arrays and plain metadata as a GGUF file; return the paths written.
-
-    Each tensor is an array of MLX (stored in its dtype), a pair of one and a tensor type (quantized
-    to it), or what `ggufkit.save` takes. `options` are those of `ggufkit.write`.
-    """
-    made = {name: _as_gguf(name, value) for name, value in tensors.items()}
-    return save_arrays(path, made, metadata, **options)
+    """Write arrays and plain metadata as a GGUF file: `ggufkit.save` with the arrays first."""
+    return save_arrays(path, tensors, metadata, **options)
 
 
 def _name_of(dtype: object) -> str:
@@ -83,20 +73,3 @@ def _as_mlx(array: Numbers, kind: TensorType) -> mx.array:
     core = library("mlx.core", EXTRA)
     made = core.array(array)
     return made.view(core.bfloat16) if kind.dtype is None else made
-
-
-def _as_gguf(name: str, value: Any) -> object:  # noqa: ANN401 (what `save` documents)
-    core = library("mlx.core", EXTRA)
-    array, wanted = value if isinstance(value, tuple) else (value, None)
-    if not isinstance(array, core.array):
-        return value
-    if array.dtype == core.complex64:
-        raise TensorTypeError(f"tensor {name!r}: GGUF has no type for complex numbers")
-    if array.dtype == core.bfloat16:
-        words = np.array(array.view(core.uint16))
-        rows, width = rows_and_width(words.shape)
-        packed = words.reshape(rows, width).view(np.uint8)
-        tensor = from_array(name, packed.reshape(*words.shape[:-1], -1), "BF16")
-    else:
-        tensor = from_array(name, np.array(array))
-    return tensor if wanted is None else retyped(tensor, wanted)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ggufkit.errors import ValueTypeError
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
-from ggufkit.frameworks.opened import opened
-from ggufkit.models.model import Model
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.output.write import WriteOptions
 from ggufkit.output.write import save as save_arrays
 from ggufkit.quants.parallel import Numbers
@@ -26,7 +25,7 @@ _FLOATS: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float
 
 
 def load(
-    model: Model | AnyPath,
+    model: AnyModel,
     *,
     dtype: npt.DTypeLike | None = None,
     threads: int | None = None,

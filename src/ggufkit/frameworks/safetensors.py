@@ -12,7 +12,7 @@ from ggufkit.errors import OutputError
 from ggufkit.format.metadata import Metadata
 from ggufkit.frameworks.fill import decoded_type
 from ggufkit.frameworks.numpy import float_type
-from ggufkit.frameworks.opened import opened
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensors
 from ggufkit.models.sources import retyped
 from ggufkit.output.execute import Order, execute_all
@@ -32,7 +32,7 @@ def load(path: AnyPath) -> Model:
 
 
 def save(
-    model: Model | AnyPath,
+    model: AnyModel,
     path: AnyPath,
     *,
     dtype: str | None = None,

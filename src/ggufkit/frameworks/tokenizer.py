@@ -10,16 +10,14 @@ from ggufkit.conversion.tokenizer.tokenizer_json import MODELS
 from ggufkit.errors import CheckpointError
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.llama_tokens import as_in_llama_cpp
-from ggufkit.frameworks.opened import opened
-from ggufkit.models.model import Model
-from ggufkit.system.descriptors import AnyPath
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.system.threads import Say
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-def tokenizer(model: Model | AnyPath, *, say: Say | None = None) -> Tokenizer:
+def tokenizer(model: AnyModel, *, say: Say | None = None) -> Tokenizer:
     """Return a `tokenizers.Tokenizer` that gives the ids that llama.cpp gives.
 
     `encode(text)` adds the tokens that llama.cpp adds; `add_special_tokens=False` leaves them out.

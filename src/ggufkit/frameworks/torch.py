@@ -14,7 +14,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
-from ggufkit.frameworks.opened import opened
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import Made, rows_and_width
 from ggufkit.models.sources import in_order, retyped
@@ -57,7 +57,7 @@ class PackedTensor:
 
 
 def load(  # noqa: PLR0913 (one argument for each choice of a user)
-    model: Model | AnyPath,
+    model: AnyModel,
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str | int = "cpu",
@@ -92,7 +92,7 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
 
 
 def load_packed(
-    model: Model | AnyPath, *, device: torch.device | str | int = "cpu"
+    model: AnyModel, *, device: torch.device | str | int = "cpu"
 ) -> dict[str, PackedTensor]:
     """Return the tensors of a model by name as they are packed, to be decoded when used."""
     torch = library("torch", EXTRA)

@@ -13,10 +13,9 @@ from ggufkit.conversion.export import checkpoint_in_memory
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
-from ggufkit.frameworks.opened import opened
 from ggufkit.frameworks.torch import DTYPES, as_torch, float_type
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model
-from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress, Say
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class LoadedModel(NamedTuple):
 
 
 def load(  # noqa: PLR0913 (one argument for each choice of a user)
-    model: Model | AnyPath,
+    model: AnyModel,
     *,
     dtype: torch.dtype | None = None,
     device: torch.device | str | int | None = None,
