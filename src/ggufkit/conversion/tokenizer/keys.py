@@ -170,10 +170,14 @@ class VocabularyKeys:
 
     def is_added(self, number: int) -> bool:
         """Whether the tokenizer finds a token in a text before all other rules."""
-        kind = self.types[number]
-        return kind in {PieceType.CONTROL, PieceType.USER_DEFINED} or (
-            kind == PieceType.UNKNOWN and self.model != "gpt2"
-        )
+        return number in self._added
+
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        kinds = {PieceType.CONTROL, PieceType.USER_DEFINED}
+        if self.model != "gpt2":
+            kinds.add(PieceType.UNKNOWN)
+        return frozenset(number for number, kind in enumerate(self.types) if kind in kinds)
 
     def id_of(self, role: str) -> int | None:
         """Return the id of a special token, None if the file has none or it does not exist."""

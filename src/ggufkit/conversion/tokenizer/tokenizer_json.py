@@ -132,7 +132,7 @@ def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
 MAX_MERGED: Final = 512
 
 
-def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[list[str]]:
+def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[tuple[str, str]]:
     """Return every pair of pieces that forms a piece, higher scores first."""
     short = [n for n in normal if len(keys.texts[n]) <= MAX_MERGED]
     numbers = {keys.texts[n]: n for n in short}
@@ -141,10 +141,14 @@ def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[list[str]]:
     for number in short:
         text = keys.texts[number]
         for at in lengths[: bisect_left(lengths, len(text))]:
-            left, right = numbers.get(text[:at]), numbers.get(text[at:])
-            if left is not None and right is not None:
+            left = numbers.get(text[:at])
+            if left is None:
+                continue
+            right = numbers.get(text[at:])
+            if right is not None:
                 found.append((-keys.scores[number], number, left, right))
-    return [[keys.texts[left], keys.texts[right]] for _, _, left, right in sorted(found)]
+    # Tuples, which the garbage collector need not visit: there are half a million.
+    return [(keys.texts[left], keys.texts[right]) for _, _, left, right in sorted(found)]
 
 
 def unigram(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
