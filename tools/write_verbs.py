@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "src" / "ggufkit"
-TABLE: Final = PACKAGE / "models" / "verbs.py"
+TABLE: Final = PACKAGE / "models" / "verbs" / "__init__.py"
 STUB: Final = TABLE.with_suffix(".pyi")
 BUILTINS: Final = {"bool", "bytes", "dict", "float", "int", "list", "object", "str", "tuple"}
 

@@ -72,7 +72,7 @@ class GGUFError(Exception):
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         """Keep `message` and `remedy` separate: the command and Python print them differently."""
-        self.message = printable(shortened(message))
+        self.message: str = printable(shortened(message))
         super().__init__(self.message)
         self.remedy = remedy
 
@@ -152,8 +152,10 @@ class CheckpointError(GGUFError, ValueError):
 
     def __init__(self, message: str, problems: Iterable[str] = (), *, remedy: str = "") -> None:
         """Put the problems after the message: one in the same line, more as a list."""
-        self.problems = tuple(printable(shortened(each, MAX_PROBLEM)) for each in problems)
-        self.headline = printable(shortened(message, MAX_PROBLEM))
+        self.problems: tuple[str, ...] = tuple(
+            printable(shortened(each, MAX_PROBLEM)) for each in problems
+        )
+        self.headline: str = printable(shortened(message, MAX_PROBLEM))
         shown = "; ".join(self.problems[: self.SHOWN])
         more = len(self.problems) - self.SHOWN
         tail = f"; and {more} more" if more > 0 else ""

@@ -54,7 +54,7 @@ def exported(home, tmp_path):
 
     def made(name="made", *without, **more):
         with ggufkit.open(home / "tiny.gguf") as model:
-            metadata = model.metadata.without(*without).updated(more)
+            metadata = model.metadata.without(*without, missing_ok=True).updated(more)
             ggufkit.write(model.replace(metadata=metadata), tmp_path / f"{name}.gguf")
         with ggufkit.open(tmp_path / f"{name}.gguf") as model:
             ggufkit.export(model, tmp_path / name, arch_path=[home / "arch"])

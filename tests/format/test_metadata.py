@@ -109,9 +109,13 @@ def test_updating_from_metadata_copies_undecoded_values():
         assert made._entries["words"] is read._entries["words"]
 
 
-def test_without_ignores_unknown_keys():
+def test_without_refuses_unknown_keys_unless_they_may_be_missing():
     made = Metadata({"a": 1, "b": 2})
-    assert list(made.without("a", "zzz")) == ["b"]
+    assert list(made.without("a", "zzz", missing_ok=True)) == ["b"]
+    with pytest.raises(MissingKeyError, match="no key 'zzz'"):
+        made.without("a", "zzz")
+    with pytest.raises(TypeError, match="keys must be a string"):
+        made.without(["a"])
     assert list(made) == ["a", "b"]
     assert made.without() == made
 

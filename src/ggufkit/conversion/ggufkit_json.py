@@ -157,7 +157,7 @@ def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
     """Return the metadata with all entries applied; new keys come last."""
     gone = [entry["key"] for entry in entries if entry.get("type") is None]
     new = {e["key"]: _typed(e, model.metadata) for e in entries if e.get("type") is not None}
-    return model.metadata.without(*gone).updated(new)
+    return model.metadata.without(*gone, missing_ok=True).updated(new)
 
 
 def _typed(entry: Mapping[str, Any], metadata: Metadata) -> TypedValue:

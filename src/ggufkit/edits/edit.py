@@ -12,7 +12,7 @@ import numpy as np
 from ggufkit.checks.subject import TOKENS
 from ggufkit.edits.header_slack import require_slack, slack, visible
 from ggufkit.edits.loadability import obstacles
-from ggufkit.errors import MissingKeyError, ValueTypeError, brief
+from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
 from ggufkit.format.arguments import mapping, texts
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.metadata import Metadata, alignment_of
@@ -82,8 +82,8 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     tags. `reserve` bytes of slack make later edits in place cheap.
 
     Raises MissingKeyError for a missing key; ValueTypeError for values that do not fit, and, unless
-    `force` is true, for changes that may keep llama.cpp from loading the model; FormatError for an
-    invalid alignment.
+    `force` is true, for changes that may keep llama.cpp from loading the model, and for an invalid
+    alignment.
     """
     require_slack(reserve)
     metadata = _renamed(model.metadata, mapping("rename", rename))
@@ -97,10 +97,17 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     if reserve is not None:
         metadata = visible(metadata).updated(slack(reserve) if reserve else {})
     changed = model.replace(metadata=metadata)
-    alignment_of(metadata)  # raises even if forced: readers need it to find tensors
+    _require_alignment(metadata)  # even if forced: readers need it to find tensors
     if not force:
         _refuse(obstacles(model, changed))
     return changed
+
+
+def _require_alignment(metadata: Metadata) -> None:
+    try:
+        alignment_of(metadata)
+    except FormatError as error:
+        raise ValueTypeError(error.message, remedy=error.remedy) from None
 
 
 def _refuse(sentences: list[str]) -> None:

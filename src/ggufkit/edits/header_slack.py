@@ -26,7 +26,7 @@ _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
 
 def visible(metadata: Metadata) -> Metadata:
     """Return metadata without the key that holds slack."""
-    return metadata.without(RESERVED_KEY)
+    return metadata.without(RESERVED_KEY, missing_ok=True)
 
 
 def slack(nbytes: int) -> dict[str, TypedValue]:

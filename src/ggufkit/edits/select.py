@@ -50,7 +50,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     """
     added, added_keys = _opened("graft", graft), _opened("graft_keys", graft_keys)
     chosen = model.replace(
-        metadata=model.metadata.without(*SPLIT_KEYS),
+        metadata=model.metadata.without(*SPLIT_KEYS, missing_ok=True),
         tensors=_kept(model.tensors.values(), texts("keep", keep), texts("drop", drop)),
     )
     chosen = _pruned(chosen, whole_numbers("prune", prune))

@@ -6,11 +6,12 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeVar, overload
+from typing import Any, ClassVar, Final, NoReturn, TypeVar, overload
 
 import numpy as np
 
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
+from ggufkit.format.arguments import texts
 from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, VALUE_TYPES, ValueType
@@ -120,7 +121,7 @@ class Metadata(Mapping[str, Value]):
             return NotImplemented
         return self.encode(CANONICAL) == other.encode(CANONICAL)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         """Show keys and types, no values."""
@@ -230,8 +231,11 @@ class Metadata(Mapping[str, Value]):
         changed._entries = {**self._entries, **_typed_entries(items, self._entries)}
         return changed
 
-    def without(self, *keys: str) -> Metadata:
-        """Return metadata without `keys`; unknown ones are ignored."""
+    def without(self, *keys: str, missing_ok: bool = False) -> Metadata:
+        """Return metadata without `keys`; MissingKeyError for unknown ones unless `missing_ok`."""
+        for key in texts("keys", keys):
+            if not missing_ok:
+                self.entry(key)
         changed = Metadata()
         changed._entries = {k: v for k, v in self._entries.items() if k not in keys}
         return changed

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias, overload
+from typing import Any, ClassVar, Final, TypeAlias, overload
 
 import numpy as np
 
@@ -124,7 +124,7 @@ class Strings(_Packed):
             return len(self) == len(other) and self.tolist() == list(other)
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         """Show the first items."""
@@ -223,7 +223,7 @@ class Arrays(_Packed):
             return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         """Show the first items."""

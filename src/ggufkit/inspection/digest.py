@@ -194,7 +194,7 @@ def _digested(tensor: Tensor, inner: list[str]) -> dict[str, str]:
 
 def _content(model: Model, data: Mapping[str, str]) -> str:
     """Return the digest of keys and tensors in the order of their names; `data` has SHA-256s."""
-    metadata = model.metadata.without(*LAYOUT_KEYS)
+    metadata = model.metadata.without(*LAYOUT_KEYS, missing_ok=True)
     keys = sorted(metadata, key=_utf8)
     made = hashlib.sha256(CONTENT_FORM)
     made.update(struct.pack("<QQ", len(keys), len(model.tensors)))

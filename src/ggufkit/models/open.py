@@ -342,7 +342,9 @@ def _placed(part: ParsedFile, rule: str, key: str, **details: object) -> Finding
 def model_of(parts: list[ParsedFile]) -> Model:
     """Return the model in these files: one shard alone or a whole set."""
     head = parts[0].header
-    metadata = head.metadata.without(*SPLIT_KEYS) if len(parts) > 1 else head.metadata
+    metadata = (
+        head.metadata.without(*SPLIT_KEYS, missing_ok=True) if len(parts) > 1 else head.metadata
+    )
     files = tuple(
         ModelFile(p.file.path, p.header.nbytes, p.header.data_offset, p.header.data_nbytes)
         for p in parts

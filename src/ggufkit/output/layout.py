@@ -227,7 +227,7 @@ def _shards(
             remedy="Allow larger shards",
         )
     total = sum(len(group) for group in groups)
-    first = metadata.without(*SPLIT_KEYS)
+    first = metadata.without(*SPLIT_KEYS, missing_ok=True)
     # Readers open each file on its own, so each must have the alignment key.
     step = alignment_of(metadata)
     others = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)

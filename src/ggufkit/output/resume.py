@@ -51,7 +51,7 @@ class ResumeJournal:
         Raises OutputError if the journal there belongs to another plan or another version of
         ggufkit, and ForeignFileError (an OutputError) if another user owns the file.
         """
-        self.path = journal_of(target)
+        self.path: Path = journal_of(target)
         head = _HEAD.format(version=__version__, digest=digest(plan))
         self._descriptor, content = _opened(self.path)
         try:

@@ -25,13 +25,13 @@ def stamped(metadata: Metadata, number: int, *others: tuple[str, TypedValue]) ->
 
     `number` is the recipe's general.file_type; `others` follow it.
     """
-    changed = metadata.without(*SPLIT_KEYS)
+    changed = metadata.without(*SPLIT_KEYS, missing_ok=True)
     for key, value in (
         (VERSION_KEY, np.uint32(QUANTIZATION_VERSION)),
         (FILE_TYPE_KEY, np.uint32(number)),
         *others,
     ):
-        changed = changed.without(key).updated({key: value})
+        changed = changed.without(key, missing_ok=True).updated({key: value})
     return changed
 
 

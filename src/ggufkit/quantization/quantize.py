@@ -44,6 +44,7 @@ from ggufkit.quantization.type_choice import (
     choose,
     facts_of,
     order_key,
+    require_names,
     role_of,
     unmatched,
 )
@@ -199,6 +200,8 @@ def decide(
     )
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     counts = _shard_counts(model, decisions) if keeps_split else None
+    known = {**model.tensors, **pruned.tensors}
+    require_names(known, requests, mapping("types", options.get("types")))
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
     made.made_from(model.inputs)
     return Quantization(made, decisions, chosen, data is not None, counts, lost)

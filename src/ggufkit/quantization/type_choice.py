@@ -5,15 +5,17 @@ Only names, shapes, types and metadata are read.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
+from ggufkit.errors import MissingTensorError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import whole_number
@@ -239,6 +241,20 @@ class _Walk:
 
 
 _choice = functools.lru_cache(Choice)  # many tensors share one choice
+
+
+def require_names(known: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
+    """Raise MissingTensorError for a name or pattern of the user that no tensor has."""
+    lost = [
+        pattern.pattern for pattern, _ in requests.patterns if not any(map(pattern.search, known))
+    ]
+    lost += [name for name in types if name not in known]
+    if lost:
+        near = difflib.get_close_matches(lost[0], known, 1, cutoff=0.4)
+        raise MissingTensorError(
+            f"no tensor has the name {lost[0]!r}, for which a type is given",
+            remedy=f"Did you mean {near[0]!r}?" if near else "`ggufkit inspect` shows the names",
+        )
 
 
 def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> tuple[str, ...]:

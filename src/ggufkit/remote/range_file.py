@@ -35,8 +35,8 @@ class RangeFile(ABC):
     def __init__(self, path: Path) -> None:
         """Name the file; nothing is read yet."""
         self.path = path
-        self.data = b""
-        self.closed = False
+        self.data: bytes = b""
+        self.closed: bool = False
         self._growing = threading.Lock()
 
     @property

@@ -33,8 +33,8 @@ _seek_lock = threading.Lock()  # for platforms without positional reads and writ
 # Tests set these to None or False to force the fallbacks.
 copy_file_range: Any = getattr(os, "copy_file_range", None)
 preadv: Any = getattr(os, "preadv", None)
-positional = hasattr(os, "pwrite")
-renames_open_files = os.name != "nt"
+positional: bool = hasattr(os, "pwrite")
+renames_open_files: bool = os.name != "nt"
 _SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
 try:
     sync_file_range: Any = ctypes.CDLL(None).sync_file_range

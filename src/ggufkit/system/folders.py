@@ -35,7 +35,7 @@ class HiddenFolder:
         """Create nothing yet."""
         self.target = target
         self.limit = limit
-        self.path = hidden(target, FOLDER)
+        self.path: Path = hidden(target, FOLDER)
         self._descriptor: int | None = None
         self._is_made = False  # by this process, and another one may have locked it
         self._is_ours = False  # no other process writes it

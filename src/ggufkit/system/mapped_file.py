@@ -138,11 +138,11 @@ class MappedFile:
         self._release = weakref.finalize(self, close, self._descriptor)
         self._lock = threading.Lock()
         self._opened = os.fstat(self._descriptor)
-        self.nbytes = self._opened.st_size
+        self.nbytes: int = self._opened.st_size
         self.data: Data = b""
         if self.nbytes:
             self.data = with_descriptors(self._map)
-        self.closed = False
+        self.closed: bool = False
         self.kept_bytes = 0  # of the beginning that stay readable after `close`
 
     def _map(self) -> MappedBytes:

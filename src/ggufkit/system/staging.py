@@ -36,7 +36,7 @@ class Output:
 
     def __init__(self, path: Path, number: int, descriptor: int | None = None) -> None:
         """Take a path, the file's inode number and, if it is open, its descriptor."""
-        self.path = path
+        self.path: Path = path
         self.number = number
         self._descriptor = descriptor
 
@@ -84,10 +84,10 @@ class Staging:
         self.target = target
         self.path = hidden(target, own)
         self.is_kept = kept
-        self.is_new = True
+        self.is_new: bool = True
         self.limit = limit
         self.replaced = _status(target)
-        self.descriptor = -1
+        self.descriptor: int = -1
         if not remove_leftover(hidden(target, other)):
             raise self._refusal(hidden(target, other))
         try:

@@ -169,9 +169,11 @@ def test_files_with_windows_line_endings_keep_every_rule(source, encoding):
 def test_notes_a_pattern_that_matches_nothing(source):
     recipe = source.with_name("mine.toml")
     recipe.write_text('base = "F16"\n[types]\n"never" = "Q4_0"\n"ffn" = "Q8_0"\n')
-    result = done("quantize", source, recipe, "--dry-run", "--tensor-type", "nosuch=Q4_0", "--json")
-    assert result.json()["unmatched"] == ["nosuch", "never"]
-    assert "note: 'nosuch' changes nothing: no tensor name contains it" in result.err
+    result = done("quantize", source, recipe, "--dry-run", "--json")
+    assert result.json()["unmatched"] == ["never"]
+    assert "note: 'never' changes nothing: no tensor name contains it" in result.err
+    wrong = ggufkit("quantize", source, "Q8_0", "--dry-run", "--tensor-type", "nosuch=Q4_0")
+    assert (wrong.code, "'nosuch'" in wrong.err) == (1, True)
     idle = done("quantize", source, "F16", "--dry-run", "--tensor-type", "ffn_up=Q8_0")
     assert "note: 'ffn_up' changes nothing" in idle.err
 

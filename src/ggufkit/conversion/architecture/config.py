@@ -52,7 +52,7 @@ class ConfigFacts:
         """Add defaults to the configuration; CheckpointError if it contradicts itself."""
         self.checkpoint = checkpoint
         self.architecture = architecture
-        self.fields = merged(checkpoint.config, architecture.config)
+        self.fields: dict[str, Any] = merged(checkpoint.config, architecture.config)
         self.read: set[str] = {"rope_parameters"}
         self.functions = bound(FACTS, self)
         self._rope: dict[str, Any] | None = None

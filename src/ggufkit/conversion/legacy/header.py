@@ -56,7 +56,7 @@ class LegacyReader:
     def __init__(self, file: MappedFile) -> None:
         """Begin at the front."""
         self.file = file
-        self.at = 0
+        self.at: int = 0
         self._window = b""
         self._start = 0
 

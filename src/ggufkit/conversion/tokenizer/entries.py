@@ -36,9 +36,9 @@ class Tokens:
 
     def __init__(self, rows: int) -> None:
         """Begin with `rows` tokens of padding."""
-        self.texts = [f"[PAD{i}]" for i in range(rows)]
-        self.scores = [PAD_SCORE] * rows
-        self.types = [PieceType.UNUSED] * rows
+        self.texts: list[str] = [f"[PAD{i}]" for i in range(rows)]
+        self.scores: list[float] = [PAD_SCORE] * rows
+        self.types: list[PieceType] = [PieceType.UNUSED] * rows
 
     def __len__(self) -> int:
         """Return the number of tokens."""

@@ -1,7 +1,8 @@
 """The verbs of a model: `model.quantize("Q4_K_M")` is `ggufkit.quantize(model, "Q4_K_M")`.
 
 The functions are in packages on higher floors, so a verb imports its function when it is first
-used, by name. Type checkers read the same table from `verbs.pyi`; a test binds the two.
+used, by name. Type checkers read the same table from the stub beside this file; a test binds the
+two.
 """
 
 from __future__ import annotations
