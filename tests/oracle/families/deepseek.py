@@ -107,7 +107,7 @@ CASES = {
         **SPARSE | {"n_group": 2, "topk_group": 1},
         rope_parameters=YARN | {"rope_theta": 1e4, "mscale_all_dim": 1.0, "mscale": 1.0},
     ),
-    "youtu": case("YoutuConfig", library=5, pad_token_id=None, **LATENT),
+    "youtu": case("YoutuConfig", library=5, tie_word_embeddings=False, **LATENT),
     "minimax-m2": case(
         "MiniMaxM2Config", library=5, head_dim=32, num_local_experts=6, num_experts_per_tok=2,
         rotary_dim=16, scoring_func="sigmoid",

@@ -65,6 +65,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "glm": byte_bpe.glm,
     "glm4": byte_bpe.glm4,
     "internlm2": sentencepiece.internlm2,
+    "internlm3": sentencepiece.internlm3,
     "hunyuan": byte_bpe.hunyuan,
     "jamba": sentencepiece.jamba,
     "llama": sentencepiece.llama,

@@ -215,6 +215,22 @@ def internlm2(files: TokenizerFiles, entries: TokenEntries) -> None:
     specials.write(entries)
 
 
+def internlm3(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write InternLM 3's SentencePiece model; a token of chats ends texts."""
+    tokens = _piece_tokens(files, files.pieces(SENTENCE_PIECE))
+    settings = files.settings or {}
+    entries.head("llama", DEFAULT)
+    entries.tokens(tokens, scored=True)
+    if "add_prefix_space" in settings:
+        entries.boolean("tokenizer.ggml.add_space_prefix", settings["add_prefix_space"])
+    specials = Specials(files, rows=len(tokens))
+    for number, token in (settings.get("added_tokens_decoder") or {}).items():
+        is_end = token.get("special") and token.get("content") == "<|im_end|>"
+        if is_end and "eos" in specials.ids:
+            specials.ids["eos"] = int(number)
+    specials.write(entries)
+
+
 def mpt(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write MPT's BPE tokenizer, or a SentencePiece model (SEA-LION) if missing."""
     if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
