@@ -15,6 +15,7 @@ from ggufkit.errors import ClosedError
 from small_llama import keys, tensors
 
 CALLS = {
+    "check": ggufkit.check,
     "conventional_name": ggufkit.conventional_name,
     "diff": lambda model: ggufkit.diff(model, model),
     "digest": lambda model: ggufkit.digest(model, "sha256"),
@@ -98,7 +99,7 @@ def test_metadata_stays_readable_after_closing(path):
 @pytest.mark.parametrize("wrong", [None, 7, ["m.gguf"], object()], ids=repr_of)
 @pytest.mark.parametrize("name", CALLS)
 def test_another_kind_of_argument_is_named(name, wrong):
-    with pytest.raises(TypeError, match="neither a model nor a path"):
+    with pytest.raises(TypeError, match=r"neither a model nor a path|is not in a file"):
         CALLS[name](wrong)
 
 
@@ -185,3 +186,50 @@ def test_model_is_a_mapping_of_its_tensors():
 def test_opened_model_knows_its_path(path):
     with ggufkit.open(path) as model:
         assert model.path == Path(path)
+
+
+def test_model_that_is_not_in_a_file_must_be_written_before_it_is_checked(path):
+    with pytest.raises(TypeError, match="Write the model, and check the file"):
+        ggufkit.open(path).edit(set={"a": 1}).check()
+
+
+def test_notebook_shows_a_difference_escaped(path):
+    found = ggufkit.diff(path, ggufkit.edit(path, set={"general.name": "<script>"}))
+    assert "&lt;script&gt;" in found._repr_html_()
+
+
+WRONG_ARGUMENTS = {
+    "algorithms": lambda m: ggufkit.digest(m, [1]),
+    "keep": lambda m: ggufkit.select(m, keep=7),
+    "prune": lambda m: ggufkit.select(m, prune=["a"]),
+    "graft": lambda m: ggufkit.select(m, graft=["blk.*"]),
+    "add_tags": lambda m: ggufkit.edit(m, add_tags=[1]),
+    "unset": lambda m: ggufkit.edit(m, unset=1),
+    "set": lambda m: ggufkit.edit(m, set=["a"]),
+    "types": lambda m: ggufkit.quantize(m, types=["Q8_0"]),
+    "layers": lambda m: ggufkit.quantize(m, "Q8_0", layers="1"),
+    "override_kv": lambda m: ggufkit.quantize(m, "Q8_0", override_kv="a=1"),
+    "alignment": lambda m: ggufkit.write(m, "no.gguf", alignment=7),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+def test_wrong_argument_is_named(name, path):
+    with pytest.raises(TypeError, match=name) as wrong:
+        WRONG_ARGUMENTS[name](path)
+    assert not isinstance(wrong.value, ggufkit.FormatError)
+
+
+def test_one_string_is_one_item(path):
+    assert ggufkit.edit(path, add_tags="abc", force=True).metadata.texts("general.tags")[-1:] == [
+        "abc"
+    ]
+    assert [one.recipe for one in ggufkit.plan(path, "Q8_0")] == ["Q8_0"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"types": {"typo": "Q8_0"}}, {"tensor_types": [("nosuch", "Q8_0")]}], ids=str
+)
+def test_name_that_matches_no_tensor_is_an_error(options, path):
+    with pytest.raises(KeyError, match="no tensor has the name"):
+        ggufkit.quantize(path, "Q4_0", **options)

@@ -21,6 +21,7 @@ from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.unfinished import unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
+from ggufkit.errors import ValueTypeError, brief
 from ggufkit.format.encoding import is_utf8
 from ggufkit.format.header import Header
 from ggufkit.format.types import padded
@@ -57,7 +58,7 @@ class Looking:
 
 
 def check(
-    path: str | os.PathLike[str],
+    path: Model | str | os.PathLike[str],
     *,
     data: bool = False,
     names: bool = False,
@@ -69,11 +70,23 @@ def check(
     Any shard means its whole set, a folder all GGUF files in it. Tensor data is read only if `data`
     is true: in bounded memory, with `threads` threads (default: one for each usable core);
     `progress(done, total)` counts bytes. File names that break the naming convention are findings
-    only if `names` is true. Faults inside a file raise no error; OSError, as from the builtin
-    `open`, if `path` itself cannot be read.
+    only if `names` is true. Of an opened model the files are checked; one that is not in files must
+    be written first (ValueTypeError). Faults inside a file raise no error; OSError, as from the
+    builtin `open`, if `path` itself cannot be read.
     """
-    models = check_models(path, Looking(data, names, threads, progress))
+    models = check_models(_path_of(path), Looking(data, names, threads, progress))
     return sorted(itertools.chain(*models.values()), key=lambda each: (each.path, each.offset))
+
+
+def _path_of(path: Model | str | os.PathLike[str]) -> str | os.PathLike[str]:
+    if isinstance(path, str | os.PathLike):
+        return path
+    if isinstance(path, Model) and path.path is not None:
+        return path.path
+    raise ValueTypeError(
+        f"{brief(path)} is not in a file, and checking looks at the bytes of files",
+        remedy="Write the model, and check the file",
+    )
 
 
 def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:

@@ -19,6 +19,7 @@ from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensor
+from ggufkit.models.tensors.html import table
 from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.quants import codec
 from ggufkit.system.threads import Progress, in_turn, pool_of
@@ -94,6 +95,12 @@ class Difference:
     def __bool__(self) -> bool:
         """Whether there is any difference."""
         return bool(self.keys or self.tensors)
+
+    def _repr_html_(self) -> str:
+        keys = [(each.key, each.before, each.after) for each in self.keys]
+        tensors = [(each.name, each.kind) for each in self.tensors]
+        names = table(("key", "before", "after"), keys, len(keys))
+        return f"{names}{table(('tensor', 'difference'), tensors, len(tensors))}"
 
 
 def diff(
