@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -28,7 +28,7 @@ from ggufkit.remote.get import Answer, get, patiently, require_success
 from ggufkit.remote.hub_settings import endpoint, login, offline_reason
 from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.server_file import FileState
+from ggufkit.remote.server_file import FileState, ServerFile, reopened
 from ggufkit.remote.url import Url, UrlPath
 
 MAIN: Final = "main"
@@ -224,6 +224,11 @@ class HubFile(RemoteFile):
         self._is_recalled = False
         self._asking = threading.Lock()
 
+    def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
+        """Pickle the names; whoever reads it logs in with the token of their own machine."""
+        self._require_listed()
+        return _reopened, (self.repository, self.file, self.state)
+
     def read_beginning(self, nbytes: int) -> None:
         """Read the beginning, in a first request for `nbytes` bytes."""
         self.first_bytes = nbytes
@@ -280,6 +285,13 @@ class HubFile(RemoteFile):
             if isinstance(error, RemoteDeniedError):
                 raise _gated(self.repository) from error
             raise missing_file(self.repository, self.file.path, files) from error
+
+
+def _reopened(repository: Repository, file: RepoFile, state: FileState) -> ServerFile:
+    """Open a file that another process has open; it must still be in the same state."""
+    made = HubFile(repository, file)
+    made.first_bytes = 1
+    return reopened(lambda: made, state)
 
 
 def sha256_of(file: RemoteFile) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -205,6 +207,19 @@ def test_the_token_goes_to_the_hub_alone_and_into_no_message(hub, monkeypatch):
     assert result.code == 1
     assert "does not accept your token" in result.err
     assert "s3cret" not in result.err
+
+
+def test_other_processes_log_in_with_their_own_token(hub, monkeypatch, content):
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    with ggufkit.open("hf://org/private:Q8_0") as model:
+        sent = pickle.dumps(next(iter(model.tensors.values())).source)
+        assert hub.token.encode() not in sent
+        with ggufkit.open(content["Tiny-Q8_0.gguf"]) as whole:
+            expected = next(iter(whole.tensors.values())).source.read(0, 1)
+        np.testing.assert_array_equal(pickle.loads(sent).read(0, 1), expected)
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(RemoteError, match="org/private"):
+        pickle.loads(sent)
 
 
 def test_a_token_that_would_add_headers_is_refused(hub, monkeypatch):
