@@ -145,7 +145,7 @@ def test_types_are_taken_from_another_model(source):
 
 def test_types_in_a_file_are_separated_by_spaces_or_lines(source):
     listed = source.with_name("types.txt")
-    listed.write_text("attn_q=Q8_0 ffn_up=Q5_0\nffn=Q4_0\n")
+    listed.write_text("odd=F16 ffn_up=Q5_0\nffn=Q4_0\n")
     done("quantize", source, source.with_name("out.gguf"), "Q4_0", "--tensor-type-file", listed)
     assert types(source.with_name("out.gguf"))["blk.0.ffn_up.weight"] == "Q5_0"
 
