@@ -13,10 +13,10 @@ SPARSE = {
 }  # fmt: skip
 EXPERTS = 6
 
-Shapes = dict[str, tuple[int, ...]]
+LayerShapes = dict[str, tuple[int, ...]]
 
 
-def latent_layer() -> Shapes:
+def latent_layer() -> LayerShapes:
     """Return the tensors of latent attention, with `LATENT`."""
     return {
         "self_attn.q_a_proj.weight": (24, 64), "self_attn.q_a_layernorm.weight": (24,),
@@ -26,7 +26,7 @@ def latent_layer() -> Shapes:
     }  # fmt: skip
 
 
-def indexed() -> Shapes:
+def indexed() -> LayerShapes:
     """Return the tensors of an indexer with four heads of 64, as few as llama.cpp computes."""
     return {
         "self_attn.indexer.wq_b.weight": (256, 24), "self_attn.indexer.wk.weight": (64, 64),
@@ -35,7 +35,7 @@ def indexed() -> Shapes:
     }  # fmt: skip
 
 
-def sparse() -> Shapes:
+def sparse() -> LayerShapes:
     """Return the tensors of routed and shared experts, with `SPARSE`."""
     shapes = {"gate_proj": (32, 64), "up_proj": (32, 64), "down_proj": (64, 32)}
     return {
@@ -48,7 +48,7 @@ def sparse() -> Shapes:
     }  # fmt: skip
 
 
-def predicting(layer: int, attention: Shapes) -> Shapes:
+def predicting(layer: int, attention: LayerShapes) -> LayerShapes:
     """Return the tensors of a layer that predicts one more token."""
     names = {
         "eh_proj.weight": (64, 128), "enorm.weight": (64,), "hnorm.weight": (64,),
