@@ -20,7 +20,15 @@ import torch
 import transformers
 from case import BASE, ENCODER, LLAMA3, YARN, case
 from safetensors.torch import load_file, save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 try:
     from transformers.modeling_utils import no_init_weights
@@ -492,6 +500,35 @@ def save_gemma(folder: Path) -> None:
     path.write_text(json.dumps(config | {"tokenizer_class": "GemmaTokenizer"}))
 
 
+def save_merged(folder: Path) -> None:
+    """Save BPE over characters, with bytes for unknown ones and merges in the file: Gemma 4's."""
+    specials = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|tool_call>"]
+    learned = Tokenizer(models.BPE(unk_token="<unk>"))
+    trainer = trainers.BpeTrainer(
+        vocab_size=150, special_tokens=specials, show_progress=False, limit_alphabet=90
+    )
+    learned.train_from_iterator([text.replace(" ", "\u2581") for text in TEXT * 20], trainer)
+    trained = json.loads(learned.to_str())["model"]
+    texts = [*specials, *(f"<0x{byte:02X}>" for byte in range(256))]
+    texts += [text for text in trained["vocab"] if text not in specials]
+    texts += [f"unused{number}" for number in range(BASE["vocab_size"] - len(texts))]
+    merges = [tuple(merge) for merge in trained["merges"]]
+    pairs = models.BPE(
+        {text: number for number, text in enumerate(texts)}, merges, unk_token="<unk>",
+        fuse_unk=True, byte_fallback=True,
+    )  # fmt: skip
+    tokenizer = Tokenizer(pairs)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    tokenizer.add_special_tokens(specials)
+    names = {name: f"<{name[:3]}>" for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+    fast.save_pretrained(folder)
+
+
 T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 
@@ -532,6 +569,7 @@ VOCABULARIES = {
     "bytes": save_bytes,
     "pieces": save_pieces,
     "gemma": save_gemma,
+    "merged": save_merged,
     "unigram": save_unigram,
     "words": save_words,
     "xlm": save_xlm,

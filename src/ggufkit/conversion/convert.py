@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -194,10 +195,15 @@ def _give_notes(placement: Placement[Tensor], facts: ConfigFacts, say: Say) -> N
     if unread := facts.unread():
         listed = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
         say(f"not read of config.json: {listed}; a model that computes with it answers otherwise")
-    if placement.skipped:
-        shown = ", ".join(placement.skipped[:SHOWN])
-        more = ", ..." if len(placement.skipped) > SHOWN else ""
-        say(f"skipped as llama.cpp does: {len(placement.skipped)} tensors ({shown}{more})")
+    # The numbers of some tensors are in keys.
+    in_keys = [pattern.replace("{i}", "*") for pattern in facts.architecture.from_keys]
+    skipped = [
+        name for name in placement.skipped if not any(fnmatchcase(name, each) for each in in_keys)
+    ]
+    if skipped:
+        shown = ", ".join(skipped[:SHOWN])
+        more = ", ..." if len(skipped) > SHOWN else ""
+        say(f"skipped as llama.cpp does: {len(skipped)} tensors ({shown}{more})")
 
 
 # Metadata.

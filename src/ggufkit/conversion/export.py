@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from ggufkit.conversion.architecture.architecture import Architecture, full_key
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.config_json import (
@@ -32,7 +34,7 @@ from ggufkit.format.coerce import plain
 from ggufkit.format.types import tensor_type
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, Tensor, Tensors
-from ggufkit.models.sources import retyped
+from ggufkit.models.sources import from_array, retyped
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
@@ -260,8 +262,19 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     draft = rebuilt(model, architecture, texts)
     facts = ConfigFacts(draft, architecture)
     facts.functions.update(bound(MODEL, model))
-    recovered = recover(model.tensors, facts, architecture.generated)
+    extra = list(_from_keys(model, architecture))
+    recovered = recover(model.tensors, facts, architecture.generated, extra)
     return _Attempt(architecture, draft, recovered, list(_lost(model, facts)))
+
+
+def _from_keys(model: Model, architecture: Architecture) -> Iterator[Tensor]:
+    """Yield tensors of one number for each layer, from the keys that hold the numbers."""
+    for pattern, text in architecture.from_keys.items():
+        key, is_plain, _ = text.partition(" as number")
+        values = model.metadata.get(full_key(architecture, key))
+        for layer, number in enumerate([] if values is None else plain(values)):
+            array = np.array(number if is_plain else [number], np.float32)
+            yield from_array(pattern.replace("{i}", str(layer)), array)
 
 
 def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
@@ -272,7 +285,10 @@ def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
     tables = (parameters(typed_facts, t)[0] for t in (architecture.early, architecture.metadata))
     made = {key: value for table in tables for key, value in table.items()}
     written = {full_key(architecture, key) for key in entries(architecture)}
+    told = {full_key(architecture, text.split()[0]) for text in architecture.from_keys.values()}
     for key in dict.fromkeys([*model.metadata, *made]):
+        if key in told:
+            continue
         if key.startswith(f"{architecture.name}.") or key in written:
             before, after = model.metadata.get(key), made.get(key)
             if before is None or after is None or plain(before) != plain(after):

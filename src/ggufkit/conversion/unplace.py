@@ -52,9 +52,12 @@ class Recovered:
 
 
 def recover(
-    tensors: Mapping[str, Tensor], facts: ConfigFacts, passed: Iterable[str] = ()
+    tensors: Mapping[str, Tensor],
+    facts: ConfigFacts,
+    passed: Iterable[str] = (),
+    extra: Sequence[Tensor] = (),
 ) -> Recovered:
-    """Return the checkpoint's tensors without those `passed`, which conversion generates."""
+    """Return the checkpoint's tensors: `extra` ones too, not those that conversion generates."""
     done = Recovered()
     left = {name: tensor for name, tensor in tensors.items() if name not in set(passed)}
     found: list[tuple[int, Tensor]] = []
@@ -68,6 +71,7 @@ def recover(
             found += [(order, tensor) for tensor in _sources(claim, made, facts)]
         except GGUFError as error:
             done.problems.append(f"{names[0]}: {error.message}")
+    found += [(len(tensors), tensor) for tensor in extra]
     if not done.problems:
         done.files = _arranged(found, list(left), facts)
     return done
@@ -145,7 +149,8 @@ def _filled(template: str, claim: Claim) -> str:
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the source tensors of a rule: one, or one for each expert of a stack."""
     steps = [_steps(target, facts) for target in claim.rule.targets]
-    table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
+    back = facts.architecture.rename_back.items()
+    table = {with_fields(old, facts): with_fields(new, facts) for old, new in back}
     if not claim.rule.stacks:
         pieces = [MadeTensor(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
         yield renamed(

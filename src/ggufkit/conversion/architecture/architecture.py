@@ -26,13 +26,14 @@ MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
 UNPREFIXED: Final = (
     "general.",
     "tokenizer.",
+    "xielu.",
 )  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
 OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
 ABSTRACT: Final = ("decoder",)  # files that only serve others to inherit from
 _TABLES: Final = (
     "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
-    "shapes", "export", "one_way", "rename_back",
+    "shapes", "export", "one_way", "rename_back", "from_keys",
 )  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata")
@@ -68,6 +69,7 @@ class Architecture:
     export_if: str  # the condition for choosing this file among those of the same name
     one_way: Mapping[str, Any] = field(repr=False)  # patterns that cannot be exported, and when
     rename_back: Mapping[str, str] = field(repr=False)
+    from_keys: Mapping[str, str] = field(repr=False)  # tensors whose numbers are in a key
     skip: tuple[str, ...] = field(repr=False)
     required: tuple[str, ...] = field(repr=False)
     uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack

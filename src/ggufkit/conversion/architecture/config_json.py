@@ -22,9 +22,10 @@ from ggufkit.models.model import Model, Tensors
 
 # Names that only architecture files use.
 _INTERNAL: Final = (
-    "block_count", "classifier", "feed_forward_size", "file_type", "groups", "heads", "inner",
-    "key_rows", "kv_heads", "leading", "predicting_layers", "rope", "rotated", "rope_dimensions",
-    "value_rows", "values_per_key", "width",
+    "block_count", "classifier", "dense_size", "feed_forward_by_layer", "feed_forward_size",
+    "file_type", "groups", "groups_and_states", "heads", "heads_by_layer", "inner", "key_rows",
+    "keys", "kinds_by_layer", "kv_heads", "leading", "other_layers", "predicting_layers", "queries",
+    "rope", "rotated", "rope_dimensions", "shared", "value_rows", "values_per_key", "width",
 )  # fmt: skip
 # Preferred names if an architecture gives no preference.
 _USUAL: Final = {

@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ggufkit.checks.tensor_demands import MAX_BLOCKS
-from ggufkit.conversion.architecture import pooling, rope
+from ggufkit.conversion.architecture import layer_lists, pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
+from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.models.model import Model
 
-OPEN: Final = ...  # for an argument that the value does not determine
-FULL: Final = "full_attention"
-SLIDING: Final = "sliding_attention"
-LINEAR: Final = "linear_attention"
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
 # Nomic's models encode the number of positions that they were trained for.
 _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
 
-_KINDS_OF_LAYERS: Final = 4  # arguments of `by_layer` before the name of the other kind
 
 # The layers of a text model, not those of an encoder beside it.
 _LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
@@ -100,30 +94,6 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
     return None if dummies or not labels else labels
 
 
-def _by_layer(
-    types: Any,  # noqa: ANN401
-    kind: str,
-    there: int,
-    elsewhere: int,
-    other: str = FULL,  # noqa: ARG001 (the kind of the rest, for the way back)
-) -> list[int]:
-    """Return a list with one number for layers of a kind and another for the rest."""
-    if not isinstance(types, list):
-        raise CheckpointError(f"layer_types is {brief(types)}, not a list")
-    return [there if each == kind else elsewhere for each in types]
-
-
-def _at_layers(count: int, layers: Sequence[int], there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
-    """Return a list with one value for the given layers and another for the rest."""
-    return [there if each in layers else elsewhere for each in _layers(count)]
-
-
-def _periodic(count: int, offset: int, period: int, there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
-    """Return a list with one value for every `period`-th layer from `offset` on."""
-    is_there = ((each - offset) % period == 0 and each >= offset for each in _layers(count))
-    return [there if here else elsewhere for here in is_there]
-
-
 def _dynamic_base(kind: str, base: float, alpha: float, dimensions: int) -> float | None:
     """Return the base of Hunyuan's dynamic rotary embedding, None for another kind."""
     if kind not in ("dynamic", "xdrope"):
@@ -158,13 +128,17 @@ def _trained_positions(positions: int, trained: int) -> int:
     return _TRAINED[positions, trained]
 
 
-def _layers(count: int) -> range:
-    """Return the numbers of the layers, at most as many as llama.cpp supports."""
-    if count > MAX_BLOCKS:
-        raise CheckpointError(
-            f"there are {count:,} layers, but llama.cpp supports at most {MAX_BLOCKS}"
-        )
-    return range(count)
+def _generation(facts: Configuration, field: str) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return a field of generation_config.json, None if it is absent."""
+    return (facts.checkpoint.json("generation_config.json") or {}).get(field)
+
+
+def _numbers(facts: Configuration, template: str) -> list[float] | None:
+    """Return the numbers of tensors with one element, one for each layer."""
+    tensors = facts.checkpoint.tensors
+    names = [template.replace("{i}", str(i)) for i in layers(facts.lookup("block_count") or 0)]
+    held = [tensors[name] for name in names if name in tensors and tensors[name].elements == 1]
+    return [float(each.numpy().reshape(-1)[0]) for each in held] or None
 
 
 def _vocabulary_size(facts: Configuration) -> int | None:
@@ -194,23 +168,9 @@ def _all_layers(facts: Configuration, layers: int, predicting: int) -> int:
     return min(most, max(layers, *numbers)) if numbers else most
 
 
-def _leading_layers(types: Any, kind: str) -> int:  # noqa: ANN401
-    """Return how many of the first layers are of a kind."""
-    if not isinstance(types, list):
-        raise CheckpointError(f"{brief(types)} is not a list of layers")
-    return next((n for n, each in enumerate(types) if each != kind), len(types))
-
-
 def _are_of(flags: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
     """Return the kinds of which the flags tell one."""
     return ([known[1] if flag else known[2] for flag in flags],) if isinstance(flags, list) else ()
-
-
-def _linear(types: Any, layers: int, count: int) -> list[bool]:  # noqa: ANN401
-    """Return which layers have linear attention; layers after those of the list have not."""
-    if not isinstance(types, list) or len(types) != layers:
-        raise CheckpointError(f"layer_types is {brief(types)}, not a list of {layers} layers")
-    return [types[n] == LINEAR if n < layers else False for n in _layers(count)]
 
 
 def _has(model: Model, name: str) -> bool:
@@ -222,12 +182,6 @@ def _is_key(model: Model, key: str, value: Any) -> bool:  # noqa: ANN401
     """Whether a key of the architecture has a value."""
     held = model.metadata.get(f"{model.metadata.get('general.architecture')}.{key}")
     return held is not None and bool(plain(held) == value)
-
-
-def _layers_with(model: Model, suffix: str) -> list[int]:
-    """Return the layers that have a tensor of this name."""
-    found = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
-    return sorted(int(each[1]) for each in found if each)
 
 
 def _holds(model: Model, key: str) -> bool:
@@ -255,47 +209,6 @@ def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
 
 def _equal_to(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
     return (known[1], OPEN) if value else ()
-
-
-def _types_by_layer(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return the types of layers, and the one of the two numbers that is unknown."""
-    if not isinstance(numbers, list):
-        return ()
-    kind, other = known[1], known[4] if len(known) > _KINDS_OF_LAYERS else FULL
-    held = known[2] if known[2] is not None else known[3]
-    found = next((n for n in numbers if n != held), OPEN)
-    first = held if known[2] is not None else found
-    types = [kind if n == first else other for n in numbers]
-    return types, OPEN, *((OPEN, found) if known[2] is not None else (found, OPEN))
-
-
-def _where(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return the layers whose number is not the known one of the rest, and that number."""
-    if not isinstance(numbers, list):
-        return ()
-    found = [at for at, n in enumerate(numbers) if n != known[3]]
-    return OPEN, found, numbers[found[0]] if found else OPEN, OPEN
-
-
-def _offset_and_period(numbers: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return the first layer whose number is not that of the rest, and the step to the next."""
-    if not isinstance(numbers, list):
-        return ()
-    found = [at for at, n in enumerate(numbers) if n != known[4]]
-    if not found:
-        return ()
-    period = found[1] - found[0] if len(found) > 1 else len(numbers)
-    return OPEN, found[0], period, numbers[found[0]], OPEN
-
-
-def _linear_types(pattern: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    if not isinstance(pattern, list) or not isinstance(known[1], int):
-        return ()
-    return ([LINEAR if each else FULL for each in pattern[: known[1]]],)
-
-
-def _sliding_types(pattern: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
-    return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
 
 
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
@@ -330,17 +243,20 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
     ),
     "are": Function(lambda kinds, kind, _: [each == kind for each in kinds], _are_of),
-    "at_layers": Function(_at_layers, _where),
+    "at_layers": Function(layer_lists.at_layers, layer_lists.where),
     "bool": Function(bool, _last),
-    "by_layer": Function(_by_layer, _types_by_layer),
+    "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
+    "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
     "ceil_div": Function(lambda number, by: -(-number // by)),
-    "each": Function(lambda layers, value: [value for _ in _layers(layers)]),
+    "each": Function(lambda count, value: [value for _ in layers(count)]),
     "count": Function(len, lambda number, _: (list(range(number)),)),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
+    "generation": Function(_generation, asks=FACTS),
     "holds": Function(_holds, asks=MODEL),
     "has": Function(_has, asks=MODEL),
+    "hybrid_pattern": Function(layer_lists.hybrid_pattern),
     "hunyuan_base": Function(_dynamic_base),
     "int": Function(int, _last),
     "is_key": Function(_is_key, asks=MODEL),
@@ -348,31 +264,38 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
     "layers_named": Function(_layers_named, asks=FACTS),
-    "leading_layers": Function(_leading_layers),
+    "leading_layers": Function(layer_lists.leading_layers),
     "length": Function(_length, asks=MODEL),
-    "linear": Function(_linear, _linear_types),
-    "layers_with": Function(_layers_with, asks=MODEL),
+    "layer_kinds": Function(layer_lists.layer_kinds),
+    "layers_with": Function(layer_lists.layers_with, asks=MODEL),
+    "linear": Function(layer_lists.linear, layer_lists.linear_types),
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),
     "min": Function(min),
     "named": Function(_named, asks=MODEL),
+    "numbers": Function(_numbers, asks=FACTS),
+    "of_full_layers": Function(layer_lists.of_full_layers),
     "nonzero": Function(lambda number: number or None, _last),
     "only_false": Function(lambda value: None if value else False, _last),
     "only_true": Function(lambda value: value or None, _last),
-    "pattern": Function(lambda layers, period: [(i + 1) % period != 0 for i in _layers(layers)]),
-    "periodic": Function(_periodic, _offset_and_period),
+    "pattern": Function(lambda count, period: [(i + 1) % period != 0 for i in layers(count)]),
+    "periodic": Function(layer_lists.periodic, layer_lists.offset_and_period),
     "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), asks=FACTS),
     "pooling_mode": Function(
         pooling.classifier_pooling, lambda number, _: (pooling.named(number) or OPEN,)
     ),
-    "sliding": Function(lambda types: [kind == SLIDING for kind in types], _sliding_types),
+    "sliding": Function(
+        lambda types: [kind == SLIDING for kind in types], layer_lists.sliding_types
+    ),
     "sparsity_scale": Function(_sparsity_scale, _shares),
     "tokenizer": Function(
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
     ),
     "trained_positions": Function(_trained_positions, _positions_of),
+    "truths": Function(lambda numbers: [bool(each) for each in numbers]),
     "uniform": Function(lambda items, item: all(each == item for each in items)),
     "unless": Function(lambda value, other, then: None if value == other else then, _last),
     "vocabulary_size": Function(_vocabulary_size, asks=FACTS),
+    "widened": Function(layer_lists.widened, layer_lists.narrowed),
     "with_": Function(lambda _, value: value, _last),
 }

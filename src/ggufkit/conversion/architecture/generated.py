@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.conversion.architecture.config import ConfigFacts
-from ggufkit.conversion.architecture.rope import llama3_factors
+from ggufkit.conversion.architecture.rope import llama3_factors, proportional_factors
 from ggufkit.errors import CheckpointError
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
@@ -37,6 +37,14 @@ def _llama3_factors(facts: ConfigFacts) -> FactorArray | None:
     return None if dim is None else llama3_factors(facts.lookup("rope"), dim)
 
 
+def _proportional(facts: ConfigFacts) -> FactorArray | None:
+    rope = facts.lookup("rope")
+    share, dimensions = rope.get("partial_rotary_factor"), facts.value("global_head_dim")
+    if rope.get("rope_type") != "proportional" or share is None or dimensions is None:
+        raise CheckpointError("the rotary embedding of full layers is not proportional")
+    return proportional_factors(share, dimensions)
+
+
 def _factors(field: str) -> Callable[[ConfigFacts], FactorArray | None]:
     def made(facts: ConfigFacts) -> FactorArray | None:
         rope: dict[str, Any] = facts.lookup("rope")
@@ -61,5 +69,6 @@ def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> FactorArray: 
 MAKERS: Final[dict[str, Callable[[ConfigFacts], FactorArray | None]]] = {
     "llama3_factors": _llama3_factors,
     "long_factors": _factors("long_factor"),
+    "proportional_factors": _proportional,
     "short_factors": _factors("short_factor"),
 }

@@ -34,7 +34,7 @@ _MIRRORED: Final = {
 }
 # The kinds of scaling that llama.cpp names. It stores llama3 as factors, and dynamic not at all.
 _KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
-UNNAMED: Final = ("default", "llama3", "dynamic", "mrope")
+UNNAMED: Final = ("default", "llama3", "dynamic", "mrope", "proportional", "xdrope")
 MAX_DIMENSIONS: Final = 1 << 16  # of a head; real ones have hundreds
 MAX_FREQUENCIES: Final = 1 << 16  # half of the elements of a head
 # Fields of config.json by their names below `rope` in architecture files, for export.
@@ -93,6 +93,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "yarn_attention": (main.get("attn_factor") if attention is None else attention)
         if is_yarn
         else None,
+        "local_share": dict(found.get("sliding_attention") or {}).get("partial_rotary_factor"),
         "local_theta": dict(found.get("sliding_attention") or {}).get("rope_theta"),
         "sections": _sections(found.get("mrope_section")),
     }
@@ -161,6 +162,8 @@ def rope_fields(rope: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     """
     found = {field: rope[name] for field, name in _BACK.items() if name in rope}
     theta = found.get("rope_theta")
+    if (proportional := _proportional(rope, tensors)) is not None:
+        return {"rope_parameters": proportional}
     scaling = _scaling(rope) or _long_scaling(tensors) or _llama3_scaling(tensors, theta)
     if scaling:
         found["rope_scaling"] = scaling
@@ -171,6 +174,30 @@ def rope_fields(rope: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     return found
 
 
+UNROTATED: Final = 1e30  # a factor that leaves a pair of dimensions as it is
+
+
+def proportional_factors(share: float, dimensions: int) -> npt.NDArray[np.float32]:
+    """Return Gemma 4's factors: the first pairs of a head are rotated, by a share of the whole."""
+    rotated = int(dimensions * share / 2)
+    return np.array([1.0] * rotated + [UNROTATED] * (dimensions // 2 - rotated), np.float32)
+
+
+def _proportional(
+    rope: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> dict[str, dict[str, Any]] | None:
+    """Return the parameters of a proportional rotary embedding, None for another kind."""
+    if _LLAMA3 not in tensors:
+        return None
+    factors = _factors(tensors[_LLAMA3])
+    if not set(np.unique(factors)) <= {np.float32(1), np.float32(UNROTATED)}:
+        return None
+    share = float(np.count_nonzero(factors == 1)) / len(factors)
+    full = {"rope_type": "proportional", "partial_rotary_factor": share}
+    local = {"rope_type": "default", "rope_theta": rope.get("local_theta")}
+    return {"full_attention": {**full, "rope_theta": rope.get("theta")}, "sliding_attention": local}
+
+
 def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = rope.get("scaling")
     if kind not in ("linear", "yarn"):
@@ -179,6 +206,7 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
         "factor": rope.get("scaling_factor", rope.get("factor")),
         "attention_factor": rope.get("yarn_attention"),
         "mscale_all_dim": rope.get("mscale_all_dim"),
+        "llama_4_scaling_beta": rope.get("llama_4_scaling_beta"),
         "mscale": rope.get("mscale_all_dim"),  # llama.cpp treats both as the same
     }
     given = {name: value for name, value in names.items() if value is not None}

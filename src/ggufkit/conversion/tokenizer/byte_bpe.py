@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
@@ -16,10 +18,18 @@ def byte_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
     _byte_pairs(files, entries)
 
 
-def _byte_pairs(files: TokenizerFiles, entries: TokenEntries, **offers: str) -> None:
-    """Write a BPE tokenizer; `offers` are tokens for roles that the files do not assign."""
+def _byte_pairs(
+    files: TokenizerFiles, entries: TokenEntries, control: Sequence[str] = (), **offers: str
+) -> None:
+    """Write a BPE tokenizer; `offers` are tokens for roles that the files do not assign.
+
+    `control` are tokens that the files describe as ordinary.
+    """
     tokenizer = hub_tokenizer(files)
     tokens = hub_tokens(files, tokenizer)
+    for number, text in enumerate(tokens.texts):
+        if text in control:
+            tokens.types[number] = PieceType.CONTROL
     entries.head("gpt2", pre_tokenizer_name(files, tokenizer))
     entries.tokens(tokens, scored=False)
     specials = Specials(files)
@@ -102,3 +112,25 @@ def hunyuan(files: TokenizerFiles, entries: TokenEntries) -> None:
     ends = (files.checkpoint.json("generation_config.json") or {}).get("eos_token_id")
     if isinstance(ends, list) and len(ends) > 1:
         entries.identifier("eot", ends[0])
+
+
+def eurobert(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write EuroBERT's BPE tokenizer, which puts nothing before a text."""
+    entries.add("bos", value=False)
+    byte_pairs(files, entries)
+
+
+def laguna(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Laguna's BPE tokenizer, with the end of a turn among the ends of texts."""
+    _byte_pairs(files, entries, control=("</assistant>",))
+    template = files.checkpoint.text("chat_template.jinja")
+    if template is not None:
+        entries.chat(template)
+    ends = files.of_model("eos_token_id")
+    others = (
+        [end for end in ends if end != files.of_model("bos_token_id")]
+        if isinstance(ends, list)
+        else []
+    )
+    if others:
+        entries.identifier("eot", others[0])

@@ -11,7 +11,7 @@ from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceModel, PieceType
-from ggufkit.conversion.tokenizer.special_tokens import Specials
+from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
 
 SENTENCE_PIECE: Final = "tokenizer.model"
 # Vocabulary sizes by which the converter's Llama class recognizes two families of models.
@@ -20,6 +20,10 @@ _GRANITE_SMALL_ROWS: Final = 49152
 _NO_ROWS: Final = 32000  # if config.json does not say
 _CODE_LLAMA_EOT: Final = 32010
 _GEMMA_EOT: Final = 107
+# Tokens of Gemma 4 that the reader of an answer must see.
+_GEMMA_VISIBLE: Final = frozenset(
+    f"<|{word}>" for word in ("channel", "tool_call", "tool_response", '"|')
+) | frozenset(f"<{word}|>" for word in ("channel", "tool_call", "tool_response"))
 _MPT_FALLBACK: Final = {"pad": 3, "eos": 1, "unk": 0}
 _HEX: Final = frozenset("0123456789ABCDEFabcdef")
 
@@ -170,6 +174,19 @@ def gemma2(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Gemma 2's SentencePiece model."""
     sentence_pieces(files, entries)
     entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
+
+
+def gemma4(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Gemma 4's BPE tokenizer, which keeps its merges; marks of calls stay visible."""
+    tokens = _fallback_tokens(hub_tokenizer(files))
+    for number, text in enumerate(tokens.texts):
+        if text in _GEMMA_VISIBLE:
+            tokens.types[number] = PieceType.USER_DEFINED
+    entries.head("gemma4", None)
+    entries.tokens(tokens, scored=True)
+    Specials(files).write(entries, merges_of(files))
+    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
+    entries.add("bos", value=True)
 
 
 def gemma3(files: TokenizerFiles, entries: TokenEntries) -> None:

@@ -1,0 +1,179 @@
+"""Functions of architecture files about layers: lists with one value for each layer, and back.
+
+`do` and `undo` are as in functions.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ggufkit.checks.tensor_demands import MAX_BLOCKS
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.models.model import Model
+
+OPEN: Final[Any] = ...  # for an argument that the value does not determine
+FULL: Final = "full_attention"
+SLIDING: Final = "sliding_attention"
+LINEAR: Final = "linear_attention"
+_KINDS_OF_LAYERS: Final = 4  # arguments of `by_layer` before the name of the other kind
+# The kinds of layers in Nemotron-H's configurations, as letters and as words.
+_MAMBA, _ATTENTION, _FEED_FORWARD = "mamba", "attention", "mlp"
+_LETTERS: Final = {"M": _MAMBA, "*": _ATTENTION, "-": _FEED_FORWARD, "E": _FEED_FORWARD}
+_WORDS: Final = {
+    "linear_attention": _MAMBA,
+    "full_attention": _ATTENTION,
+    "moe": _FEED_FORWARD,
+    **{kind: kind for kind in (_MAMBA, _ATTENTION, _FEED_FORWARD)},
+}
+
+Known = Sequence[Any]
+Solved = Sequence[Any]
+
+
+def layers(count: int) -> range:
+    """Return the numbers of the layers, at most as many as llama.cpp supports."""
+    if count > MAX_BLOCKS:
+        raise CheckpointError(
+            f"there are {count:,} layers, but llama.cpp supports at most {MAX_BLOCKS}"
+        )
+    return range(count)
+
+
+def by_layer(
+    types: Any,  # noqa: ANN401
+    kind: str,
+    there: int,
+    elsewhere: int,
+    other: str = FULL,  # noqa: ARG001 (the kind of the rest, for the way back)
+) -> list[int]:
+    """Return a list with one number for layers of a kind and another for the rest."""
+    if not isinstance(types, list):
+        raise CheckpointError(f"layer_types is {brief(types)}, not a list")
+    return [there if each == kind else elsewhere for each in types]
+
+
+def types_by_layer(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the types of layers, and the one of the two numbers that is unknown."""
+    if not isinstance(numbers, list):
+        return ()
+    kind, other = known[1], known[4] if len(known) > _KINDS_OF_LAYERS else FULL
+    held = known[2] if known[2] is not None else known[3]
+    found = next((n for n in numbers if n != held), OPEN)
+    first = held if known[2] is not None else found
+    types = [kind if n == first else other for n in numbers]
+    return types, OPEN, *((OPEN, found) if known[2] is not None else (found, OPEN))
+
+
+def by_kind(types: Sequence[str], kind: str, there: int, elsewhere: int) -> int | list[int]:
+    """Return a number for each layer by its kind, or one number if the other kind has none."""
+    return there if not elsewhere else [there if each == kind else elsewhere for each in types]
+
+
+def numbers_by_kind(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the numbers of the two kinds, once the types of the layers are known."""
+    if not isinstance(numbers, list):
+        return OPEN, OPEN, numbers, 0
+    types, kind = known[0], known[1]
+    if types is None:
+        return ()
+    there = next((n for n, each in zip(numbers, types, strict=False) if each == kind), OPEN)
+    elsewhere = next((n for n, each in zip(numbers, types, strict=False) if each != kind), OPEN)
+    return OPEN, OPEN, there, elsewhere
+
+
+def of_full_layers(config: Mapping[str, Any], types: Sequence[str], field: str) -> Any:  # noqa: ANN401
+    """Return a field of the first full layer for which a configuration by layers has it."""
+    numbered = sorted((int(number), own) for number, own in config.items())
+    full = (own for number, own in numbered if types[number : number + 1] == [FULL])
+    return next((own[field] for own in full if field in own), None)
+
+
+def widened(size: int, count: int, shared: int, is_double: bool) -> int | list[int]:  # noqa: FBT001
+    """Return the feed-forward size, twice as large in the last `shared` layers if `is_double`."""
+    if not is_double:
+        return size
+    return [size if each < count - shared else 2 * size for each in layers(count)]
+
+
+def narrowed(sizes: Any, _: Known) -> Solved:  # noqa: ANN401
+    """Return the smaller size, and whether there are two."""
+    return (min(sizes), OPEN, OPEN, True) if isinstance(sizes, list) else (sizes, OPEN, OPEN, False)
+
+
+def at_layers(count: int, numbers: Sequence[int], there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
+    """Return a list with one value for the given layers and another for the rest."""
+    return [there if each in numbers else elsewhere for each in layers(count)]
+
+
+def where(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the layers whose number is not the known one of the rest, and that number."""
+    if not isinstance(numbers, list):
+        return ()
+    found = [at for at, n in enumerate(numbers) if n != known[3]]
+    return OPEN, found, numbers[found[0]] if found else OPEN, OPEN
+
+
+def periodic(count: int, offset: int, period: int, there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
+    """Return a list with one value for every `period`-th layer from `offset` on."""
+    is_there = ((each - offset) % period == 0 and each >= offset for each in layers(count))
+    return [there if here else elsewhere for here in is_there]
+
+
+def offset_and_period(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the first layer whose number is not that of the rest, and the step to the next."""
+    if not isinstance(numbers, list):
+        return ()
+    found = [at for at, n in enumerate(numbers) if n != known[4]]
+    if not found:
+        return ()
+    period = found[1] - found[0] if len(found) > 1 else len(numbers)
+    return OPEN, found[0], period, numbers[found[0]], OPEN
+
+
+def sliding_types(pattern: Any, _: Known) -> Solved:  # noqa: ANN401
+    """Return the types of layers from a list of whether they slide."""
+    return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
+
+
+def leading_layers(types: Any, kind: str) -> int:  # noqa: ANN401
+    """Return how many of the first layers are of a kind."""
+    if not isinstance(types, list):
+        raise CheckpointError(f"{brief(types)} is not a list of layers")
+    return next((n for n, each in enumerate(types) if each != kind), len(types))
+
+
+def linear(types: Any, total: int, count: int) -> list[bool]:  # noqa: ANN401
+    """Return which layers have linear attention; layers after those of the list have not."""
+    if not isinstance(types, list) or len(types) != total:
+        raise CheckpointError(f"layer_types is {brief(types)}, not a list of {total} layers")
+    return [types[n] == LINEAR if n < total else False for n in layers(count)]
+
+
+def linear_types(pattern: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the types of layers from a list of which attend linearly."""
+    if not isinstance(pattern, list) or not isinstance(known[1], int):
+        return ()
+    return ([LINEAR if each else FULL for each in pattern[: known[1]]],)
+
+
+def layer_kinds(pattern: Any) -> list[str]:  # noqa: ANN401
+    """Return the kinds of Nemotron-H's layers from its letters or words."""
+    table = _LETTERS if isinstance(pattern, str) else _WORDS
+    unknown = next((each for each in pattern if each not in table), None)
+    if unknown is not None:
+        raise CheckpointError(f"layers of the kind {brief(unknown)} are unknown")
+    return [table[each] for each in pattern]
+
+
+def hybrid_pattern(heads: Sequence[int], sizes: Sequence[int], feed_forward: str) -> str:
+    """Return Nemotron-H's letters from the heads and feed-forward sizes of its layers."""
+    pairs = zip(heads, sizes, strict=False)
+    return "".join("*" if head else feed_forward if size else "M" for head, size in pairs)
+
+
+def layers_with(model: Model, suffix: str) -> list[int]:
+    """Return the layers that have a tensor of this name."""
+    found = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
+    return sorted(int(each[1]) for each in found if each)
