@@ -11,7 +11,8 @@ RAW: dict[str, Any] = {}
 CASES = {
     "afmoe": case(
         "AfmoeConfig", library=5, head_dim=16, num_experts=4, num_experts_per_tok=2,
-        num_shared_experts=1, moe_intermediate_size=32, num_dense_layers=1, mup_enabled=True, num_hidden_layers=4,
+        num_shared_experts=1, moe_intermediate_size=32, num_dense_layers=1, mup_enabled=True,
+        num_hidden_layers=4,
         layer_types=["sliding_attention"] * 3 + ["full_attention"],
         sliding_window=64, score_func="sigmoid", route_norm=True, route_scale=2.0, n_group=1,
         topk_group=1,

@@ -27,6 +27,7 @@ UNPREFIXED: Final = (
     "general.",
     "tokenizer.",
     "xielu.",
+    "diffusion.",
 )  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
 OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files

@@ -250,6 +250,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "ceil_div": Function(lambda number, by: -(-number // by)),
     "each": Function(lambda count, value: [value for _ in layers(count)]),
     "count": Function(len, lambda number, _: (list(range(number)),)),
+    "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),

@@ -17,6 +17,7 @@ OPEN: Final[Any] = ...  # for an argument that the value does not determine
 FULL: Final = "full_attention"
 SLIDING: Final = "sliding_attention"
 LINEAR: Final = "linear_attention"
+_LEAST: Final = 0.9  # a size that is rounded down keeps this share
 _KINDS_OF_LAYERS: Final = 4  # arguments of `by_layer` before the name of the other kind
 # The kinds of layers in Nemotron-H's configurations, as letters and as words.
 _MAMBA, _ATTENTION, _FEED_FORWARD = "mamba", "attention", "mlp"
@@ -100,6 +101,23 @@ def widened(size: int, count: int, shared: int, is_double: bool) -> int | list[i
 def narrowed(sizes: Any, _: Known) -> Solved:  # noqa: ANN401
     """Return the smaller size, and whether there are two."""
     return (min(sizes), OPEN, OPEN, True) if isinstance(sizes, list) else (sizes, OPEN, OPEN, False)
+
+
+def divisible_sizes(multipliers: Sequence[float], width: int, divisor: int) -> list[int]:
+    """Return OpenELM's feed-forward sizes: multiples of `divisor` near a multiple of the width."""
+    return [_divisible(multiplier * width, divisor) for multiplier in multipliers]
+
+
+def _divisible(size: float, divisor: int) -> int:
+    found = max(divisor, int(size + divisor / 2) // divisor * divisor)
+    return found + divisor if found < _LEAST * size else found
+
+
+def multipliers(sizes: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the multipliers that give these sizes with the divisor 1."""
+    if not isinstance(sizes, list) or known[1] is None:
+        return ()
+    return [size / known[1] for size in sizes], OPEN, OPEN
 
 
 def at_layers(count: int, numbers: Sequence[int], there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401

@@ -120,6 +120,12 @@ def eurobert(files: TokenizerFiles, entries: TokenEntries) -> None:
     byte_pairs(files, entries)
 
 
+def llada(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write LLaDA's BPE tokenizer, with a token before each text."""
+    byte_pairs(files, entries)
+    entries.add("bos", value=True)
+
+
 def laguna(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Laguna's BPE tokenizer, with the end of a turn among the ends of texts."""
     _byte_pairs(files, entries, control=("</assistant>",))

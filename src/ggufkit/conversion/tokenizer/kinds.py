@@ -72,6 +72,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "jamba": sentencepiece.jamba,
     "laguna": byte_bpe.laguna,
     "llama": sentencepiece.llama,
+    "llada": byte_bpe.llada,
     "mamba": sentencepiece.mamba,
     "modern-bert": wordpiece_unigram.modern_bert,
     "mpt": sentencepiece.mpt,
@@ -85,5 +86,6 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "solar-open": byte_bpe.solar_open,
     "spaced-sentencepiece": sentencepiece.spaced,
     "t5": wordpiece_unigram.t5,
+    "xverse": sentencepiece.xverse,
     "xlm-roberta": wordpiece_unigram.xlm_roberta,
 }

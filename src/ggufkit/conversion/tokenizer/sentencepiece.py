@@ -176,6 +176,26 @@ def gemma2(files: TokenizerFiles, entries: TokenEntries) -> None:
     entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
 
 
+def xverse(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write XVERSE's BPE tokenizer as llama.cpp's "llama", without scores."""
+    tokenizer = hub_tokenizer(files)
+    tokens = Tokens(files.rows(max(tokenizer.texts, default=-1) + 1))
+    for number, text in tokenizer.texts.items():
+        tokens.put(number, text, 0.0, _xverse_type(tokenizer, text))
+    entries.head("llama", DEFAULT)
+    entries.tokens(tokens, scored=False)
+    Specials(files, rows=len(tokens)).write(entries)
+
+
+def _xverse_type(tokenizer: HubTokenizer, text: str) -> PieceType:
+    if _is_byte(text):
+        return PieceType.BYTE
+    token = tokenizer.added_texts.get(text)
+    if token is None:
+        return PieceType.NORMAL
+    return PieceType.CONTROL if token.special else PieceType.USER_DEFINED
+
+
 def gemma4(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Gemma 4's BPE tokenizer, which keeps its merges; marks of calls stay visible."""
     tokens = _fallback_tokens(hub_tokenizer(files))
@@ -199,7 +219,8 @@ def gemma3(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 def phi3(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Phi 3's SentencePiece model, or Phi 4's BPE tokenizer."""
-    if (files.settings or {}).get("tokenizer_class") == "GPT2Tokenizer":
+    is_gpt2 = (files.settings or {}).get("tokenizer_class") == "GPT2Tokenizer"
+    if is_gpt2 or (files.tokenizer is not None and not files.has(SENTENCE_PIECE)):
         byte_pairs(files, entries)
         return
     model = files.pieces(SENTENCE_PIECE)
