@@ -13,6 +13,7 @@ CASES = {
     ),
     "embedding-gemma": case(
         "Gemma3TextConfig", vocabulary="gemma", kind="AutoModel", head_dim=16, sliding_window=65,
+        num_hidden_layers=6,
         query_pre_attn_scalar=16, use_bidirectional_attention=True,
     ),
 }  # fmt: skip

@@ -163,6 +163,60 @@ RAW = {
         num_hidden_layers=None, num_attention_heads=None, num_key_value_heads=None,
         max_position_embeddings=None, hidden_act=None, rms_norm_eps=None, rope_theta=None,
     ),
+    "nemotron-h": raw(
+        "NemotronHForCausalLM",
+        {
+            "backbone.embeddings.weight": (416, 64), "backbone.norm_f.weight": (64,),
+            "lm_head.weight": (416, 64), "backbone.layers.{i}.norm.weight": (64,),
+            "backbone.layers.3.norm.weight": (64,),
+            "backbone.layers.0.mixer.A_log": (8,), "backbone.layers.0.mixer.D": (8,),
+            "backbone.layers.0.mixer.conv1d.bias": (192,),
+            "backbone.layers.0.mixer.conv1d.weight": (192, 1, 4),
+            "backbone.layers.0.mixer.dt_bias": (8,),
+            "backbone.layers.0.mixer.in_proj.weight": (328, 64),
+            "backbone.layers.0.mixer.norm.weight": (128,),
+            "backbone.layers.0.mixer.out_proj.weight": (64, 128),
+            "backbone.layers.2.mixer.q_proj.weight": (64, 64),
+            "backbone.layers.2.mixer.k_proj.weight": (32, 64),
+            "backbone.layers.2.mixer.v_proj.weight": (32, 64),
+            "backbone.layers.2.mixer.o_proj.weight": (64, 64),
+            **{
+                f"backbone.layers.{n}.mixer.{name}_proj.weight": shape
+                for n in (1, 3)
+                for name, shape in (("up", (96, 64)), ("down", (64, 96)))
+            },
+        },
+        model_type="nemotron_h", hybrid_override_pattern="M-*-", num_hidden_layers=4, head_dim=16,
+        mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, n_groups=2, conv_kernel=4,
+        layer_norm_epsilon=1e-5, mlp_hidden_act="relu2", mamba_hidden_act="silu",
+        hidden_act=None, rms_norm_eps=None, rope_theta=None,
+    ),
+    "exaone4.5": raw(
+        "Exaone4_5_ForConditionalGeneration",
+        {
+            **ENDS, "mtp.fc.weight": (64, 128), "mtp.norm.weight": (64,),
+            "mtp.pre_fc_norm_embedding.weight": (64,), "mtp.pre_fc_norm_hidden.weight": (64,),
+            "model.visual.merger.mlp.0.weight": (64, 32),
+            **{
+                f"{home}.{name}.weight": shape
+                for home in ("model.layers.{i}", "mtp.layers.0")
+                for name, shape in {
+                    "self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64),
+                    "self_attn.v_proj": (32, 64), "self_attn.o_proj": (64, 64),
+                    "self_attn.q_norm": (16,), "self_attn.k_norm": (16,),
+                    "post_attention_layernorm": (64,), "post_feedforward_layernorm": (64,),
+                    "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64), "mlp.down_proj": (64, 96),
+                }.items()
+            },
+        },
+        model_type="exaone4_5-raw", num_nextn_predict_layers=1, sliding_window=None,
+    ),
+    "paddleocr": raw(
+        "PaddleOCRVLForConditionalGeneration",
+        LLAMA | {"mlp_AR.linear_1.weight": (64, 32), "visual.vision_model.x.weight": (8, 8)},
+        vocabulary="pieces", model_type="paddleocr_vl-raw", head_dim=16,
+        rope_scaling={"type": "default", "rope_type": "default", "mrope_section": [2, 3, 3]},
+    ),
     "phi4-pictures": raw(
         "Phi4ForCausalLMV",
         ENDS | NORMS | {

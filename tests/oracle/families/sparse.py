@@ -20,11 +20,17 @@ CASES = {
     "mellum": case(
         "MellumConfig", library=5, head_dim=16, num_experts=4, num_experts_per_tok=2,
         moe_intermediate_size=32, layer_types=MIXED, sliding_window=64, norm_topk_prob=True,
+        # llama.cpp rotates by one base in all layers.
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        },
     ),
     "laguna": case(
         "LagunaConfig", library=5, head_dim=16, num_experts=4, num_experts_per_tok=2,
-        moe_intermediate_size=32, shared_expert_intermediate_size=32, layer_types=MIXED,
-        sliding_window=64, mlp_layer_types=["dense", "sparse", "sparse"],
+        moe_intermediate_size=32, shared_expert_intermediate_size=32, num_hidden_layers=4,
+        layer_types=["full_attention"] + ["sliding_attention"] * 3, sliding_window=64,
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"],
     ),
     "cohere2-moe": case(
         "Cohere2MoeConfig", library=5, head_dim=16, num_experts=4, num_experts_per_tok=2,

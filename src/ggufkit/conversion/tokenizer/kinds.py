@@ -71,6 +71,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "internlm3": sentencepiece.internlm3,
     "jamba": sentencepiece.jamba,
     "laguna": byte_bpe.laguna,
+    "jina-bert-v2": wordpiece_unigram.jina_bert_v2,
     "llama": sentencepiece.llama,
     "llada": byte_bpe.llada,
     "mamba": sentencepiece.mamba,

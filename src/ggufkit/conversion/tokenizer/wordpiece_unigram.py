@@ -58,6 +58,16 @@ def roberta(files: TokenizerFiles, entries: TokenEntries) -> None:
     _count_types(files, entries)
 
 
+def jina_bert_v2(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write the WordPiece vocabulary of Jina Embeddings 2, or BPE of its model of code."""
+    kind = ((files.tokenizer or {}).get("model") or {}).get("type")
+    if kind != "BPE":
+        bert(files, entries)
+        return
+    byte_pairs(files, entries)
+    entries.number("tokenizer.ggml.token_type_count", 2)
+
+
 def modern_bert(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write ModernBERT's BPE tokenizer."""
     for role in ("bos", "eos", "sep"):
