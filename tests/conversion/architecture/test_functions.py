@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ggufkit.conversion.architecture.functions import FUNCTIONS, OPEN
+from ggufkit.conversion.architecture.functions import FUNCTIONS
+from ggufkit.conversion.architecture.layer_lists import OPEN
 
 # Arguments of each function that has an inverse; those that the value does not determine are known.
 CASES = {

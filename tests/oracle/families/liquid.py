@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from case import case
-
-from shapes import Names, at, raw
+from raw_shapes import Names, at, raw
 
 FEED_FORWARD: Names = {
     "layers.{i}.feed_forward.w1.weight": (96, 64), "layers.{i}.feed_forward.w2.weight": (64, 96),

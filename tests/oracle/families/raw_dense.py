@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shapes import ENDS, FEED_FORWARD, LLAMA, NORMS, heads, raw
+from raw_shapes import ENDS, FEED_FORWARD, LLAMA, NORMS, heads, raw
 
 GPT = {
     "n_embd": 64, "n_head": 4, "n_layer": 3, "n_positions": 512, "layer_norm_epsilon": 1e-5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shapes import Names, at, raw
+from raw_shapes import Names, at, raw
 
 CASES: dict[str, Any] = {}
 

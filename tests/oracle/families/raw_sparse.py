@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shapes import ATTENTION, ENDS, EXPERTS, FEED_FORWARD, NORMS, at, heads, raw
+from raw_shapes import ATTENTION, ENDS, EXPERTS, FEED_FORWARD, NORMS, at, heads, raw
 
 BAILING = {
     "model.word_embeddings.weight": (416, 64), "model.norm.weight": (64,),

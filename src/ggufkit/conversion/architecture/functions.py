@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple, Protocol

@@ -18,7 +18,8 @@ import numpy as np
 
 from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.architecture.expressions import whole
-from ggufkit.conversion.architecture.functions import FUNCTIONS, OPEN
+from ggufkit.conversion.architecture.functions import FUNCTIONS
+from ggufkit.conversion.architecture.layer_lists import OPEN
 from ggufkit.errors import GGUFError
 
 _UNKNOWN_LEFT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {

@@ -101,16 +101,6 @@ def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
             "the tokens have no scores that give the order of merges: token ids may differ from "
             "llama.cpp's"
         )
-    return _spaced_pairs(keys, _scored_merges(keys, normal))
-
-
-def merged_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
-    """Return the rules of SentencePiece's BPE with the merges of the file."""
-    return _spaced_pairs(keys, [*_halves(keys)])
-
-
-def _spaced_pairs(keys: VocabularyKeys, merges: list[list[str]]) -> TokenizerRules:
-    """Return the rules of BPE over characters and a mark for spaces, with bytes for the rest."""
     unknown = keys.id_of("unk")
     model = {
         "type": "BPE",
@@ -120,7 +110,7 @@ def _spaced_pairs(keys: VocabularyKeys, merges: list[list[str]]) -> TokenizerRul
         "byte_fallback": True,
         "ignore_merges": False,
         "vocab": _vocabulary(keys),
-        "merges": merges,
+        "merges": _scored_merges(keys, normal),
     }
     prefix = keys.get("add_space_prefix")
     has_prefix = True if prefix is None else prefix
@@ -298,7 +288,6 @@ MODELS: Final[Mapping[str, Callable[[VocabularyKeys, Say], TokenizerRules]]] = {
     "gpt2": byte_pairs,
     "gemma4": character_pairs,
     "llama": sentence_pieces,
-    "gemma4": merged_pieces,
     "bert": word_pieces,
     "t5": unigram,
 }
