@@ -6,6 +6,7 @@ import pytest
 
 from ggufkit.conversion.architecture.functions import FUNCTIONS
 from ggufkit.conversion.architecture.layer_lists import OPEN
+from ggufkit.errors import CheckpointError
 
 # Arguments of each function that has an inverse; those that the value does not determine are known.
 CASES = {
@@ -14,8 +15,10 @@ CASES = {
     "are": [["full", "shared"], "full", "shared"],
     "at_layers": [5, [1, 3], 8, 0],
     "bool": [True],
+    "by_kind": [["sliding_attention", "full_attention"], "sliding_attention", 8, 2],
     "by_layer": [["conv", "full_attention"], "conv", 0, 8],
     "count": [[0, 1, 2]],
+    "divisible_sizes": [[1.5, 2.0], 64, 32],
     "equals": ["gelu", "gelu"],
     "float": [0.1],
     "gating": ["sigmoid"],
@@ -31,6 +34,7 @@ CASES = {
     "sparsity_scale": [[0.95, 0.0]],
     "trained_positions": [8192, 2048],
     "unless": [1, 2, "then"],
+    "widened": [96, 4, 2, True],
     "with_": [1, "value"],
 }
 
@@ -69,3 +73,26 @@ def test_dynamic_base_is_hunyuans():
     base = FUNCTIONS["hunyuan_base"].do
     assert round(base("dynamic", 10000.0, 1000, 128), 4) == 11158839.9251
     assert base("yarn", 10000.0, 1000, 128) is None
+
+
+def test_number_of_one_kind_of_layer_is_one_number():
+    row = FUNCTIONS["by_kind"]
+    types = ["sliding_attention", "full_attention"]
+    assert row.do(types, "sliding_attention", 8, 0) == 8
+    assert [*row.undo(8, [types, None, None, None])] == [OPEN, OPEN, 8, 0]
+    assert row.undo([8, 2], [None, "sliding_attention", None, None]) == ()
+
+
+def test_hybrid_layers_are_read_as_letters_and_as_words():
+    kinds = FUNCTIONS["layer_kinds"].do
+    assert kinds("M-*E") == kinds(["mamba", "mlp", "full_attention", "moe"])
+    assert FUNCTIONS["hybrid_pattern"].do([0, 0, 4], [0, 96, 0], "-") == "M-*"
+    with pytest.raises(CheckpointError, match="'X'"):
+        kinds("MX")
+
+
+def test_numbers_of_full_layers_are_those_of_the_first_that_has_some():
+    config = {"1": {"head_dim": 16}, "2": {"heads": 1}, "3": {"head_dim": 32}}
+    types = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
+    assert FUNCTIONS["of_full_layers"].do(config, types, "head_dim") == 32
+    assert FUNCTIONS["of_full_layers"].do(config, types, "theta") is None
