@@ -149,8 +149,7 @@ def _filled(template: str, claim: Claim) -> str:
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the source tensors of a rule: one, or one for each expert of a stack."""
     steps = [_steps(target, facts) for target in claim.rule.targets]
-    back = facts.architecture.rename_back.items()
-    table = {with_fields(old, facts): with_fields(new, facts) for old, new in back}
+    table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
         pieces = [MadeTensor(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
         yield renamed(

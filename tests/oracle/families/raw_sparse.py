@@ -29,7 +29,29 @@ SMALL = {
 }
 ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 CASES: dict[str, Any] = {}
+EXAONE = heads(16) | NORMS | ATTENTION
 RAW = {
+    "exaone-moe-predicting": raw(
+        "ExaoneMoEForCausalLM",
+        ENDS | EXAONE | at([0], FEED_FORWARD) | at([1, 2], EXPERTS) | at([1, 2], {
+            "model.layers.{i}.mlp.e_score_correction_bias": (4,),
+            **{
+                f"model.layers.{{i}}.mlp.shared_experts.{name}_proj.weight": shape
+                for name, shape in (("gate", (32, 64)), ("up", (32, 64)), ("down", (64, 32)))
+            },
+        }) | {
+            "mtp.fc.weight": (64, 128), "mtp.norm.weight": (64,),
+            "mtp.pre_fc_norm_embedding.weight": (64,), "mtp.pre_fc_norm_hidden.weight": (64,),
+            **{
+                name.replace("model.layers.{i}", "mtp.layers.0"): shape
+                for name, shape in (EXAONE | FEED_FORWARD).items()
+            },
+        },
+        experts=4, model_type="exaone_moe-raw", head_dim=16, num_nextn_predict_layers=1,
+        sliding_window=64, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        num_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=2.5,
+        scoring_func="sigmoid", norm_topk_prob=True, n_group=1, topk_group=1, **ROUTED,
+    ),
     "bailing": raw(
         "BailingMoeForCausalLM", BAILING | EXPERTS | SHARED, experts=4, model_type="bailing_moe",
         num_shared_experts=2, first_k_dense_replace=0, norm_topk_prob=True, **ROUTED,
