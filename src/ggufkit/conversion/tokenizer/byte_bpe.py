@@ -116,14 +116,14 @@ def hunyuan(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 def eurobert(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write EuroBERT's BPE tokenizer, which puts nothing before a text."""
-    entries.add("bos", value=False)
+    entries.boolean("tokenizer.ggml.add_bos_token", value=False)
     byte_pairs(files, entries)
 
 
 def llada(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write LLaDA's BPE tokenizer, with a token before each text."""
     byte_pairs(files, entries)
-    entries.add("bos", value=True)
+    entries.boolean("tokenizer.ggml.add_bos_token", value=True)
 
 
 def laguna(files: TokenizerFiles, entries: TokenEntries) -> None:

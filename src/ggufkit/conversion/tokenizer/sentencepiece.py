@@ -206,7 +206,7 @@ def gemma4(files: TokenizerFiles, entries: TokenEntries) -> None:
     entries.tokens(tokens, scored=True)
     Specials(files).write(entries, merges_of(files))
     entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
-    entries.add("bos", value=True)
+    entries.boolean("tokenizer.ggml.add_bos_token", value=True)
 
 
 def gemma3(files: TokenizerFiles, entries: TokenEntries) -> None:
