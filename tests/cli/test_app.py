@@ -158,10 +158,12 @@ def test_error_has_one_message_and_a_remedy_on_its_own_line(model):
     assert remedy.startswith("  ")
 
 
-def test_missing_file_gives_a_one_line_error(tmp_path):
+def test_missing_file_gives_one_error_and_a_remedy(tmp_path):
     result = ggufkit("inspect", tmp_path / "none.gguf")
     assert result.code == 1
-    assert result.err == f"error: {tmp_path / 'none.gguf'}: No such file or directory\n"
+    error, remedy = result.err.splitlines()
+    assert error == f"error: {tmp_path / 'none.gguf'}: No such file or directory"
+    assert remedy == "  Check the path; `ggufkit list` shows the models in the caches"
 
 
 def test_control_characters_in_a_file_do_not_reach_the_terminal(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import ggufkit as api
 from ggufkit.errors import OutputError
 from ggufkit.imatrix import Entry, Imatrix
+from ggufkit.system import hidden_files
 from shell import done
 from shell import ggufkit as run
 from small_llama import keys, tensors
@@ -43,6 +44,7 @@ def test_no_clobber_stops_every_command_from_replacing_a_file(case, folder):
     result = run(*words, "--no-clobber")
     assert result.code == 1
     assert "exists already" in result.err
+    assert "leave out --no-clobber" in result.err
     assert made.read_bytes() == b"mine"
     done(*words)
     assert made.read_bytes() != b"mine"
@@ -63,3 +65,23 @@ def test_every_command_that_writes_a_model_has_no_clobber():
         assert "--no-clobber" in done(name, "--help").out
     for name in ("merge", "convert", "compute"):
         assert "--no-clobber" in done("imatrix", name, "--help").out
+
+
+@pytest.mark.parametrize("has_call", [True, False])
+@pytest.mark.parametrize("shards", [None, 6])
+def test_file_that_appears_during_the_write_is_not_replaced(folder, monkeypatch, shards, has_call):
+    if not has_call:
+        monkeypatch.setattr(hidden_files, "renameat2", None)
+    (folder / "try").mkdir()
+    with api.open("in.gguf") as model:
+        name = api.write(model, folder / "try" / "out.gguf", shard_tensors=shards)[0].name
+    target = folder / name
+
+    def appears(done, total):
+        target.write_bytes(b"theirs")
+
+    options = {"clobber": False, "progress": appears, "shard_tensors": shards}
+    with api.open("in.gguf") as model, pytest.raises(OutputError, match="exists already"):
+        api.write(model, folder / "out.gguf", **options)
+    assert target.read_bytes() == b"theirs"
+    assert sorted(path.name for path in folder.iterdir()) == ["in.gguf", "matrix.gguf", name, "try"]

@@ -46,6 +46,30 @@ def test_full_output_gives_one_error(model, words):
     assert "Traceback" not in said
 
 
+@needs_full
+@pytest.mark.parametrize("buffer", ["", "1"], ids=["buffered", "unbuffered"])
+def test_full_output_is_named_and_finished_files_are_told(model, buffer):
+    run = f"export PYTHONUNBUFFERED={buffer}; ggufkit"
+    code, said = in_shell(model, f"{run} copy m.gguf out.gguf > /dev/full")
+    assert code == 1
+    assert "writing standard output: No space left on device" in said
+    assert "The files are written" in said
+    assert (model.parent / "out.gguf").exists()
+    code, said = in_shell(model, f"{run} inspect m.gguf > /dev/full")
+    assert "writing standard output" in said
+    assert "The files are written" not in said
+    assert "standard output: No space" in in_shell(model, f"{run} copy m.gguf - > /dev/full")[1]
+
+
+@needs_full
+@pytest.mark.parametrize("other", ["m.gguf", "n.gguf"])
+def test_full_output_is_not_taken_for_a_difference(model, other):
+    ggufkit.save(model.with_name("n.gguf"), {"x": np.ones(32, "f4")})
+    code, said = in_shell(model, f"ggufkit diff m.gguf {other} > /dev/full")
+    assert code == 2
+    assert said.count("error: ") == 1
+
+
 @posix
 @pytest.mark.parametrize("words", ["inspect m.gguf", "check m.gguf --json", "--version"])
 def test_text_for_a_missing_output_is_dropped(model, words):

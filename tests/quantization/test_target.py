@@ -11,6 +11,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Entry, Imatrix
 from ggufkit.models.model import bits_per_weight
 from ggufkit.models.sources import from_array
+from ggufkit.output.write import as_tensor
 from ggufkit.quantization.target import measure, sensitivities, target
 
 WIDTH = 256
@@ -164,3 +165,9 @@ def test_each_expert_has_its_own_weights():
 
 def test_zeros_have_no_loss():
     assert set(losses(from_array("a.weight", np.zeros((4, WIDTH), np.float32))).values()) == {0}
+
+
+def test_tensor_without_elements_costs_nothing():
+    empty = as_tensor("blk.0.attn_q.weight", np.zeros((0, 32), "f4"))
+    (option,) = measure(empty, [tensor_type("Q8_0")])
+    assert (option.nbytes, option.loss) == (0, 0)

@@ -68,7 +68,5 @@ def _about_encoding(file: str, claimed: str | None) -> Iterator[Broken]:
 
 
 def _about_name(file: str) -> Iterator[Broken]:
-    """Check names that state facts; "model.gguf" states none."""
-    said = parse_name(file)
-    if not said.conventional and said.encoding:
+    if not parse_name(file).conventional:
         yield Broken("file-name", {"file": file}, key=_NAME)

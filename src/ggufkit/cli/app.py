@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from ggufkit._version import __version__
-from ggufkit.cli import llama_names, signals
+from ggufkit.cli import llama_names, streams
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.errors import GGUFError
 
@@ -73,9 +73,7 @@ class Commands(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # receives buffered text
             ctx.exit(0)  # the reader of our output has closed it
         except (GGUFError, OSError) as error:
-            if signals.is_behind(error):
-                raise
-            report(error)
+            report(streams.error_of(error))
             ctx.exit(FAILED)
 
     def resolve_command(

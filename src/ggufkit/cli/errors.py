@@ -19,6 +19,7 @@ FAILED: Final = 1
 YOUNG: Final = 100_000  # objects between garbage collections: the objects of a header stay alive
 # Raised by a group without a command; versions of click before 8.2 print the help themselves.
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+_reported: Final[list[Exception]] = []  # errors that are printed already
 COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set when a shell asks for completions
 
 
@@ -52,7 +53,7 @@ def flushed(code: int) -> int:
     except BrokenPipeError:
         return code or FAILED
     except OutputError as error:
-        if code != FAILED:  # else an error is already printed
+        if not _reported:
             report(error)
         return code or FAILED
     return code
@@ -100,7 +101,7 @@ def _code_of_error(error: Exception) -> int | None:
     if isinstance(error, BrokenPipeError):
         return FAILED
     if isinstance(error, OSError):  # in click's own output, such as help
-        report(error)
+        report(streams.error_of(error))
         return FAILED
     return None
 
@@ -133,7 +134,13 @@ def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
 
 
 def report(error: GGUFError | OSError) -> None:
-    """Print the message of an error, and the remedy on a separate line."""
+    """Print the message of an error, and the remedy on a separate line.
+
+    An error that a signal caused is raised again: `outcome` ends the command as the signal does.
+    """
+    if signals.is_behind(error):
+        raise error
+    _reported.append(error)
     message, remedy = _message_of(error)
     remedy = with_options(remedy)
     label = _label()
@@ -152,4 +159,14 @@ def _message_of(error: GGUFError | OSError) -> tuple[str, str]:
     if isinstance(error, GGUFError):
         return error.message, error.remedy
     reason = error.strerror or str(error)
-    return (f"{error.filename}: {reason}" if error.filename else reason), ""
+    remedy = next((text for kind, text in _REMEDIES if isinstance(error, kind)), "")
+    return (f"{error.filename}: {reason}" if error.filename else reason), remedy
+
+
+# Of the system's errors, which bring none.
+_REMEDIES: Final = (
+    (FileNotFoundError, "Check the path; `ggufkit list` shows the models in the caches"),
+    (PermissionError, "Check the permissions of the file and its folder"),
+    (IsADirectoryError, "Name a file in the folder"),
+    (NotADirectoryError, "Check the path: a part of it is a file, not a folder"),
+)

@@ -94,7 +94,7 @@ def parse_memory(text: str) -> int:
 class TokenCount(click.IntRange):
     """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as usual for contexts."""
 
-    name = "tokens"
+    name = "number of tokens"
 
     def convert(
         self,

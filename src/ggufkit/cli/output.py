@@ -20,6 +20,7 @@ from ggufkit.errors import InterruptedEditWarning, WaitingWarning, printable
 AT_ONCE: Final = 1000  # lines of a table that are printed in one write
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
 _NOTED: Final = (InterruptedEditWarning, WaitingWarning)
+_DEFAULTS: Final = ("clobber",)  # arguments that options turn off
 _RENAMED: Final = {"tensor_types": "tensor_type"}  # options by arguments with other names
 _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -161,4 +162,6 @@ def with_options(text: str) -> str:
 
 
 def _option(argument: str) -> str:
+    if argument in _DEFAULTS:
+        return f"leave out --no-{argument}"
     return "--" + _RENAMED.get(argument, argument).replace("_", "-")

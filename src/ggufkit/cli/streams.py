@@ -10,9 +10,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ggufkit.errors import OutputError
+from ggufkit.errors import GGUFError, OutputError
 
 _DESCRIPTORS: Final = (0, 1, 2)
+_REMEDIES: Final = (
+    "Free some space, or send the output elsewhere",
+    "The files are written, and only this report is lost",
+)
+_done: Final[list[bool]] = []  # whether the files of this command are written
 
 
 class _Missing(io.TextIOWrapper):
@@ -59,16 +64,34 @@ def flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        _drop()
+        drop()
         if error.errno == errno.EPIPE:  # the reader has closed it
             raise
-        raise OutputError(
-            f"writing standard output: {error.strerror}",
-            remedy="Free some space, or send the output elsewhere",
-        ) from error
+        raise _unprinted(error) from error
 
 
-def _drop() -> None:
+def work_is_done() -> None:
+    """Note that the files of this command are written: what it prints is only a report."""
+    _done.append(True)
+
+
+def error_of(error: GGUFError | OSError) -> GGUFError | OSError:
+    """Return an error; one of printing, for which the system names no file, with its place."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    is_printing = trace and trace.tb_frame.f_globals.get("__name__", "").startswith("click.")
+    if isinstance(error, GGUFError) or error.filename or not is_printing:
+        return error
+    drop()
+    return _unprinted(error)
+
+
+def _unprinted(error: OSError) -> OutputError:
+    return OutputError(f"writing standard output: {error.strerror}", remedy=_REMEDIES[bool(_done)])
+
+
+def drop() -> None:
     """Drop all buffered text."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)

@@ -11,6 +11,7 @@ from typing import IO, Any, Final
 import click
 
 import ggufkit
+from ggufkit.cli import streams
 from ggufkit.cli.options import NO_CLOBBER
 from ggufkit.cli.output import emit, paged, size, table
 from ggufkit.cli.progress import progress_bar
@@ -18,6 +19,7 @@ from ggufkit.errors import printable
 from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cluster import executor_of
+from ggufkit.system.descriptors import naming
 
 PIPE: Final = "-"
 
@@ -33,6 +35,8 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
         if target and (options.get("resume") or options.get("cluster")):
             raise click.UsageError("--resume and --cluster cannot write to stdout; name a file")
         work = opened.enter_context(working(**options))
+        if out == PIPE:
+            opened.enter_context(naming(Path("standard output")))
         return ggufkit.write(model, target or out, **work)
 
 
@@ -75,6 +79,7 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
             options["clobber"] = False
         try:
             yield options | {"progress": opened.enter_context(progress_bar("writing"))}
+            streams.work_is_done()
         except KeyboardInterrupt:
             if not options.get("resume"):
                 raise

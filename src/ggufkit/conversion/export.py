@@ -176,7 +176,13 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
     try:
         made = converted(draft, kind.lower(), arch_path=arch_path)
     except GGUFError as error:
-        say(f"this checkpoint cannot be converted: {error.message}")
+        why = "; ".join(getattr(error, "problems", ())) or error.message
+        say(
+            f"ggufkit convert will refuse this folder: {why}"
+            if model.tensors
+            else "the file has no tensors: the folder holds its tokenizer and keys, and "
+            "`ggufkit convert` cannot make a model of it"
+        )
         return kept(model, model)  # no differences are known
     return kept(model, made, passed)
 

@@ -15,12 +15,14 @@ from ggufkit.errors import CheckpointError, GGUFError, ValueTypeError, brief
 from ggufkit.format.coerce import plain, typed
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Encoded, Metadata
+from ggufkit.format.types import RESERVED_KEY
 from ggufkit.format.values import TypedValue, encode
 from ggufkit.models.model import Model
 from ggufkit.system.threads import Say
 
-# Keys that ggufkit.json must not set: they follow from the configuration and the files.
-_FOREIGN: Final = ("general.architecture", "split.")
+# Keys that ggufkit.json must not set: they follow from the configuration and the files, or are
+# only room in a header.
+_FOREIGN: Final = ("general.architecture", "split.", RESERVED_KEY)
 FORMAT: Final = 1
 _ABOUT: Final = (
     "What the GGUF file contained beyond this checkpoint; only `ggufkit convert` reads it"

@@ -39,7 +39,7 @@ def require_slack(nbytes: int | None) -> None:
     if nbytes is not None and not 0 <= nbytes <= MOST_SLACK:
         raise ValueTypeError(
             f"{nbytes:,} bytes is not a possible size for header slack",
-            remedy=f"Reserve at most {MOST_SLACK >> 20}M; a chat template needs a few kB",
+            remedy=f"Reserve at most {MOST_SLACK >> 20}MiB; a chat template needs a few kB",
         )
 
 

@@ -248,9 +248,14 @@ def _cache_types(
 
 def _context(model: Model, asked: int | None) -> int:
     """Return the tokens asked for; else those that the model was trained with."""
+    return asked or trained_context(model) or DEFAULT_CONTEXT
+
+
+def trained_context(model: Model) -> int | None:
+    """Return the tokens of the context that a model was trained with, None if it does not say."""
     key = f"{model.metadata.text('general.architecture')}.context_length"
-    known = whole_number(model.metadata.get(key)) or 0
-    return asked or (known if 0 < known <= MAX_CONTEXT else DEFAULT_CONTEXT)
+    found = whole_number(model.metadata.get(key))
+    return found if found and 0 < found <= MAX_CONTEXT else None
 
 
 def _require_positive(**numbers: int | None) -> None:

@@ -182,7 +182,11 @@ def locate(path: Path) -> Path:
     sets = {_set_name(each.name) for each in found}
     if len(sets) == 1:
         return found[0]
-    names = ", ".join(sorted(sets)[:SHOWN_FILES]) or "none"
+    if not sets:
+        raise ShardError(
+            f"the folder {path} holds no GGUF model", remedy="Name a file, or a folder that has one"
+        )
+    names = ", ".join(sorted(sets)[:SHOWN_FILES])
     raise ShardError(
         f"the folder {path} holds {len(sets)} GGUF models ({names}), not exactly one",
         remedy="Name the file",

@@ -61,8 +61,9 @@ class Order(NamedTuple):
 class Job:
     """An order being executed: its unfinished files and, with resume, its journal."""
 
-    def __init__(self, order: Order, *, resume: bool) -> None:
+    def __init__(self, order: Order, *, resume: bool, clobber: bool) -> None:
         """Open nothing yet; `begin` does."""
+        self.clobber = clobber
         self.order = order
         self.resume = resume
         self.stages: list[Staging] = []
@@ -73,7 +74,8 @@ class Job:
         targets = self.order.targets
         for target in targets:
             with HELD:  # otherwise an unrecorded file could stay
-                stage = Staging(target, kept=self.resume, limit=self.order.plan.limit)
+                limit = self.order.plan.limit
+                stage = Staging(target, kept=self.resume, limit=limit, clobber=self.clobber)
                 self.stages.append(stage)
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
@@ -142,16 +144,17 @@ def execute(plan: Plan, folder: Path, *, threads: int | None = None) -> list[Pat
     return execute_all([Order(plan, folder)], threads=threads)[0]
 
 
-def execute_all(
+def execute_all(  # noqa: PLR0913 (as `write`)
     orders: Sequence[Order],
     *,
     threads: int | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
     resume: bool = False,
+    clobber: bool = True,
 ) -> list[list[Path]]:
     """Write the files of all plans, and return the paths of each, in shard order."""
-    jobs = [Job(order, resume=resume) for order in orders]
+    jobs = [Job(order, resume=resume, clobber=clobber) for order in orders]
     count = worker_count(threads)
     in_flight = IN_FLIGHT_AWAY if executor else count * IN_FLIGHT
     try:
@@ -306,7 +309,8 @@ def _publish(jobs: list[Job]) -> None:
     stages = [stage for job in jobs for stage in job.stages]
     try:
         for job in jobs:
-            if len(job.stages) > 1:  # never leave an old first shard with new others
+            # Never leave an old first shard with new others.
+            if len(job.stages) > 1 and job.clobber:
                 job.stages[0].target.unlink(missing_ok=True)
             for stage in reversed(job.stages):
                 stage.publish()

@@ -22,7 +22,7 @@ from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.staging import Output
+from ggufkit.system.staging import Output, exists_already
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
 if TYPE_CHECKING:
@@ -128,7 +128,12 @@ def write_many(  # noqa: PLR0913 (as `write`)
             _refuse_inputs(each, plan, folder)
         threads = reading_threads(models, threads)
         return execute_all(
-            orders, threads=threads, progress=progress, executor=executor, resume=resume
+            orders,
+            threads=threads,
+            progress=progress,
+            executor=executor,
+            resume=resume,
+            clobber=clobber,
         )
 
 
@@ -144,9 +149,7 @@ def _refuse_repeats(orders: Sequence[Order]) -> None:
 def _refuse_existing(orders: Sequence[Order]) -> None:
     for target in (target for order in orders for target in order.targets):
         if os.path.lexists(target):
-            raise OutputError(
-                f"{target} exists already", remedy="Use another name, or allow replacing it"
-            )
+            raise exists_already(target)
 
 
 def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:

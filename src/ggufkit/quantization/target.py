@@ -200,6 +200,8 @@ def measure(
         for kind in kinds
         if width % kind.block_size == 0 and (weights is not None or kind.name not in NEEDS_IMATRIX)
     ]
+    if not rows * width:
+        return [Option(kind, 0, 0.0) for kind in possible]
     numbers = _sampled(rows, width)
     sample = _decoded(tensor, numbers)
     columns = None if weights is None else weights.reshape(-1, width)

@@ -26,13 +26,14 @@ from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_fi
 class HiddenFolder:
     """A context that owns a hidden folder, until `publish` gives it the name `target`.
 
-    Otherwise it vanishes at the end. Only users within `limit` can ever enter it. Entering raises
+    Otherwise it vanishes at the end. Only users within `limit` can ever enter it. Raises
     OutputError if `target` is not empty, or another process is making it, and ForeignFileError (an
     OutputError) if something else has the hidden folder's name.
     """
 
     def __init__(self, target: Path, limit: ReadersLimit = NO_LIMIT) -> None:
         """Create nothing yet."""
+        _require_free(target)
         self.target = target
         self.limit = limit
         self.path: Path = hidden(target, FOLDER)
@@ -42,7 +43,6 @@ class HiddenFolder:
 
     def __enter__(self) -> HiddenFolder:
         """Create the hidden folder, or take over and empty the one of a killed process."""
-        _require_free(self.target)
         try:
             with HELD:  # a signal waits until it is known what to remove
                 self._take()

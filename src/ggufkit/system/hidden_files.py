@@ -8,6 +8,7 @@ this user with no other name. No function here follows a link.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import os
@@ -36,6 +37,13 @@ _NOT_OURS: Final = {
     errno.EACCES,
     errno.EPERM,
 }
+_NO_REPLACE: Final = 1  # linux/fs.h: RENAME_NOREPLACE
+# The errors of a system or file system without it.
+_NO_CALL: Final = {errno.EINVAL, errno.ENOSYS, getattr(errno, "ENOTSUP", errno.ENOSYS)}
+try:
+    renameat2: Any = ctypes.CDLL(None, use_errno=True).renameat2
+except (AttributeError, OSError, TypeError):  # only Linux has it
+    renameat2 = None
 _HAS_FOLDER_DESCRIPTORS: Final = {os.open, os.unlink, os.rename, os.stat} <= os.supports_dir_fd
 
 
@@ -125,6 +133,34 @@ class OpenFolder:
         both: dict[str, Any] = {} if here is None else {"src_dir_fd": here, "dst_dir_fd": here}
         with self._naming(other):
             os.replace(*self._at(name), *self._at(other), **both)  # noqa: PTH105
+
+    def rename_new(self, name: str, other: str) -> None:
+        """Rename an entry; FileExistsError if the target exists.
+
+        One step where the system has a call for it; elsewhere another process may come between.
+        """
+        with self._naming(other):
+            if os.name == "nt":
+                os.rename(*self._at(name), *self._at(other))  # noqa: PTH104
+                return
+            if self._renamed_in_one_step(name, other):
+                return
+            with contextlib.suppress(FileNotFoundError):
+                self.status(other)
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), other)
+        self.replace(name, other)
+
+    def _renamed_in_one_step(self, name: str, other: str) -> bool:
+        """Rename without replacing; return False if the system cannot."""
+        if renameat2 is None or self.descriptor is None:
+            return False
+        names = os.fsencode(name), os.fsencode(other)
+        if not renameat2(self.descriptor, names[0], self.descriptor, names[1], _NO_REPLACE):
+            return True
+        number = ctypes.get_errno()
+        if number in _NO_CALL:
+            return False
+        raise OSError(number, os.strerror(number))
 
     @contextlib.contextmanager
     def _naming(self, name: str) -> Iterator[None]:

@@ -74,9 +74,17 @@ class Staging:
     output that replaces a file keeps its mode within that limit, and its owner if allowed.
     """
 
-    def __init__(self, target: Path, *, kept: bool = False, limit: ReadersLimit = NO_LIMIT) -> None:
+    def __init__(
+        self,
+        target: Path,
+        *,
+        kept: bool = False,
+        limit: ReadersLimit = NO_LIMIT,
+        clobber: bool = True,
+    ) -> None:
         """Create or take over the hidden file of `target`, and lock it.
 
+        Without `clobber` it never replaces a file, not even one that appears meanwhile.
         Raises OutputError if another process writes it, ForeignFileError (an OutputError) if
         something else has its name.
         """
@@ -86,6 +94,7 @@ class Staging:
         self.is_kept = kept
         self.is_new: bool = True
         self.limit = limit
+        self.clobber = clobber
         self.replaced = _status(target)
         self.descriptor: int = -1
         if not remove_leftover(hidden(target, other)):
@@ -165,7 +174,11 @@ class Staging:
                     f"{self.path} was removed or replaced while it was written",
                     remedy="Write to a folder that only you can write to",
                 )
-            self._finish(lambda: folder.replace(self.path.name, self.target.name))
+            rename = folder.replace if self.clobber else folder.rename_new
+            try:
+                self._finish(lambda: rename(self.path.name, self.target.name))
+            except FileExistsError:
+                raise exists_already(self.target) from None
 
     def leave(self) -> None:
         """Keep the file for the next run, or remove it; a published file stays."""
@@ -192,6 +205,14 @@ class Staging:
         if self.descriptor >= 0:
             close(self.descriptor)
             self.descriptor = -1
+
+
+def exists_already(target: Path) -> OutputError:
+    """Return the error for an output that may not replace a file."""
+    return OutputError(
+        f"{target} exists already",
+        remedy="Use another name, or allow replacing it (clobber=True)",
+    )
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -24,8 +24,14 @@ def test_archs_shows_the_file_with_a_listed_name():
 
 def test_archs_suggests_the_nearest_to_an_unknown_class():
     done = ggufkit("archs", "Lama2ForCausalLM")
-    assert done.code == 1
+    assert done.code == 2
     assert "nearest known" in done.err
+
+
+def test_archs_suggests_the_nearest_to_an_unknown_name():
+    done = ggufkit("archs", "quen3")
+    assert done.code == 2
+    assert "did you mean qwen3?" in done.err
 
 
 def test_archs_searches_the_users_folder(tmp_path):

@@ -56,6 +56,12 @@ def test_unknown_types_are_wrong_usage(types):
     assert "Q8_0" in done.err
 
 
+def test_types_of_whole_numbers_are_wrong_usage():
+    done = shell.ggufkit("bench", "--types", "I8,Q8_0")
+    assert done.code == 2
+    assert "I8: types of whole numbers" in done.err
+
+
 def test_names_an_instruction_set_that_cannot_run(monkeypatch):
     monkeypatch.setenv("GGUFKIT_ISA", "v9")
     done = shell.ggufkit("bench", "--types", "Q8_0")

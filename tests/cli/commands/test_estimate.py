@@ -104,10 +104,24 @@ def test_recipe_that_needs_importance_data_is_estimated_without_it(llama):
 
 def test_unknown_recipe_suggests_the_nearest(llama):
     result = ggufkit("estimate", llama, "--recipe", "Q4_K_X")
-    assert result.code == 1
+    assert result.code == 2
     assert "Q4_K" in result.err
 
 
 def test_refuses_a_file_that_is_not_a_model(tmp_path):
     (tmp_path / "x").write_text("no model")
     assert ggufkit("estimate", tmp_path / "x").code == 1
+
+
+def test_notes_a_file_that_does_not_say_its_context(llama, tmp_path):
+    assert "context" not in done("estimate", llama).err
+    silent = tmp_path / "silent.gguf"
+    done("edit", llama, "--unset", "llama.context_length", "--force", "--output", silent)
+    assert "4,096 tokens (--context)" in done("estimate", silent).err
+    assert done("estimate", silent, "--context", "512").err == ""
+
+
+def test_wrong_context_is_called_a_number_of_tokens(llama):
+    result = ggufkit("estimate", llama, "--context", "x")
+    assert result.code == 2
+    assert "not a valid number of tokens" in result.err

@@ -221,3 +221,11 @@ def test_several_models_need_sha256sum(model):
     result = ggufkit("hash", "model.gguf", "model.gguf")
     assert result.code == 2
     assert "only --sha256sum takes several" in result.err
+
+
+def test_notes_a_manifest_without_the_chosen_hash(model):
+    model.with_name("one").write_text(done("hash", "model.gguf").out)
+    result = ggufkit("hash", "model.gguf", "--content", "--check", "one")
+    assert result.code == 3
+    assert "no digests of content" in result.err
+    assert "leave out --content" in result.err

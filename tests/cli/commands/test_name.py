@@ -147,3 +147,16 @@ def test_missing_file_cannot_be_renamed(model):
     result = ggufkit("name", "none.gguf", "--rename")
     assert result.code == 1
     assert "No such file" in result.err
+
+
+def test_dry_run_without_rename_is_wrong_usage(model):
+    result = ggufkit("name", model, "--dry-run")
+    assert result.code == 2
+    assert "--dry-run needs --rename" in result.err
+
+
+def test_check_and_name_agree_that_a_name_is_outside_the_convention(model):
+    keys = KEYS | {"general.architecture": "llama"}
+    api.save(model, {"token_embd.weight": np.zeros((4, 32), "f4")}, keys)
+    assert "does not follow" in done("name", model).out
+    assert "file-name" in ggufkit("check", model, "--names").out

@@ -61,6 +61,8 @@ def test_requantizing_needs_an_option_and_is_noted(source):
     assert refused.code == 1
     assert "--allow-requantize" in refused.err
     assert not twice.exists()
+    dry = done("quantize", once, twice, "Q4_0", "--dry-run").err
+    assert "without --allow-requantize it is refused" in dry
     allowed = done("quantize", once, twice, "Q4_0", "--allow-requantize")
     assert "1 tensor quantized already (Q8_0): " in allowed.err
     assert "quality" not in done("quantize", once, twice, "Q8_0").err

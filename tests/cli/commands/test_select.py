@@ -77,7 +77,7 @@ def test_dry_run_shows_what_would_change_and_writes_nothing(model):
     assert set(lines) >= {
         "- token_embd.weight",
         "- blk.46.attn_q.weight",
-        "+ v.patch_embd.weight",
+        "~ v.patch_embd.weight",
         "  blk.43.attn_q.weight -> b.attn_q.weight",
         "  blk.45.attn_q.weight -> blk.2.attn_q.weight",
         "- clip.projector_type (key)",
@@ -153,3 +153,11 @@ def test_failure_gives_the_reason_and_writes_nothing(model, options, said):
     assert result.code == 1
     assert said in result.err
     assert list(model.parent.iterdir()) == [model]
+
+
+def test_grafted_tensor_in_the_place_of_another_is_shown_as_replaced(model):
+    options = ("select", "model.gguf", "out.gguf", "--graft", "model.gguf:v.*", "--dry-run")
+    assert "~ v.patch_embd.weight" in done(*options).lines
+    tensors = done(*options, "--json").json()["tensors"]
+    assert tensors["replaced"] == ["v.patch_embd.weight"]
+    assert tensors["dropped"] == tensors["grafted"] == []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 
 from ggufkit.cli.options import arch_path_option
-from ggufkit.cli.output import counted, emit, examples, paged, table
-from ggufkit.errors import printable
+from ggufkit.cli.output import counted, emit, examples, paged, table, with_options
+from ggufkit.errors import GGUFError, printable
 
+T = TypeVar("T")
 SECTION: Final = "Convert"  # of the help
 
 
@@ -38,7 +41,7 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
     if name in known:
         known = {name: known[name]}
     elif name:
-        found = find([name], arch_path)
+        found = _found(name, list(known), lambda classes: find(classes, arch_path))
         known = {
             stem: each
             for stem, each in known.items()
@@ -54,6 +57,17 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
         if not name:
             served = sum(len(each.classes) for each in known.values())
             click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
+
+
+def _found(name: str, names: list[str], find: Callable[[list[str]], T]) -> T:
+    """Return the architecture of a class; the error also names the nearest architecture."""
+    try:
+        return find([name])
+    except GGUFError as error:
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"; did you mean {near[0]}?" if near else ";"
+        remedy = with_options(error.remedy)
+        raise click.BadParameter(f"{error.message}{hint} {remedy}", param_hint="NAME") from None
 
 
 def _plain(stem: str, name: str, path: str, classes: tuple[str, ...]) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import click
+import numpy as np
 
 import ggufkit
 from ggufkit.cli.options import threads_option
@@ -27,9 +28,12 @@ def parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     if text is None:
         return None
     try:
-        return [encodable(name.strip()) for name in dict.fromkeys(text.split(","))]
+        kinds = [encodable(name.strip()) for name in dict.fromkeys(text.split(","))]
     except GGUFError as error:
         raise click.BadParameter(str(error)) from None
+    if integers := [kind.name for kind in kinds if kind.dtype and np.dtype(kind.dtype).kind == "i"]:
+        raise click.BadParameter(f"{', '.join(integers)}: types of whole numbers encode no weights")
+    return kinds
 
 
 @click.command(

@@ -9,6 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.checks.check import Looking, check_models
+from ggufkit.cli import streams
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import threads_option
 from ggufkit.cli.output import counted, emit, examples, paged
@@ -150,6 +151,7 @@ def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
         show(planned.changes)
     if not dry_run:
         apply(planned)
+        streams.work_is_done()
 
 
 def _check(file: str, *, data: bool, names: bool, threads: int | None) -> dict[str, list[Finding]]:

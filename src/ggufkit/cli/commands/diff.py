@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 import ggufkit
+from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
 from ggufkit.cli.options import arch_path_option, threads_option
@@ -24,6 +25,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.tensors.storage_type import lossless
 from ggufkit.errors import GGUFError, printable
 from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.diff import Deviation, Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
@@ -85,13 +87,24 @@ def command(  # noqa: PLR0913 (click passes each option)
         except (GGUFError, OSError) as error:
             report(error)
             ctx.exit(TROUBLE)
-        if as_json:
-            emit(_plain(found))
-        else:
-            with paged():
-                _print(found, *pair)
+        try:
+            _show(found, pair, as_json=as_json)
+        except BrokenPipeError:  # the reader has seen enough
+            streams.drop()
+        except OSError as error:
+            report(streams.error_of(error))
+            ctx.exit(TROUBLE)
     if found:
         ctx.exit(DIFFERENT)
+
+
+def _show(found: Difference, pair: Sequence[Model], *, as_json: bool) -> None:
+    if as_json:
+        emit(_plain(found))
+    else:
+        with paged():
+            _print(found, *pair)
+    streams.flush()  # later errors would end with 1, which means that the models differ
 
 
 def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Model]:
@@ -142,9 +155,9 @@ def _print(found: Difference, before: Model, after: Model) -> None:
 def _summary(found: Difference, before: Model, after: Model) -> str:
     """Return the counts of differing keys and tensors, out of all."""
     tensors = len({*before.tensors, *after.tensors})
+    keys = len({*before.metadata, *after.metadata} - {*LAYOUT_KEYS})
     kinds = Counter(change.kind for change in found.tensors)
     tallies = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all the same"
-    keys = len({*before.metadata, *after.metadata})
     differ = _differ(len(found.keys)) if found.keys else "all the same"
     return f"{counted(tensors, 'tensor')}: {tallies}; {counted(keys, 'key')}: {differ}"
 

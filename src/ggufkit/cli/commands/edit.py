@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import ggufkit
+from ggufkit.cli import streams
 from ggufkit.cli.edit_options import Assignments, EditOptions, assignments
 from ggufkit.cli.model_argument import MODEL, complete_key
 from ggufkit.cli.options import no_clobber_option, parse_size, threads_option
@@ -157,6 +158,7 @@ def _apply(planned: EditPlan, *, dry_run: bool, is_json: bool) -> None:
     else:
         with progress_bar("editing") as progress:
             done = apply(planned, progress=progress)
+            streams.work_is_done()
         if not is_json:
             _print_written(done)
     if is_json:

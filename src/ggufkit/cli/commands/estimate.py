@@ -7,11 +7,12 @@ from typing import Any, Final
 import click
 
 import ggufkit
+from ggufkit.cli.commands.quantize import parse_recipe
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import TokenCount, parse_memory
-from ggufkit.cli.output import emit, examples, paged, size, table
+from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.inspection.compute_buffer import is_encoder
-from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context
+from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context, trained_context
 from ggufkit.models.model import Model
 from ggufkit.quantization.quantize import decide
 
@@ -101,6 +102,11 @@ def command(  # noqa: PLR0913 (click passes each option)
         fit = None if memory is None else estimated.fit(memory)
         encodes = is_encoder(model)
         most = None if memory is None else largest_context(model, memory, **options)
+        if not options["context"] and trained_context(model) is None:
+            note(
+                f"the file does not say for how long a context it was trained; these figures are "
+                f"for {estimated.context:,} tokens (--context)"
+            )
     if as_json:
         emit(_document(file, estimated, fit, most))
         return
@@ -112,7 +118,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 def _quantized(model: Model, recipe: str | None) -> Model:
     """Return the model as a recipe would make it; sizes do not depend on importance data."""
-    return model if recipe is None else decide(model, recipe).model
+    return model if recipe is None else decide(model, parse_recipe(recipe)).model
 
 
 def _document(

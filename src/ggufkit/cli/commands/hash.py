@@ -166,7 +166,13 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
     shown = printable(manifest)
     click.echo("  ".join(("manifest", shown, *expected.algorithms)))
     known = expected.names()
-    if verdict(results) is Verdict.MISSING_ENTRY and known:  # one note for all tensors
+    asked = {line.algorithm for line, _ in results}
+    if verdict(results) is Verdict.MISSING_ENTRY and not asked & {*expected.algorithms}:
+        note(
+            f"the manifest has no digests of {' or '.join(sorted(asked))}, only of "
+            f"{', '.join(expected.algorithms)}; leave out --{' --'.join(sorted(asked))}"
+        )
+    elif verdict(results) is Verdict.MISSING_ENTRY and known:  # one note for all tensors
         note(
             f"the manifest is about {known}, not about {results[0][0].name}; "
             "if the file was renamed, say the old name with --name"

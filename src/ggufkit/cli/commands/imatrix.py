@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
@@ -35,7 +36,8 @@ context_option = click.option(
     "context",
     type=TokenCount(1, MAX_CONTEXT),
     metavar="N",
-    help="Tokens per chunk, missing in .dat files.  [default: from the other files, or 512]",
+    help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
+    "says, or 512]",
 )
 
 
@@ -189,6 +191,7 @@ def _write(
     _refuse_existing(out)
     _warn(imatrix)
     path = imatrix.save(out, format)
+    streams.work_is_done()
     if as_json:
         emit(_about(imatrix) | {"files": [{"path": str(path), "nbytes": path.stat().st_size}]})
     else:
@@ -203,7 +206,9 @@ def _refuse_input(out: str, inputs: tuple[str, ...]) -> None:
 
 def _refuse_existing(out: str) -> None:
     if Path(out).exists() and not may_replace():
-        raise OutputError(f"{out} exists already", remedy="Use another name")
+        raise OutputError(
+            f"{out} exists already", remedy="Use another name, or leave out --no-clobber"
+        )
 
 
 def _warn(imatrix: Imatrix) -> None:

@@ -67,6 +67,8 @@ def command(
     name is parsed all the same. --rename renames the file, or each shard of its set. It never
     overwrites another file, and it does not rename links into caches.
     """
+    if dry_run and not is_rename:
+        raise click.UsageError("--dry-run needs --rename: without it nothing is renamed")
     if is_rename and not dry_run:
         require_file(file)
     chosen = {part: _part(part, text) for part, text in given.items() if text is not None}

@@ -68,6 +68,12 @@ def parse_recipes(text: str) -> tuple[Recipe, ...]:
     return tuple({recipe.name: recipe for recipe in found}.values())
 
 
+def parse_recipe(text: str) -> Recipe:
+    """Return a recipe by its name or its file; BadParameter for an unknown one."""
+    (found,) = usage(parse_recipes)(text.replace(",", " "))
+    return cast("Recipe", found)
+
+
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in RECIPES if name.startswith(last.upper())]
@@ -204,7 +210,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         for done in made:
             if not dry_run:
                 refuse(done, allow_requantize=given["allow_requantize"])
-            _warn(done, of_several=len(made) > 1)
+            _warn(done, allowed=given["allow_requantize"], of_several=len(made) > 1)
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
         _report(made, paths, dry_run=dry_run, as_json=as_json)
@@ -285,13 +291,13 @@ def _report(
         report(list(itertools.chain.from_iterable(paths)))
 
 
-def _warn(done: Quantization, *, of_several: bool) -> None:
+def _warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:
     """Print the notes of an output, with its recipe if there are several outputs."""
-    for text in _notes(done):
+    for text in _notes(done, allowed=allowed):
         note(f"{done.recipe.name}: {text}" if of_several else text)
 
 
-def _notes(done: Quantization) -> Iterator[str]:
+def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
     for part in done.unmatched:
         yield (
             f"{part!r} changes nothing: no tensor name contains it, or the recipe "
@@ -299,9 +305,11 @@ def _notes(done: Quantization) -> Iterator[str]:
         )
     if done.requantized:
         kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
-        yield (
-            f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds}): quantizing "
-            "again loses quality; start from F32, F16 or BF16 if you can"
+        held = f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds})"
+        yield f"{held}: quantizing again loses quality; " + (
+            "start from F32, F16 or BF16 if you can"
+            if allowed
+            else "without --allow-requantize it is refused"
         )
     fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
     for (wanted, taken), number in fallen.items():

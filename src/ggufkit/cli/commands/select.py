@@ -166,11 +166,15 @@ def _changes(before: Model, after: Model) -> dict[str, Any]:
     was = {id(tensor.source): tensor.name for tensor in before.tensors.values()}
     came = {tensor.name: was.get(id(tensor.source)) for tensor in after.tensors.values()}
     left = set(came.values())
+    grafted = [new for new, old in came.items() if old is None]
+    replaced = [name for name in grafted if name in before.tensors and name not in left]
+    gone = left | {*replaced}
     return {
         "tensors": {
-            "dropped": [tensor for tensor in before.tensors if tensor not in left],
+            "dropped": [tensor for tensor in before.tensors if tensor not in gone],
+            "replaced": replaced,
             "renamed": {old: new for new, old in came.items() if old not in (None, new)},
-            "grafted": [new for new, old in came.items() if old is None],
+            "grafted": [name for name in grafted if name not in {*replaced}],
             "kept": len(left - {None}),
         },
         "keys": {
@@ -188,8 +192,8 @@ def _is_changed(key: str, before: Model, after: Model) -> bool:
 
 def _print(changes: dict[str, Any]) -> None:
     tensors, keys = changes["tensors"], changes["keys"]
-    for sign, names in (("-", tensors["dropped"]), ("+", tensors["grafted"])):
-        for name in names:
+    for sign, kind in (("-", "dropped"), ("~", "replaced"), ("+", "grafted")):
+        for name in tensors[kind]:
             click.echo(f"{sign} {printable(name)}")
     for old, new in tensors["renamed"].items():
         click.echo(f"  {printable(old)} -> {printable(new)}")
