@@ -11,7 +11,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Entry, Imatrix
 from ggufkit.models.model import bits_per_weight
 from ggufkit.models.sources import from_array
-from ggufkit.output.write import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.quantization.target import measure, sensitivities, target
 
 WIDTH = 256

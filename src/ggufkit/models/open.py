@@ -182,15 +182,9 @@ def locate(path: Path) -> Path:
     sets = {_set_name(each.name) for each in found}
     if len(sets) == 1:
         return found[0]
-    if not sets:
-        raise ShardError(
-            f"the folder {path} holds no GGUF model", remedy="Name a file, or a folder that has one"
-        )
     names = ", ".join(sorted(sets)[:SHOWN_FILES])
-    raise ShardError(
-        f"the folder {path} holds {len(sets)} GGUF models ({names}), not exactly one",
-        remedy="Name the file",
-    )
+    held = f"{len(sets)} GGUF models ({names}), not exactly one" if sets else "no GGUF model"
+    raise ShardError(f"the folder {path} holds {held}", remedy="Name the file")
 
 
 def first_file(path: AnyPath) -> Path:
