@@ -166,7 +166,7 @@ def test_folder_with_one_set_opens_that_set(tmp_path):
 
 
 def test_refuses_a_folder_without_a_model(tmp_path):
-    with pytest.raises(ShardError, match="holds 0 GGUF models"):
+    with pytest.raises(ShardError, match="holds no GGUF model"):
         ggufkit.open(tmp_path)
 
 
