@@ -10,7 +10,7 @@ import pytest
 import ggufkit
 from ggufkit.errors import FormatError
 from ggufkit.models.open_all import open_all
-from ggufkit.remote import beginnings
+from ggufkit.remote.hub import beginnings
 from ggufkit.remote.limits import FIRST_BYTES
 from hub_server import HubServer, Repo, at_home
 from shell import done

@@ -6,9 +6,8 @@ import pytest
 
 from ggufkit.errors import RemoteError
 from ggufkit.remote import trust
-from ggufkit.remote.get import Login
 from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.url import Url
+from ggufkit.remote.url import Login, Url
 from ranged_server import Served
 
 DATA = bytes(range(256)) * 10

@@ -21,10 +21,9 @@ from typing import Any, Final
 
 from ggufkit.errors import MissingModelError
 from ggufkit.format.file_name import parse_name
-from ggufkit.models.hub.find import hub_models
 from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.hub.repository import PREFERRED, SIDECARS, CachedModel
-from ggufkit.remote.hub_settings import cache_folder
+from ggufkit.remote.hub.settings import cache_folder
 from ggufkit.system.text_file import Most, read_small
 
 SHOWN: Final = 8  # names in a message
@@ -41,6 +40,8 @@ def find_models(pattern: str = "") -> tuple[CachedModel, ...]:
     request asks for them. `open` takes these names. Damaged entries are left out.
     """
     if is_hub_name(pattern):
+        from ggufkit.models.hub.find import hub_models  # noqa: PLC0415 (networks take long to import)
+
         return tuple(hub_models(pattern))
     found = [model for models in SOURCES.values() for model in models()]
     wanted = pattern.casefold()

@@ -10,13 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from ggufkit.errors import RemoteError
-from ggufkit.models.hub.find import on_the_hub
 from ggufkit.models.hub.names import SCHEME, is_hub_name
 from ggufkit.models.hub.repository import Files, names_of_set
 from ggufkit.remote.memory_file import content_file, is_content
-from ggufkit.remote.object_file import STORES, ObjectFile
-from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.url import Url, scheme_of
+from ggufkit.remote.url import STORES, Url, scheme_of
 
 Resolver: TypeAlias = "Callable[[str, bool], Files]"  # a name, and whether all shards are wanted
 
@@ -45,14 +42,25 @@ def files_of(name: Any, *, shards: bool = True) -> Files:  # noqa: ANN401 (conte
 
 def on_the_web(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
     """Return the file at a URL, or all shards of its set if its name is that of a shard."""
+    from ggufkit.remote.remote_file import RemoteFile  # noqa: PLC0415 (networks take long to import)
+
     url = Url.parse(name)
     return [RemoteFile(url.with_name(each)) for each in names_of_set(url.name, shards=shards)]
 
 
 def in_a_store(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
     """Return the file in an object store, or all shards of its set."""
+    from ggufkit.remote.object_file import ObjectFile  # noqa: PLC0415 (networks take long to import)
+
     folder, _, last = name.rpartition("/")
     return [ObjectFile(f"{folder}/{each}") for each in names_of_set(last, shards=shards)]
+
+
+def on_the_hub(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
+    """Return the files of the model that a Hub's name stands for, those in the cache as paths."""
+    from ggufkit.models.hub.find import hub_files  # noqa: PLC0415 (networks take long to import)
+
+    return hub_files(name, shards=shards)
 
 
 RESOLVERS: Final[dict[str, Resolver]] = {

@@ -22,7 +22,7 @@ from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.model import Model
 from ggufkit.models.open import PARALLEL_HEADERS, open_files, parse_ranges
 from ggufkit.models.range_header import read_header
-from ggufkit.remote.hub import HubFile
+from ggufkit.remote.hub.hub import HubFile
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.rules.findings import first_error
 from ggufkit.system.threads import in_turn, pool_of

@@ -16,9 +16,9 @@ import ggufkit._native as _native
 from ggufkit.errors import LimitError
 from ggufkit.format.header import KEY_RECORD, Header, parse
 from ggufkit.format.types import MAX_KEY_BYTES
-from ggufkit.remote.hub import HubFile
 from ggufkit.remote.limits import FIRST_BYTES, MAX_HEADER_BYTES
 from ggufkit.remote.range_file import RangeFile
+from ggufkit.remote.server_file import ServerFile
 from ggufkit.rules.findings import first_error
 
 KEY_BYTES: Final = 48  # of a usual key with a number or a short string
@@ -66,7 +66,7 @@ def read_header(file: RangeFile) -> Header:
     The header of a file on the Hub is kept on this disk if its digest is known, and comes from
     there the next time. Raises LimitError for a header that is longer than MAX_HEADER_BYTES.
     """
-    if not isinstance(file, HubFile) or file.data or file.recall():
+    if not isinstance(file, ServerFile) or file.data or file.recall():
         return _fetched(file)
     header = _fetched(file)
     if first_error(header.findings) is None:

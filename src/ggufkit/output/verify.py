@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 
 from ggufkit.errors import RemoteError
 from ggufkit.output.layout import PlannedFile
-from ggufkit.remote.hub import sha256_of
-from ggufkit.remote.remote_file import RemoteFile
+from ggufkit.remote.server_file import ServerFile
 from ggufkit.system.descriptors import read_at
 from ggufkit.system.threads import in_turn, pool_of, require_wanted
 
@@ -47,7 +46,7 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
     """
     checked = []
     for file, runs in _copied(written).items():
-        expected = sha256_of(file)
+        expected = _told(file)
         if expected and _gap_bytes(file, runs) <= MOST_GAPS:
             checked.append(functools.partial(_verify, file, runs, expected))
     if checked:
@@ -56,24 +55,31 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
                 pass
 
 
-def _copied(written: Iterable[WrittenFile]) -> dict[RemoteFile, list[CopiedRun]]:
+def _told(file: ServerFile) -> str:
+    """Return the SHA-256 that a server tells of a file, "" if it tells none."""
+    from ggufkit.remote.hub.hub import sha256_of  # noqa: PLC0415 (networks take long to import)
+
+    return sha256_of(file)
+
+
+def _copied(written: Iterable[WrittenFile]) -> dict[ServerFile, list[CopiedRun]]:
     """Return the runs of each remote file, in its order."""
-    found: dict[RemoteFile, list[CopiedRun]] = {}
+    found: dict[ServerFile, list[CopiedRun]] = {}
     for planned, descriptor in written:
         for extent in planned.extents:
             span = extent.source.span
-            if span and isinstance(span.file, RemoteFile):
+            if span and isinstance(span.file, ServerFile):
                 run = CopiedRun(span.offset, span.nbytes, descriptor, extent.offset)
                 found.setdefault(span.file, []).append(run)
     return {file: sorted(set(runs)) for file, runs in found.items()}
 
 
-def _gap_bytes(file: RemoteFile, runs: list[CopiedRun]) -> int:
+def _gap_bytes(file: ServerFile, runs: list[CopiedRun]) -> int:
     """Return how many bytes after the header were not copied."""
     return sum(stop - start for start, stop in _gaps(file, runs) if start >= runs[0].start)
 
 
-def _gaps(file: RemoteFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
+def _gaps(file: ServerFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
     at = 0
     for run in runs:
         if run.start > at:
@@ -83,7 +89,7 @@ def _gaps(file: RemoteFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
         yield at, file.nbytes
 
 
-def _verify(file: RemoteFile, runs: list[CopiedRun], expected: str) -> None:
+def _verify(file: ServerFile, runs: list[CopiedRun], expected: str) -> None:
     """Compare; gaps are zeros in nearly all files, so they are fetched only if zeros differ."""
     if expected not in (_digest(file, runs, is_zero=True), _digest(file, runs, is_zero=False)):
         raise RemoteError(
@@ -93,7 +99,7 @@ def _verify(file: RemoteFile, runs: list[CopiedRun], expected: str) -> None:
         )
 
 
-def _digest(file: RemoteFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
+def _digest(file: ServerFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
     made = hashlib.sha256()
     at = 0
     for run in runs:
@@ -108,7 +114,7 @@ def _digest(file: RemoteFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
     return made.hexdigest()
 
 
-def _gap(file: RemoteFile, start: int, stop: int, *, is_zero: bool) -> bytes:
+def _gap(file: ServerFile, start: int, stop: int, *, is_zero: bool) -> bytes:
     """Return the bytes between two tensors, or before the first."""
     if start >= stop:
         return b""

@@ -18,11 +18,12 @@ import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 from ggufkit.errors import RemoteError
 from ggufkit.remote import limits
+from ggufkit.remote.sinks import Sink
 from ggufkit.remote.url import Url, shown
 
 CA_BUNDLES: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # first that is set
@@ -238,16 +239,6 @@ class Pool:
             self._idle.clear()
         for each in found:
             each.http.close()
-
-
-class Sink(Protocol):
-    """Where bytes go: `room` provides memory for the next of them, `keep` takes what came."""
-
-    def room(self, at: int, nbytes: int) -> memoryview:
-        """Return memory for `nbytes` bytes, or fewer, at position `at`."""
-
-    def keep(self, at: int, data: memoryview) -> None:
-        """Take bytes at position `at`, which lie in the memory provided last."""
 
 
 def pour(response: http.client.HTTPResponse, sink: Sink, at: int, nbytes: int) -> Iterator[int]:

@@ -27,7 +27,7 @@ from ggufkit.errors import (
 from ggufkit.remote import limits
 from ggufkit.remote.connections import POOL, SlowError, drain, unreachable
 from ggufkit.remote.trust import redirected
-from ggufkit.remote.url import Url
+from ggufkit.remote.url import Login, Url
 from ggufkit.system.threads import require_wanted
 
 T = TypeVar("T")
@@ -52,14 +52,6 @@ class AgainError(Exception):
         self.error = error
         self.wait = wait
         self.tries = tries
-
-
-@dataclass(frozen=True)
-class Login:
-    """The Authorization header for one server, which no other server gets."""
-
-    origin: tuple[str, str, int]
-    header: str = field(repr=False)
 
 
 @dataclass

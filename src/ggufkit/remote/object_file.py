@@ -20,16 +20,11 @@ from ggufkit.errors import (
     RemoteMissingError,
 )
 from ggufkit.remote import limits
-from ggufkit.remote.connections import Sink
 from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.server_file import FileState, ServerFile, reopened
-from ggufkit.remote.url import UrlPath, shown
+from ggufkit.remote.sinks import Sink
+from ggufkit.remote.url import STORES, UrlPath, shown
 
-STORES: Final = {  # of each scheme, how its keys are given
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-}
 ENDPOINTS: Final = (
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",

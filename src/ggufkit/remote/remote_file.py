@@ -10,12 +10,12 @@ from typing import Final
 
 from ggufkit.errors import NoRangesError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
-from ggufkit.remote.connections import Sink, drain, pour
-from ggufkit.remote.get import AgainError, Answer, Login, get, patiently, require_success
+from ggufkit.remote.connections import drain, pour
+from ggufkit.remote.get import AgainError, Answer, get, patiently, require_success
 from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.server_file import FileState, ServerFile, reopened
-from ggufkit.remote.sinks import MemorySink
-from ggufkit.remote.url import Url, UrlPath
+from ggufkit.remote.sinks import MemorySink, Sink
+from ggufkit.remote.url import Login, Url, UrlPath
 from ggufkit.system.threads import require_wanted
 
 _CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")

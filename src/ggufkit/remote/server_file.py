@@ -11,9 +11,8 @@ from pathlib import Path
 
 from ggufkit.errors import FormatError
 from ggufkit.remote import limits
-from ggufkit.remote.connections import Sink
 from ggufkit.remote.range_file import ByteRange, RangeFile
-from ggufkit.remote.sinks import DescriptorSink, MemorySink
+from ggufkit.remote.sinks import DescriptorSink, MemorySink, Sink
 from ggufkit.remote.together import coalesced, in_parallel, parts_of
 
 
@@ -46,6 +45,13 @@ class ServerFile(RangeFile):
     @abstractmethod
     def begin(self) -> tuple[FileState, bytes]:
         """Return the state and the beginning of the file, of one request."""
+
+    def recall(self) -> bool:
+        """Take the beginning from this disk if it is kept there; return whether it was."""
+        return False
+
+    def remember(self, nbytes: int) -> None:
+        """Keep the first `nbytes` bytes on this disk, if the file can be recognized later."""
 
     @abstractmethod
     def read_to(self, wanted: ByteRange, sink: Sink) -> None:

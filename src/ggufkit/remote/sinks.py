@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ggufkit.remote.limits import BUFFER_BYTES
 from ggufkit.system.descriptors import write_at
+
+
+class Sink(Protocol):
+    """Where bytes go: `room` provides memory for the next of them, `keep` takes what came."""
+
+    def room(self, at: int, nbytes: int) -> memoryview:
+        """Return memory for `nbytes` bytes, or fewer, at position `at`."""
+
+    def keep(self, at: int, data: memoryview) -> None:
+        """Take bytes at position `at`, which lie in the memory provided last."""
 
 
 class MemorySink:

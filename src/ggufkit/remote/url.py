@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from ggufkit.errors import RemoteError
+
+STORES: Final = {  # of each scheme, how its keys are given
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 
 PORTS: Final = {"http": 80, "https": 443}
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -124,3 +131,11 @@ def shown(text: str) -> str:
     scheme, slashes, rest = re.split(r"[?#]", text, maxsplit=1)[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """The Authorization header for one server, which no other server gets."""
+
+    origin: tuple[str, str, int]
+    header: str = field(repr=False)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ggufkit.conversion.architecture import layer_lists, pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
-from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, layers
+from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, Known, layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
@@ -30,8 +30,6 @@ _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
 
 # The layers of a text model, not those of an encoder beside it.
 _LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
-
-Known = Sequence[Any]
 
 
 class Function(NamedTuple):

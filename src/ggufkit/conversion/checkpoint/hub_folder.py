@@ -17,7 +17,8 @@ from typing import Final, TypeAlias
 from ggufkit.errors import CheckpointError
 from ggufkit.models.hub.find import folder_of_name
 from ggufkit.models.hub.names import HubName, parse_hub_name
-from ggufkit.remote.hub import RepoFile, Repository
+from ggufkit.remote.hub.hub import Repository
+from ggufkit.remote.hub.repo_file import RepoFile
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.remote.together import in_parallel
 

@@ -25,8 +25,9 @@ from ggufkit.models.hub.repository import (
     names_of,
     names_of_set,
 )
-from ggufkit.remote.hub import HubFile, RepoFile, Repository, missing_file
-from ggufkit.remote.hub_settings import cache_folder, offline_reason
+from ggufkit.remote.hub.hub import HubFile, Repository, missing_file
+from ggufkit.remote.hub.repo_file import RepoFile
+from ggufkit.remote.hub.settings import cache_folder, offline_reason
 from ggufkit.remote.url import UrlPath
 from ggufkit.system.text_file import Most, read_small
 
@@ -34,7 +35,7 @@ SHOWN: Final = 40  # quants in a message: repositories have 25
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
-def on_the_hub(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
+def hub_files(name: str, *, shards: bool) -> Files:
     """Return the files of the model that a Hub's name stands for, those in the cache as paths.
 
     Raises RemoteMissingError, which lists the quants or files that there are.

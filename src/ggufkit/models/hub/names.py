@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from ggufkit.errors import RemoteError, brief
-from ggufkit.remote.hub import MAIN, is_inside
-from ggufkit.remote.hub_settings import SHORT_HOSTS, endpoint
+from ggufkit.remote.hub.repo_file import MAIN, is_inside
+from ggufkit.remote.hub.settings import SHORT_HOSTS, endpoint
 from ggufkit.remote.url import scheme_of
 
 SCHEME: Final = "hf"

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from ggufkit.errors import LimitError
 from ggufkit.format.file_name import parse_name, parse_shard_name, shard_name
-from ggufkit.remote.hub import RepoFile
+from ggufkit.remote.hub.repo_file import RepoFile
 from ggufkit.remote.range_file import RangeFile
 
 Files: TypeAlias = "Sequence[RangeFile | Path]"  # of one model, shards in order

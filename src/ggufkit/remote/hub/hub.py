@@ -22,31 +22,21 @@ from ggufkit.errors import (
     RemoteMissingError,
     brief,
 )
-from ggufkit.remote.beginnings import keep, recall
-from ggufkit.remote.connections import Sink
 from ggufkit.remote.get import Answer, get, patiently, require_success
-from ggufkit.remote.hub_settings import endpoint, login, offline_reason
+from ggufkit.remote.hub.beginnings import keep, recall
+from ggufkit.remote.hub.repo_file import MAIN, RepoFile, is_inside
+from ggufkit.remote.hub.settings import endpoint, login, offline_reason
 from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.remote_file import RemoteFile
 from ggufkit.remote.server_file import FileState, ServerFile, reopened
+from ggufkit.remote.sinks import Sink
 from ggufkit.remote.url import Url, UrlPath
 
-MAIN: Final = "main"
 MAX_PAGE_BYTES: Final = 16 << 20  # of one page of a list; a thousand files take half a megabyte
 MAX_PAGES: Final = 50
-MAX_PATH: Final = 1024  # characters
 SHOWN: Final = 5  # names in a message
 _NEXT: Final = re.compile(r'<([^<>]{1,4096})>\s*;\s*rel="?next"?')
 _SHA256: Final = re.compile(r'"?([0-9a-f]{64})"?')
-
-
-@dataclass(frozen=True)
-class RepoFile:
-    """A file of a repository: `sha256` is empty for small files, which Git holds itself."""
-
-    path: str
-    nbytes: int
-    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,14 +145,6 @@ def _entry(found: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
     oid = lfs.get("oid") if isinstance(lfs, dict) else None
     digest = _SHA256.fullmatch(oid) if isinstance(oid, str) else None
     return RepoFile(path, nbytes, digest[1] if digest else "")
-
-
-def is_inside(path: str) -> bool:
-    """Whether a path from a server is that of a file below a folder, and fit for any system."""
-    if not 0 < len(path) <= MAX_PATH or not path.isprintable():
-        return False
-    parts = path.split("/")
-    return not any(part in ("", ".", "..") for part in parts) and not set("\\:") & set(path)
 
 
 # Errors.
@@ -294,14 +276,14 @@ def _reopened(repository: Repository, file: RepoFile, state: FileState) -> Serve
     return reopened(lambda: made, state)
 
 
-def sha256_of(file: RemoteFile) -> str:
+def sha256_of(file: ServerFile) -> str:
     """Return the SHA-256 that a server tells of a file, "" if it tells none.
 
     It is that of a Hub's list, of the Hub's redirect, or the ETag where that is one.
     """
     if isinstance(file, HubFile) and file.file.sha256:
         return file.file.sha256
-    return linked_sha256(file)
+    return linked_sha256(file) if isinstance(file, RemoteFile) else ""
 
 
 def linked_sha256(file: RemoteFile) -> str:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import RemoteDeniedError
-from ggufkit.remote.get import Login
-from ggufkit.remote.url import Url
+from ggufkit.remote.url import Login, Url
 from ggufkit.system.text_file import Most, read_small
 
 ENDPOINT: Final = "https://huggingface.co"

@@ -1,0 +1,4 @@
+"""The Hugging Face Hub: lists of a repository's files, settings of its users, kept beginnings.
+
+Nothing of GGUF lives here: which files form a model is known in `models.hub`.
+"""
