@@ -91,3 +91,11 @@ def test_everything_that_does_not_fit_is_listed(weights):
 def test_rank_of_zero_is_refused(weights):
     with pytest.raises(AdapterError, match="at least 1"):
         ggufkit.extract_lora(model(weights), model(weights), rank=0)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_refused(weights, number):
+    spoiled = weights[NAMES[1]].copy()
+    spoiled[3, 4] = number
+    with pytest.raises(AdapterError, match=r"blk.0.attn_q.weight contains NaN or infinity"):
+        ggufkit.extract_lora(model(weights), model(weights | {NAMES[1]: spoiled}), rank=2)

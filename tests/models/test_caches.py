@@ -267,7 +267,7 @@ def test_tensors_can_be_grafted_from_a_cached_name(home, pattern):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "1b")
     graft = f"ollama:llama3.2:1b:{pattern}"
     told = done("select", "ollama:llama3.2:1b", home / "out.gguf", "--graft", graft, "--json")
-    assert told.json()["tensors"]["grafted"] == ["x"]
+    assert told.json()["tensors"]["replaced"] == ["x"]
 
 
 def test_model_of_another_program_can_only_be_edited_into_a_new_file(home):

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+import adapters
 import derived
 import ggufkit
 import legacy_files
@@ -58,6 +59,39 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "rename": ("name", "out/odd.gguf", "--rename", "--basename", "Fine", "--encoding", "F32"),
     "imatrix": ("imatrix", "convert", "matrix.gguf", "out/matrix.dat"),
     "merge": ("imatrix", "merge", "matrix.gguf", "matrix.gguf", "-o", "out/matrix.dat"),
+    "adapter": (
+        "lora",
+        "convert",
+        "adapter",
+        "out/model.gguf",
+        "--base",
+        "checkpoint",
+        "--arch-path",
+        "arch",
+        "--threads",
+        "1",
+    ),
+    "merged": (
+        "lora",
+        "merge",
+        "in.gguf",
+        "adapter.gguf",
+        "-o",
+        "out/model.gguf",
+        "--threads",
+        "1",
+    ),
+    "extracted": (
+        "lora",
+        "extract",
+        "in.gguf",
+        "tuned.gguf",
+        "out/model.gguf",
+        "--rank",
+        "2",
+        "--threads",
+        "1",
+    ),
     "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
     "fix": ("check", "--fix", "out/odd.gguf"),
@@ -74,7 +108,10 @@ Struck = tuple[int, str]  # the number of a call, and the fault that befalls it
 NEVER: Final[Struck] = (-1, "none")
 # Calls by which an output comes to be.
 MAKING: Final = ("flock", "pwrite", "replace", "rename", "hard_link")
-SOURCES: Final = {"convert": "checkpoint/model.safetensors"}  # else what the command names first
+SOURCES: Final = {
+    "convert": "checkpoint/model.safetensors",
+    "lora convert": "adapter/adapter_model.safetensors",
+}  # else what the command names first
 OTHER: Final = b"something else"
 Files = dict[str, bytes]
 
@@ -140,6 +177,12 @@ def make(folder: Path) -> None:
     ggufkit.Imatrix({"blk.0.ffn_up.weight": entry}, ("text",), 3, 512).save(folder / "matrix.gguf")
     with ggufkit.convert(folder / "checkpoint", arch_path=[folder / "arch"]) as model:
         ggufkit.write(model, folder / "tiny.gguf")
+    shapes = {name: array.shape for name, array in whole().items()}
+    adapters.write_adapter(folder / "adapter", adapters.factors(shapes))
+    tuned = {name: array + array.sum(axis=0) for name, array in tensors.items()}
+    ggufkit.save(folder / "tuned.gguf", tuned, {"general.architecture": "llama"})
+    with ggufkit.open(folder / "in.gguf") as base, ggufkit.open(folder / "tuned.gguf") as better:
+        ggufkit.write(ggufkit.extract_lora(base, better, rank=2).model, folder / "adapter.gguf")
     legacy_files.write(folder / "old.bin", "GGJT", 3)
     (folder / "out").mkdir()
     (folder / "out" / "model.gguf").write_bytes(b"old")
@@ -254,7 +297,8 @@ def arguments_of(command: str) -> tuple[str, ...]:
 def source_of(arguments: list[str]) -> str:
     """Return the file that a command reads its tensors from."""
     given = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
-    return SOURCES.get(arguments[0], given)
+    named = SOURCES.get(arguments[0], given)
+    return SOURCES.get(" ".join(arguments[:2]), named)
 
 
 def content(folder: Path) -> Files:

@@ -186,7 +186,7 @@ def read_everything(model: ggufkit.Model) -> None:
     with model:
         for key, value in model.metadata.items():
             assert model.metadata.type_name(key)
-            if not isinstance(value, str | bool):
+            if not isinstance(value, str | bool | int | float):
                 value.tolist()
         for each in model.tensors.values():
             assert each.raw().nbytes == each.nbytes

@@ -133,6 +133,12 @@ RUNS = {
     "diff": [("IN", "plain.gguf"), ("IN", "plain.gguf", "--json"), ("IN", "broken/IN")],
     "name": [("IN",), ("IN", "--json"), ("IN", "--rename", "--dry-run"), ("IN", "--rename")],
     "list": [(), ("--json",)],
+    "lora": [
+        ("convert", f"gone{EVIL}", "OUT"),
+        ("merge", "IN", "IN", "-o", "OUT"),
+        ("extract", "IN", "IN", "OUT", "--rank", "2"),
+        ("extract", "IN", "plain.gguf", "OUT", "--rank", "2", "--json"),
+    ],
 }
 
 

@@ -194,7 +194,7 @@ class _CheckRun:
 
     def _complete(self, parts: list[ParsedFile]) -> Iterator[Finding]:
         """Check a set as one model if all its files are there and sound."""
-        if len(parts) == shard_count(parts[0].header) and not any(map(_is_broken, parts)):
+        if parts and len(parts) == shard_count(parts[0].header) and not any(map(_is_broken, parts)):
             yield from about_set(parts)
             yield from _about_whole(parts, self.looking)
 

@@ -101,7 +101,7 @@ def chat_template(model: AnyModel) -> ChatTemplate:
         if not templates:
             raise ChatTemplateError(
                 "the model has no chat template",
-                remedy=f"Add one: `ggufkit edit FILE --set-file {KEY}=template.jinja`",
+                remedy="Add one: `ggufkit edit FILE --chat-template template.jinja`",
             )
         texts = {role: keys.text_of(role) for role in _NAMED_ROLES if role in ID_KEYS}
     specials = {f"{role}_token": text for role, text in texts.items() if text is not None}

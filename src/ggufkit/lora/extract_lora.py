@@ -93,7 +93,8 @@ def extract_lora(
         factors.append(from_array(name + LORA_B, b, outtype))
     if not factors:
         raise AdapterError("no matrix differs between the two models", remedy="Compare with `diff`")
-    return Extraction(Model(_metadata(tuned, rank), Tensors(factors)), tuple(found))
+    made = Model(_metadata(tuned, rank), Tensors(factors))
+    return Extraction(made.made_from((*base.inputs, *tuned.inputs)), tuple(found))
 
 
 def _metadata(tuned: Model, rank: int) -> Metadata:
@@ -133,11 +134,16 @@ def _ratio(changed: float, whole: float) -> float:
 
 
 def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
-    """Return the norms of the difference and of the tensor."""
+    """Return the norms of the difference and of the tensor; AdapterError for NaN and infinity."""
     changed = whole = 0.0
     for start, stop in _runs(base):
-        before = _floats(base, start, stop)
-        changed += _square(_floats(tuned, start, stop) - before)
+        before, after = _floats(base, start, stop), _floats(tuned, start, stop)
+        if not (np.isfinite(before).all() and np.isfinite(after).all()):
+            raise AdapterError(
+                f"{base.name} contains NaN or infinity, so no adapter can be computed",
+                remedy="The model is damaged: download it again",
+            )
+        changed += _square(after - before)
         whole += _square(before)
     return math.sqrt(changed), math.sqrt(whole)
 
