@@ -11,7 +11,9 @@ import pytest
 import ggufkit
 from ggufkit.system import staging
 from neighbours import NOBODY
+from plain_checkpoint import ARCH, CONFIG, whole
 from platforms import posix
+from tensors_file import write_checkpoint
 
 pytestmark = posix
 as_root = pytest.mark.skipif(
@@ -112,3 +114,26 @@ def test_importance_matrix_merged_from_private_ones_is_private(tmp_path):
     for made in (private, ggufkit.imatrix.merge([private, private])):
         for name in ("out.gguf", "out.dat"):
             assert mode(made.save(tmp_path / name)) == 0o600
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_any_private_file_of_a_checkpoint_makes_its_outputs_private(tmp_path, name):
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    folder = write_checkpoint(tmp_path / "checkpoint", CONFIG, model=whole())
+    (folder / name).chmod(0o600)
+    with ggufkit.convert(folder, arch_path=[tmp_path / "arch"]) as model:
+        for number, made in enumerate((model, ggufkit.quantize(model, "F32"))):
+            assert mode(ggufkit.write(made, tmp_path / f"{number}.gguf")[0]) == 0o600
+
+
+def test_private_importance_data_make_a_quantized_file_private(tmp_path):
+    tensors = {"blk.0.ffn_up.weight": np.ones((4, 64), "f4")}
+    path = ggufkit.save(tmp_path / "in.gguf", tensors, {"general.architecture": "llama"})[0]
+    entry = ggufkit.imatrix.Entry(np.ones((1, 64), "f4"), np.array([3]))
+    data = ggufkit.Imatrix({"blk.0.ffn_up.weight": entry}, ("text",), 3, 512)
+    matrix = data.save(tmp_path / "m.gguf")
+    matrix.chmod(0o600)
+    with ggufkit.open(path) as model:
+        made = ggufkit.quantize(model, "Q4_0", imatrix=matrix)
+        assert mode(ggufkit.write(made, tmp_path / "out.gguf")[0]) == 0o600

@@ -173,7 +173,8 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     model = Model(Metadata(metadata), Tensors(kept))
     if problems := _about_missing(model, facts):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    return model.reading(checkpoint.files)
+    model.reading(checkpoint.files)
+    return model.made_from(model.inputs, checkpoint.readers_limit)
 
 
 def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:

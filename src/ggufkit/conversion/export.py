@@ -39,7 +39,6 @@ from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
 from ggufkit.system.folders import HiddenFolder
-from ggufkit.system.readers_limit import ReadersLimit
 from ggufkit.system.threads import Progress, Say
 
 AUTO: Final = "auto"
@@ -160,8 +159,8 @@ def _planned(
     passed = _RETYPED if any(t.type.is_quantized for t in model.tensors.values()) else ()
     files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, say_note))
     _note_lost(made, say_note)
-    limit = ReadersLimit.of(file.status for file in model.inputs)
-    return replace(lay_folder(made.recovered.files, files, shard_size), limit=limit)
+    laid = lay_folder(made.recovered.files, files, shard_size)
+    return replace(laid, limit=model.readers_limit)
 
 
 def _kept(  # noqa: PLR0913 (the arguments of `export`)

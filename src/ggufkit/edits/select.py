@@ -66,7 +66,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     given = [donor for donor, _ in (*graft, *graft_keys)]
     files = [file for donor in donors for file in donor.inputs]
     own = [d for d, g in zip(donors, given, strict=True) if d is not g]
-    left.made_from((*model.inputs, *files))
+    left.made_from((*model.inputs, *files), *(donor.readers_limit for donor in donors))
     return left.owning(file for donor in own for file in donor.inputs)
 
 

@@ -98,7 +98,8 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         **_invocation(adapter.config),
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
     }
-    return Model(Metadata(metadata), Tensors(made)).reading((adapter.file,))
+    made_model = Model(Metadata(metadata), Tensors(made)).reading((adapter.file,))
+    return made_model.made_from(made_model.inputs, own.readers_limit)
 
 
 def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict[str, Any]]:

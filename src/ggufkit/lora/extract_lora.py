@@ -94,7 +94,8 @@ def extract_lora(
     if not factors:
         raise AdapterError("no matrix differs between the two models", remedy="Compare with `diff`")
     made = Model(_metadata(tuned, rank), Tensors(factors))
-    return Extraction(made.made_from((*base.inputs, *tuned.inputs)), tuple(found))
+    limits = (base.readers_limit, tuned.readers_limit)
+    return Extraction(made.made_from((*base.inputs, *tuned.inputs), *limits), tuple(found))
 
 
 def _metadata(tuned: Model, rank: int) -> Metadata:

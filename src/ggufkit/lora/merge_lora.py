@@ -101,7 +101,9 @@ def merge_lora(
     metadata = base.metadata
     if outtype != KEEP:
         metadata = metadata.updated({"general.file_type": np.uint32(NUMBER_OF[OUTTYPES[outtype]])})
-    return base.replace(metadata=metadata, tensors=merged).made_from(files)
+    return base.replace(metadata=metadata, tensors=merged).made_from(
+        files, *(model.readers_limit for model in adapters)
+    )
 
 
 def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:

@@ -15,6 +15,7 @@ from ggufkit.models.tensors.html import SHOWN_ROWS, definitions, table
 from ggufkit.models.tensors.tensor import Tensor
 from ggufkit.models.verbs import ModelVerbs
 from ggufkit.rules.findings import Finding
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 __all__ = ["Model", "ModelFile", "Tensor", "Tensors", "as_ggml_counts", "bits_per_weight"]
 
@@ -58,6 +59,7 @@ class Model(ModelVerbs):
         self.files = files
         self.end_padded = end_padded  # ggml pads the end of a file; some writers do not
         self.inputs: tuple[OpenedFile, ...] = ()
+        self._limit = NO_LIMIT
         self.missing: tuple[Finding, ...] = ()  # what `open(partial=True)` did not find
         self._owned: tuple[OpenedFile, ...] = ()  # closed by `close`
         self._reduced: Reduced | None = None
@@ -126,9 +128,15 @@ class Model(ModelVerbs):
             self.tensors if tensors is None else Tensors(tensors),
             version=self.version,
             byte_order=self.byte_order,
-        ).made_from(self.inputs)
+        ).made_from(self.inputs, self._limit)
 
     # Files.
+
+    @property
+    def readers_limit(self) -> ReadersLimit:
+        """The limit on who may read what is written of it: those who may read all its inputs."""
+        of_files = ReadersLimit.of(file.status for file in self.inputs)
+        return ReadersLimit.all_of([self._limit, of_files])
 
     @property
     def closed(self) -> bool:
@@ -154,9 +162,13 @@ class Model(ModelVerbs):
         self._owned = (*self._owned, *files)
         return self
 
-    def made_from(self, files: Iterable[OpenedFile]) -> Model:
-        """Attach the open files of other models: none of them may be an output."""
+    def made_from(self, files: Iterable[OpenedFile], *limits: ReadersLimit) -> Model:
+        """Attach the open files of other models: none of them may be an output.
+
+        `limits` are those of other inputs, which are not open.
+        """
         self.inputs = tuple(files)
+        self._limit = ReadersLimit.all_of([self._limit, *limits])
         return self
 
     def __enter__(self) -> Model:
@@ -171,7 +183,12 @@ class Model(ModelVerbs):
         """Pickle the path of an opened model; of any other its parts, with the paths of data."""
         if self._reduced:
             return self._reduced
-        facts = {"version": self.version, "byte_order": self.byte_order, "inputs": self.inputs}
+        facts: dict[str, Any] = {
+            "version": self.version,
+            "byte_order": self.byte_order,
+            "inputs": self.inputs,
+        }
+        facts["limit"] = self._limit
         return _unpickled, (self.metadata, self.tensors, facts)
 
     # In notebooks.
@@ -200,7 +217,7 @@ class Model(ModelVerbs):
 
 def _unpickled(metadata: Metadata, tensors: Tensors, facts: dict[str, Any]) -> Model:
     made = Model(metadata, tensors, version=facts["version"], byte_order=facts["byte_order"])
-    return made.made_from(facts["inputs"])
+    return made.made_from(facts["inputs"], facts["limit"])
 
 
 def bits_per_weight(tensors: Iterable[Tensor]) -> float | None:

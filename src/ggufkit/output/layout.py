@@ -143,8 +143,7 @@ def layout(  # noqa: PLR0913 (each is one property of the files)
         _file(shard, part, tensors, form)
         for shard, part, tensors in _shards(name, metadata, groups, order)
     )
-    limit = ReadersLimit.of(file.status for file in model.inputs)
-    return Plan(files, form.version, encoding.byte_order, step, limit)
+    return Plan(files, form.version, encoding.byte_order, step, model.readers_limit)
 
 
 def _version(version: int | None, model: Model) -> int:

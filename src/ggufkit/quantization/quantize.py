@@ -203,7 +203,7 @@ def decide(
     known = {**model.tensors, **pruned.tensors}
     require_names(known, requests, mapping("types", options.get("types")))
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
-    made.made_from(model.inputs)
+    made.made_from(model.inputs, model.readers_limit, *([data[0].limit] if data else []))
     return Quantization(made, decisions, chosen, data is not None, counts, lost)
 
 

@@ -17,6 +17,7 @@ from ggufkit.models.rows import AnyFile
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.readers_limit import ReadersLimit
 
 INDEX: Final = "model.safetensors.index.json"
 KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
@@ -49,6 +50,11 @@ class Checkpoint:
     tensors: Tensors
     files: tuple[AnyFile, ...] = field(default=(), repr=False)
     follow_links: bool = False
+
+    @property
+    def readers_limit(self) -> ReadersLimit:
+        """The limit on who may read what is made of it: those who may read all files of it."""
+        return ReadersLimit.of(path.stat() for path in self.folder.iterdir() if path.is_file())
 
     def path(self, name: str) -> Path | None:
         """Return the path of a file of the checkpoint, None if missing.
