@@ -9,7 +9,7 @@ import ggufkit
 import small_llama
 from ggufkit.edits.changes import changes
 from ggufkit.edits.edit import special_token_key
-from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError
+from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensors
 from ggufkit.models.sources import from_array
@@ -260,7 +260,7 @@ def test_earlier_errors_do_not_block_an_edit(model):
 
 @pytest.mark.parametrize("value", [63, 0, np.uint64(64), "64"])
 def test_refuses_an_unusable_alignment_even_with_force(model, value):
-    with pytest.raises(FormatError, match="alignment"):
+    with pytest.raises(ValueTypeError, match="alignment"):
         ggufkit.edit(model, set={"general.alignment": value}, force=True)
 
 

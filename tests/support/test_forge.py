@@ -92,7 +92,7 @@ def read_everything(model: ggufkit.Model) -> None:
     with model:
         for value in model.metadata.values():
             repr(value)
-            if not isinstance(value, str | bool):
+            if not isinstance(value, str | bool | int | float):
                 value.tolist()
         for tensor in model.tensors.values():
             assert tensor.raw().nbytes == tensor.nbytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -112,7 +113,7 @@ def _cached(snapshot: Path | None, file: RepoFile) -> Path | None:
 def _save(repository: Repository, file: RepoFile, target: Path, at_hand: Path | None) -> None:
     target.parent.mkdir(exist_ok=True)
     if at_hand is not None:
-        target.write_bytes(at_hand.read_bytes())
+        shutil.copyfile(at_hand, target)
         return
     with contextlib.closing(repository.file(file.path, file)) as remote:
         _require_size(remote.nbytes, file, repository)
