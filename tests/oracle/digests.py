@@ -53,11 +53,10 @@ def is_recorded(case: str, folder: Path) -> bool:
 def of_file(path: Path) -> list[str]:
     """Return the digests of a file's keys, of its tensors' outlines and of their bytes."""
     import ggufkit
-    from ggufkit.format.coerce import plain
 
     with ggufkit.open(path) as model:
         values = model.metadata
-        keys = [(key, values.type_name(key), plain(values[key])) for key in values]
+        keys = [(key, values.type_name(key), _exact(values.typed(key))) for key in values]
         tensors = list(model.tensors.values())
         outlines = [(each.name, each.type.name, each.shape) for each in tensors]
         data = hashlib.sha256()
@@ -67,6 +66,11 @@ def of_file(path: Path) -> list[str]:
     texts = (repr(keys), repr(outlines))
     kept = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
     return [digest[:LETTERS] for digest in (*kept, data.hexdigest())]
+
+
+def _exact(value: Any) -> Any:
+    """Return a typed value as Python's, to the last bit."""
+    return value if isinstance(value, str | bool) else value.tolist()
 
 
 def record_of(folder: Path, case: str) -> dict[str, Any]:

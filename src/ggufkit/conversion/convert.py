@@ -84,7 +84,8 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
         given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
         user_keys = [key for key, value in given.items() if value is not None]
-        return _loadable(restored(checkpoint, model, user_keys, say_note), checkpoint.folder)
+        whole = _loadable(restored(checkpoint, model, user_keys, say_note), checkpoint.folder)
+        return whole.made_from(whole.inputs, checkpoint.readers_limit)
 
 
 @contextlib.contextmanager
@@ -173,8 +174,7 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     model = Model(Metadata(metadata), Tensors(kept))
     if problems := _about_missing(model, facts):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    model.reading(checkpoint.files)
-    return model.made_from(model.inputs, checkpoint.readers_limit)
+    return model.reading(checkpoint.files)
 
 
 def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
