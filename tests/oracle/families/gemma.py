@@ -11,6 +11,7 @@ CASES = {
     "gemma3n": case(
         "Gemma3nTextConfig",
         library=5,
+        otherwise="llama.cpp reads 256 numbers for each layer and token, whatever the file says",
         vocabulary="gemma",
         num_hidden_layers=5,
         head_dim=16,
