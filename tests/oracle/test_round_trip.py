@@ -33,7 +33,8 @@ OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | known.seeing() | {"gemma3-pictu
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
 # What transformers does not load: Chameleon needs a vocabulary_map, of which the GGUF file knows
 # nothing; export writes layer_types of Granite 4 in words that transformers 4 does not know.
-UNLOADED = {"chameleon", *(case for case in LOADED if case.startswith(("granite4", "granitehybrid")))}
+GRANITE = ("granite4", "granitehybrid")
+UNLOADED = {"chameleon", *(case for case in LOADED if case.startswith(GRANITE))}
 TEXT_MODEL = re.compile(r"^thinker\.|^language_model\.|(?<=^model\.)language_model\.")
 # RoBERTa's first rows; rows of zeros after those of Gemma 3n.
 PARTIAL = {"embeddings.position_embeddings.weight", "model.embed_tokens_per_layer.weight"}
