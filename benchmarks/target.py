@@ -33,8 +33,8 @@ import numpy.typing as npt
 import ggufkit
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.compute import compute_imatrix
-from ggufkit.imatrix.llama_cpp import Session
 from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.llama_cpp.session import Session
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.models.sources import from_array
 from ggufkit.quantization.target import measure

@@ -12,9 +12,9 @@ import pytest
 import ggufkit
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
 from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeError
-from ggufkit.imatrix import llama_cpp
 from ggufkit.imatrix.compute import compute_imatrix
-from ggufkit.imatrix.llama_cpp import Session
+from ggufkit.llama_cpp import library as llama_cpp
+from ggufkit.llama_cpp.session import Session
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps on until noon. " * 12
 WIDTH, EXPERTS, USED, HIDDEN = 64, 4, 2, 96

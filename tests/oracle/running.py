@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ggufkit.imatrix import llama_cpp
+from ggufkit.llama_cpp import library as llama_cpp
+from ggufkit.llama_cpp.session import Session
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from llama_memory import ModelParameters
@@ -40,7 +41,7 @@ def run(model: Path, out: Path, **job: Any) -> np.ndarray:
     return np.load(out)
 
 
-class Exact(llama_cpp.Session):
+class Exact(Session):
     """A session that keeps F32 what it keeps, and can give embeddings."""
 
     def __init__(self, path: Path, *, pooling: str | None = None) -> None:

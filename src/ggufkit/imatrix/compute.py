@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import GGUFError, ValueTypeError
-from ggufkit.imatrix.llama_cpp import F32, GraphTensor, Library, Session, library
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_held
+from ggufkit.llama_cpp.library import F32, GraphTensor, Library, library
+from ggufkit.llama_cpp.session import Session
 from ggufkit.models.open import open as open_model
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count

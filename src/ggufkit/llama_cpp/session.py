@@ -1,0 +1,182 @@
+"""A model in llama.cpp, a context, and what they compute."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import POINTER, c_int8, c_int32, c_void_p
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.llama_cpp.library import (
+    Batch,
+    ContextParameters,
+    Eval,
+    Library,
+    Watcher,
+    library,
+)
+
+MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once by default
+ADDS_BEGINNING: Final = True
+DATA_TOO: Final = True
+
+
+class Session:
+    """A model in llama.cpp and a context of `sequences` texts of `length` tokens each.
+
+    It is a context manager. `watcher` sees the nodes of the graph; what it raises comes out of
+    `decode`.
+    """
+
+    def __init__(  # noqa: PLR0913 (what a context is)
+        self,
+        path: Path,
+        *,
+        length: int,
+        batch: int,
+        sequences: int = 1,
+        micro_batch: int = MICRO_BATCH,
+        threads: int,
+        watcher: Watcher | None = None,
+        llama: Library | None = None,
+    ) -> None:
+        """Load the model; GGUFError with llama.cpp's message if that fails."""
+        self.llama = llama or library()
+        self._model = self._context = None
+        self._watcher = watcher
+        self._raised: BaseException | None = None
+        self._eval = Eval(self._watch)
+        call = self.llama.functions
+        self._model = call.llama_model_load_from_file(
+            os.fsencode(path), call.llama_model_default_params()
+        )
+        if not self._model:
+            raise self.llama.failure(f"cannot load {path}")
+        self._vocabulary = call.llama_model_get_vocab(self._model)
+        self.vocabulary_size: int = call.llama_vocab_n_tokens(self._vocabulary)
+        parameters = self._parameters(length, batch, sequences, threads)
+        parameters.n_ubatch = micro_batch
+        self._context = call.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            self.close()
+            raise self.llama.failure(f"cannot make a context for {path}")
+
+    def _parameters(
+        self, length: int, batch: int, sequences: int, threads: int
+    ) -> ContextParameters:
+        chosen: ContextParameters = self.llama.functions.llama_context_default_params()
+        chosen.n_ctx = length * sequences
+        chosen.n_batch = batch
+        chosen.n_seq_max = sequences
+        chosen.n_threads = chosen.n_threads_batch = threads
+        chosen.swa_full = False  # as llama.cpp's tools set it
+        if self._watcher:
+            chosen.cb_eval = ctypes.cast(self._eval, c_void_p)
+        return chosen
+
+    def _watch(self, node: Any, asks: bool, _data: object) -> bool:  # noqa: ANN401, FBT001 (ctypes' own)
+        """Pass a node on; exceptions must not cross C, so `decode` raises them later."""
+        if self._raised or not self._watcher:
+            return False
+        try:
+            return self._watcher(node.contents, asks)
+        except BaseException as error:  # noqa: BLE001 (raised again in decode)
+            self._raised = error
+            return False
+
+    @property
+    def adds_end(self) -> bool:
+        """Whether the model's tokenizer ends each text with a token."""
+        return bool(self.llama.functions.llama_vocab_get_add_eos(self._vocabulary))
+
+    @property
+    def beginning(self) -> int | None:
+        """The token that a text begins with, None if the model needs none."""
+        if not self.llama.functions.llama_vocab_get_add_bos(self._vocabulary):
+            return None
+        token: int = self.llama.functions.llama_vocab_bos(self._vocabulary)
+        return token
+
+    def tokenize(self, text: bytes, *, special: bool = False) -> list[int]:
+        """Return the tokens of a text; `special` parses names of special tokens."""
+        room = len(text) + 2
+        tokens = (c_int32 * room)()
+        count = self.llama.functions.llama_tokenize(
+            self._vocabulary, text, len(text), tokens, room, ADDS_BEGINNING, special
+        )
+        if count < 0:
+            raise self.llama.failure("cannot tokenize the text")
+        return tokens[:count]
+
+    def clear(self) -> None:
+        """Forget what was decoded."""
+        memory = self.llama.functions.llama_get_memory(self._context)
+        self.llama.functions.llama_memory_clear(memory, DATA_TOO)
+
+    def decode(
+        self, sequences: Sequence[Sequence[int]], start: int = 0, *, first_output: int = 0
+    ) -> None:
+        """Compute all positions of each sequence, beginning with position `start`.
+
+        Positions from `first_output` on get logits.
+        """
+        tokens = [token for sequence in sequences for token in sequence]
+        places = [start + place for sequence in sequences for place in range(len(sequence))]
+        owners = [number for number, sequence in enumerate(sequences) for _ in sequence]
+        wanted = [int(place >= first_output) for place in places]
+        count = len(tokens)
+        ids = [(c_int32 * 1)(owner) for owner in owners]
+        batch = Batch(
+            count,
+            (c_int32 * count)(*tokens),
+            None,
+            (c_int32 * count)(*places),
+            (c_int32 * count)(*[1] * count),
+            (POINTER(c_int32) * count)(*[ctypes.cast(one, POINTER(c_int32)) for one in ids]),
+            (c_int8 * count)(*wanted),
+        )
+        failed = self.llama.functions.llama_decode(self._context, batch)
+        self.llama.functions.llama_synchronize(self._context)
+        if self._raised:
+            raise self._raised
+        if failed:
+            raise self.llama.failure(f"failed to compute (code {failed})")
+        self._outputs = sum(wanted)
+
+    def logits(self) -> npt.NDArray[np.float32]:
+        """Return a copy of the logits last computed: (positions with logits, vocabulary)."""
+        return np.array(self.logits_in_place(), np.float32)
+
+    def logits_in_place(self) -> npt.NDArray[np.float32]:
+        """Return the logits last computed; they are valid until the next `decode`."""
+        address = self.llama.functions.llama_get_logits(self._context)
+        if not address:
+            raise self.llama.failure("computes no logits for this model")
+        return np.ctypeslib.as_array(address, (self._outputs, self.vocabulary_size))
+
+    def close(self) -> None:
+        """Free the model."""
+        if self._context:
+            self.llama.functions.llama_free(self._context)
+        if self._model:
+            self.llama.functions.llama_model_free(self._model)
+        self._context = self._model = None
+
+    def __enter__(self) -> Session:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Free the model."""
+        self.close()
