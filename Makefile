@@ -147,10 +147,12 @@ $(FUZZ_TOOLS)/installed: $(VENV)/installed
 		"try make fuzz PYTHON=python3.11" >&2; exit 1; }
 	@touch $@
 
-lint: $(VENV)/installed $(VENV)/test-tools  ## ruff and mypy alone
+lint: $(VENV)/installed $(VENV)/test-tools  ## ruff, mypy, and pyright on the public names
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --verifytypes ggufkit --ignoreexternal \
+		>build/types.txt || { cat build/types.txt; exit 1; }
 
 format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sources, and write what is derived in docs
 	$(BIN)/ruff format

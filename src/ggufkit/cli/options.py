@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import click
+from click.decorators import FC
 
 from ggufkit.cli.output import answer_in_binary
 from ggufkit.errors import brief
@@ -18,16 +19,26 @@ _SIZE: Final = re.compile(
     r"(?P<number>\d+(\.\d+)?)\s*((?P<unit>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE
 )
 
-threads_option = click.option(
+
+class SharedOption(Protocol):
+    """Adds an option to a command, as a decorator."""
+
+    def __call__(self, command: FC, /) -> FC:
+        """Return the command with the option."""
+
+
+threads_option: SharedOption = click.option(
     "--threads",
     type=click.IntRange(min=1),
     metavar="N",
     help="Number of threads.  [default: one per usable core]",
 )
-dry_run_option = click.option(
+dry_run_option: SharedOption = click.option(
     "--dry-run", is_flag=True, help="List the files that would be written; write nothing."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the files as JSON.")
+json_option: SharedOption = click.option(
+    "--json", "as_json", is_flag=True, help="Print the files as JSON."
+)
 NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
 
 
@@ -35,24 +46,24 @@ def _set_no_clobber(_context: click.Context, _param: click.Parameter, value: boo
     click.get_current_context().meta[NO_CLOBBER] = value
 
 
-no_clobber_option = click.option(
+no_clobber_option: SharedOption = click.option(
     "--no-clobber",
     is_flag=True,
     expose_value=False,
     callback=_set_no_clobber,
     help="Fail if an output exists already.",
 )
-resume_option = click.option(
+resume_option: SharedOption = click.option(
     "--resume",
     is_flag=True,
     help="Keep unfinished output if the command stops early, and continue from what is kept.",
 )
-cluster_option = click.option(
+cluster_option: SharedOption = click.option(
     "--cluster",
     metavar="ADDRESS",
     help="Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
 )
-arch_path_option = click.option(
+arch_path_option: SharedOption = click.option(
     "--arch-path",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,

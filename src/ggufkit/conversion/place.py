@@ -58,10 +58,21 @@ class Moves(Protocol[Item]):
 class TensorMoves:
     """The moves of plain tensors."""
 
-    perform = staticmethod(perform)
-    stack = staticmethod(stack)
-    concat = staticmethod(concat)
-    renamed = staticmethod(renamed)
+    def perform(self, item: Tensor, name: str, arguments: list[Any], /) -> Tensor:
+        """Do the operation `name`."""
+        return perform(item, name, arguments)
+
+    def stack(self, name: str, items: list[Tensor], /) -> Tensor:
+        """Stack experts."""
+        return stack(name, items)
+
+    def concat(self, name: str, items: list[Tensor], /) -> Tensor:
+        """Join parts along the first axis."""
+        return concat(name, items)
+
+    def renamed(self, item: Tensor, name: str, /) -> Tensor:
+        """Give a tensor its final name."""
+        return renamed(item, name)
 
 
 @dataclass(frozen=True)

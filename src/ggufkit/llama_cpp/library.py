@@ -154,7 +154,7 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         """Load the library; OSError where that cannot be."""
-        self.functions = ctypes.CDLL(str(path))
+        self.functions: ctypes.CDLL = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self.functions, name)
             function.restype, function.argtypes = result, arguments

@@ -47,7 +47,7 @@ class Session:
         llama: Library | None = None,
     ) -> None:
         """Load the model; GGUFError with llama.cpp's message if that fails."""
-        self.llama = llama or library()
+        self.llama: Library = llama or library()
         self._model = self._context = None
         self._watcher = watcher
         self._raised: BaseException | None = None

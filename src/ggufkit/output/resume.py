@@ -58,7 +58,7 @@ class ResumeJournal:
             _require_head(content, head, target, is_new=is_new)
             is_continued = not is_new and content.startswith(head)
             kept = content[: content.rfind("\n") + 1] if is_continued else head  # no torn record
-            self.claims = _claims(kept)
+            self.claims: dict[ByteRun, int] = _claims(kept)
             os.ftruncate(self._descriptor, len(kept) if is_continued else 0)
             if not is_continued:
                 write_at(self._descriptor, head.encode(), 0)

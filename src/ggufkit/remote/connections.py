@@ -82,13 +82,13 @@ class Proxy:
         """Look up http_proxy, https_proxy, all_proxy and no_proxy, or the system's settings."""
         found = urllib.request.getproxies()
         is_direct = urllib.request.proxy_bypass(url.authority)
-        self.address = "" if is_direct else found.get(url.scheme) or found.get("all") or ""
+        self.address: str = "" if is_direct else found.get(url.scheme) or found.get("all") or ""
         self.headers: dict[str, str] = {}
         if not self.address:
             return
         text = self.address if "://" in self.address else f"http://{self.address}"
         try:
-            self.url = Url.parse(text)
+            self.url: Url = Url.parse(text)
         except RemoteError as error:
             raise RemoteError(
                 f"the proxy {shown(text)} cannot be used: only http(s) proxies can",
@@ -131,8 +131,8 @@ class Connection:
 
     def __init__(self, url: Url) -> None:
         """Choose host, proxy and encryption."""
-        self.used_at = 0.0
-        self.proxy = Proxy(url)
+        self.used_at: float = 0.0
+        self.proxy: Proxy = Proxy(url)
         to = self.proxy.url if self.proxy.address else url
         self.http: http.client.HTTPConnection
         if url.scheme == "https":
@@ -141,7 +141,7 @@ class Connection:
             )
         else:
             self.http = http.client.HTTPConnection(to.host, to.port, timeout=limits.CONNECT_SECONDS)
-        self.is_absolute = bool(self.proxy.address) and url.scheme == "http"
+        self.is_absolute: bool = bool(self.proxy.address) and url.scheme == "http"
         if self.proxy.address and url.scheme == "https":
             self.http.set_tunnel(url.host, url.port, headers=self.proxy.headers)
         self.http.response_class = _Response

@@ -33,7 +33,7 @@ class RemoteFile(ServerFile):
         self, url: str | Url, *, login: Login | None = None, first_bytes: int = limits.FIRST_BYTES
     ) -> None:
         """Name the file; the first read sends the first request."""
-        self.url = url if isinstance(url, Url) else Url.parse(url)
+        self.url: Url = url if isinstance(url, Url) else Url.parse(url)
         super().__init__(UrlPath(str(self.url)), first_bytes)
         self.login = login
         self.redirects: list[Mapping[str, str]] = []

@@ -31,6 +31,9 @@ class ServerFile(RangeFile):
     A file that changes while it is read is a FormatError.
     """
 
+    data: bytes
+    first_bytes: int
+
     def __init__(self, path: Path, first_bytes: int = limits.FIRST_BYTES) -> None:
         """Name the file; the first read sends the first request, for `first_bytes` bytes."""
         super().__init__(path)

@@ -90,19 +90,21 @@ class Staging:
         """
         own, other = (RESUME, PART) if kept else (PART, RESUME)
         self.target = target
-        self.path = hidden(target, own)
+        self.path: Path = hidden(target, own)
         self.is_kept = kept
         self.is_new: bool = True
         self.limit = limit
         self.clobber = clobber
-        self.replaced = _status(target)
+        self.replaced: os.stat_result | None = _status(target)
         self.descriptor: int = -1
         if not remove_leftover(hidden(target, other)):
             raise self._refusal(hidden(target, other))
         try:
             with HELD:  # a signal waits until it is known what to remove
                 self._take()
-            self.output = Output(self.path, os.fstat(self.descriptor).st_ino, self.descriptor)
+            self.output: Output = Output(
+                self.path, os.fstat(self.descriptor).st_ino, self.descriptor
+            )
         except BaseException:
             self.leave()
             raise

@@ -11,7 +11,7 @@ import click
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import TokenCount, no_clobber_option, threads_option
+from ggufkit.cli.options import SharedOption, TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
@@ -24,13 +24,15 @@ SECTION: Final = "Quantize"  # of the help
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 
-format_option = click.option(
+format_option: SharedOption = click.option(
     "--format",
     type=click.Choice(FORMATS, case_sensitive=False),
     help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-context_option = click.option(
+json_option: SharedOption = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as JSON."
+)
+context_option: SharedOption = click.option(
     "--ctx",
     "--ctx-size",
     "context",

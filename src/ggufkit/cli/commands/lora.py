@@ -11,6 +11,7 @@ import click
 import ggufkit
 from ggufkit.cli.model_argument import FILE, is_checkpoint, open_any
 from ggufkit.cli.options import (
+    SharedOption,
     arch_path_option,
     dry_run_option,
     json_option,
@@ -27,7 +28,7 @@ from ggufkit.models.model import Model
 
 SECTION: Final = "Convert"  # of the help
 
-base_option = click.option(
+base_option: SharedOption = click.option(
     "--base",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",

@@ -64,9 +64,10 @@ class FileBytes:
     def __init__(self, data: Part, *, swapped: bool) -> None:
         """Prepare the types of the numbers that a header consists of."""
         self.data = data
-        self.is_big = swapped == np.little_endian
-        self.u4, self.u8 = self.ordered("u4"), self.ordered("u8")
-        self.scalars = {
+        self.is_big: bool = swapped == np.little_endian
+        self.u4: np.dtype[Any] = self.ordered("u4")
+        self.u8: np.dtype[Any] = self.ordered("u8")
+        self.scalars: dict[GGUFValueType, np.dtype[Any]] = {
             GGUFValueType[row.name]: self.ordered(row.dtype)
             for row in VALUE_TYPES.values()
             if row.dtype

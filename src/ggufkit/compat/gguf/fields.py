@@ -8,7 +8,7 @@ them on first access, and are then the same lists as gguf-py's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from ggufkit.compat.gguf.field_bytes import FieldBytes, Part
 from ggufkit.compat.gguf.installed import ReaderField
@@ -59,7 +59,7 @@ class LazyField(ReaderField):
         """Compare as tuples do."""
         return self is other or (isinstance(other, tuple) and self._whole() == tuple(other))
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         """Show the five members."""

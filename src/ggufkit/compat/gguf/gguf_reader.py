@@ -52,7 +52,9 @@ _ELEMENTS: Final = {
 class DuplicateKeyError(FormatError, KeyError):
     """A metadata key appears twice; gguf-py raises a KeyError."""
 
-    __str__ = FormatError.__str__
+    def __str__(self) -> str:
+        """Return the message, and not its repr as a KeyError does."""
+        return FormatError.__str__(self)
 
 
 class GGUFReader(InstalledReader):
@@ -63,13 +65,15 @@ class GGUFReader(InstalledReader):
     Errors in a file are a FormatError, which is a ValueError; a repeated key is a KeyError too.
     """
 
+    byte_order: Literal["I", "S"]
+
     def __init__(self, path: os.PathLike[str] | str, mode: Literal["r", "r+", "c"] = "r") -> None:
         """Map the file and read its header."""
         self._path = str(path)
         if any(getattr(type(self), name) is not getattr(GGUFReader, name) for name in _HOOKS):
             super().__init__(path, mode)
             return
-        self.data = np.memmap(path, mode=mode)
+        self.data: np.memmap[Any, np.dtype[np.uint8]] = np.memmap(path, mode=mode)
         self.fields: OrderedDict[str, ReaderField] = OrderedDict()
         self.tensors: list[ReaderTensor] = []
         keys, infos, end = self._scan()
@@ -77,8 +81,8 @@ class GGUFReader(InstalledReader):
         self._build_header_fields()
         for record in keys.tolist():
             self._add_field(LazyField.over(KeyBytes(self._file, *record)))
-        self.alignment = self._alignment()
-        self.data_offset = padded(end, self.alignment)
+        self.alignment: int = self._alignment()
+        self.data_offset: int = padded(end, self.alignment)
         sources = [InfoBytes(self._file, *record) for record in infos.tolist()]
         self._build_tensors(self.data_offset, [LazyField.over(info) for info in sources])
 
@@ -95,7 +99,7 @@ class GGUFReader(InstalledReader):
         version, big, _, _, end, keys, infos, problems = _native.scan(self.data.data)
         if (sys.byteorder == "big") != big:
             self.byte_order = "S"
-        self.endianess = GGUFEndian.BIG if big else GGUFEndian.LITTLE
+        self.endianess: GGUFEndian = GGUFEndian.BIG if big else GGUFEndian.LITTLE
         if version and version not in READER_SUPPORTED_VERSIONS:
             self._refuse(
                 f"Sorry, file appears to be version {version} which we cannot handle",

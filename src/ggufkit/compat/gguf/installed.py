@@ -20,11 +20,11 @@ try:
     from gguf.gguf_writer import GGUFWriter as InstalledWriter
     from gguf.lazy import LazyNumpyTensor
     from gguf.quants import QuantError
-except ImportError as error:
+except ImportError as _error:
     raise MissingExtraError(
-        f"ggufkit.compat.gguf takes its tables from gguf-py, which cannot be imported: {error}",
+        f"ggufkit.compat.gguf takes its tables from gguf-py, which cannot be imported: {_error}",
         remedy="pip install 'ggufkit[compat]'",
-    ) from error
+    ) from _error
 
 __all__ = [
     "GGML_QUANT_SIZES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from ggufkit.conversion.architecture import expressions, rope
@@ -54,7 +54,7 @@ class ConfigFacts:
         self.architecture = architecture
         self.fields: dict[str, Any] = merged(checkpoint.config, architecture.config)
         self.read: set[str] = {"rope_parameters"}
-        self.functions = bound(FACTS, self)
+        self.functions: dict[str, Callable[..., Any]] = bound(FACTS, self)
         self._rope: dict[str, Any] | None = None
         self._lay_defaults()
 

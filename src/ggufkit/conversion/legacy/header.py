@@ -11,7 +11,7 @@ from ggufkit.system.mapped_file import MappedFile
 
 # Magic bytes, the kind of file that each marks, and the versions of that kind.
 MAGICS: Final = {b"lmgg": "GGML", b"fmgg": "GGMF", b"tjgg": "GGJT"}
-VERSIONS: Final = {"GGMF": (1,), "GGJT": (1, 2, 3)}
+VERSIONS: Final[dict[str, tuple[int, ...]]] = {"GGMF": (1,), "GGJT": (1, 2, 3)}
 MAX_TOKENS: Final = 1 << 20  # thirty times LLaMA's; more must be a damaged file
 MAX_TOKEN_BYTES: Final = 4096  # the limit of llama.cpp's own converter
 MAX_LAYERS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS

@@ -148,7 +148,7 @@ class _Runs:
     """The runs of a source by number, shared by all threads; pickled without its runs."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.held: dict[int, _Run] = {}
 
     def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:

@@ -197,10 +197,13 @@ def missing_file(repository: Repository, path: str, files: list[RepoFile]) -> Re
 class HubFile(RemoteFile):
     """A file of a repository. If its digest is known, its beginning may come from this disk."""
 
+    data: bytes
+    first_bytes: int
+
     def __init__(self, repository: Repository, file: RepoFile) -> None:
         """Name the file; the first read sends the first request."""
         super().__init__(repository.url(file.path), login=login())
-        self.path = UrlPath(f"hf://{repository}/{file.path}")
+        self.path: UrlPath = UrlPath(f"hf://{repository}/{file.path}")
         self.repository = repository
         self.file = file
         self._is_recalled = False
