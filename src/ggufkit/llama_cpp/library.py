@@ -116,7 +116,7 @@ class Batch(ctypes.Structure):
 
 # Called with True to ask whether a node is needed, with False once it is computed.
 Watcher = Callable[[GraphTensor, bool], bool]
-Eval = ctypes.CFUNCTYPE(c_bool, POINTER(GraphTensor), c_bool, c_void_p)
+Eval: type[Any] = ctypes.CFUNCTYPE(c_bool, POINTER(GraphTensor), c_bool, c_void_p)
 _Log = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 
 _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
