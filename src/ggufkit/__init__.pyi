@@ -68,6 +68,11 @@ from ggufkit.inspection.digest import Digests as Digests
 from ggufkit.inspection.digest import digest as digest
 from ggufkit.inspection.estimate import Estimate as Estimate
 from ggufkit.inspection.estimate import estimate as estimate
+from ggufkit.inspection.histogram import Histogram as Histogram
+from ggufkit.inspection.tensor_block import TensorBlock as TensorBlock
+from ggufkit.inspection.tensor_block import tensor_block as tensor_block
+from ggufkit.inspection.tensor_statistics import TensorStatistics as TensorStatistics
+from ggufkit.inspection.tensor_statistics import tensor_statistics as tensor_statistics
 from ggufkit.lora.convert_lora import convert_lora as convert_lora
 from ggufkit.lora.extract_lora import extract_lora as extract_lora
 from ggufkit.lora.merge_lora import merge_lora as merge_lora

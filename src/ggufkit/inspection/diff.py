@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Metadata
@@ -20,11 +19,10 @@ from ggufkit.format.values import Value
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.tensors.html import table
-from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
-from ggufkit.quants import codec
+from ggufkit.models.tiles import Tally, decoded, packed, reading_threads, tiles
+from ggufkit.quants.parallel import Doubles
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
-Doubles = npt.NDArray[np.float64]
 TensorPair: TypeAlias = "tuple[Tensor, Tensor]"
 DifferenceKind = Literal["added", "removed", "reshaped", "retyped", "changed"]
 Measured = TypeVar("Measured")
@@ -253,10 +251,7 @@ def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _DeviationS
 def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
     """Return elements of the tensor, counted through all rows."""
     kind = tensor.type
-    data = packed(tensor, kind.row_bytes(start), kind.row_bytes(stop))
-    if kind.dtype:
-        return np.ascontiguousarray(data).view(f"<{kind.dtype}").astype(np.float64)
-    return codec.dequantize(data, kind, threads=1).astype(np.float64)
+    return decoded(packed(tensor, kind.row_bytes(start), kind.row_bytes(stop)), kind)
 
 
 class _DeviationSums(NamedTuple):

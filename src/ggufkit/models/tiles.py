@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import numpy as np
+
 from ggufkit.format.byte_order import to_byte_order
+from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.sources import in_order
+from ggufkit.quants import codec
+from ggufkit.quants.parallel import Doubles
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
@@ -44,13 +49,29 @@ def packed(tensor: Tensor, start: int, stop: int) -> Bytes:
     return rows[start - begin : stop - begin]
 
 
+def decoded(data: Bytes, type: TensorType) -> Doubles:
+    """Return the elements of packed little-endian bytes, decoded in this thread."""
+    if type.dtype:
+        return np.ascontiguousarray(data).view(f"<{type.dtype}").astype(np.float64)
+    return codec.dequantize(data, type, threads=1).astype(np.float64)
+
+
 def reading_threads(models: Iterable[Model], threads: int | None) -> int:
     """Return the number of threads to read models with: as given, else as many as is useful.
 
     Reading from a server is mostly waiting, so more threads than cores are useful for it.
     """
+    return _threads_for((file for model in models for file in model.inputs), threads)
+
+
+def tensor_threads(tensor: Tensor, threads: int | None) -> int:
+    """Return the number of threads to read a tensor with, as `reading_threads` does."""
+    span = tensor.source.span
+    return _threads_for([span.file] if span else [], threads)
+
+
+def _threads_for(files: Iterable[object], threads: int | None) -> int:
     count = worker_count(threads)
-    files = (file for model in models for file in model.inputs)
     if threads is None and any(isinstance(file, RangeFile) for file in files):
         return max(count, REMOTE_THREADS)
     return count

@@ -16,6 +16,7 @@ from ggufkit.system.threads import pool_of, require_wanted, result_of, submit
 
 Numbers = np.ndarray[Any, np.dtype[Any]]  # of any type
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 
 TASK: Final = 1 << 18  # elements per task: worth a thread's start, and its floats fit a cache
 TASKS_PER_THREAD: Final = 4  # fewer are not worth a thread

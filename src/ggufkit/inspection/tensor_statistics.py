@@ -1,0 +1,201 @@
+"""Statistics of one tensor: range, mean, norm, zeros, and histograms of values and of blocks."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.inspection.histogram import NO_BINS, FineBins, Histogram
+from ggufkit.models.model import Tensor
+from ggufkit.models.tiles import Tally, decoded, packed, tensor_threads
+from ggufkit.quants.block_parts import block_parts
+from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.threads import Progress, in_turn, pool_of
+
+TILE_ELEMENTS: Final = 1 << 18  # decoded per task; a multiple of every type's block
+DEFAULT_BINS: Final = 64
+_LEVELS: Final = 256  # of every quantized type at most: from -128 to 127
+_MIDDLE: Final = 128
+
+
+@dataclass(frozen=True)
+class TensorStatistics:
+    """Statistics of a tensor's elements; NaN and infinities are counted and enter nothing else.
+
+    `min`, `max`, `mean` and `std` (the standard deviation) are None if no element is finite.
+    `norm` is the square root of the sum of squares. For a quantized type, `scales` is the histogram
+    of the scales of all groups, ready to use, and `levels` says how often each level occurs;
+    otherwise both are None.
+    """
+
+    elements: int
+    nan: int
+    infinite: int
+    zeros: int
+    min: float | None
+    max: float | None
+    mean: float | None
+    std: float | None
+    norm: float
+    histogram: Histogram
+    scales: Histogram | None = None
+    levels: dict[int, int] | None = None
+
+    @property
+    def zero_share(self) -> float:
+        """The share of elements that are zero, from 0 to 1."""
+        return self.zeros / self.elements if self.elements else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all figures in a form that JSON has."""
+        found = dict(vars(self))
+        found["zero_share"] = self.zero_share
+        found["histogram"] = self.histogram.to_dict()
+        found["scales"] = None if self.scales is None else self.scales.to_dict()
+        if self.levels is not None:
+            found["levels"] = {str(level): count for level, count in self.levels.items()}
+        return found
+
+
+def tensor_statistics(
+    tensor: Tensor,
+    *,
+    bins: int = DEFAULT_BINS,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TensorStatistics:
+    """Return statistics of a tensor, read once, tile by tile, with a few MiB for each thread.
+
+    A histogram has at most `bins` bins, with a power of two as width. The result does not depend on
+    `threads`. `progress(done, total)` counts bytes. Raises TensorTypeError for an opaque type.
+    """
+    if tensor.type.is_opaque:
+        raise TensorTypeError(
+            f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
+            remedy="`raw()` gives its bytes",
+        )
+    if bins < 2:  # noqa: PLR2004 (negative numbers and others)
+        raise ValueTypeError(f"{bins} bins are too few", remedy="Use two or more")
+    workers = tensor_threads(tensor, threads)
+    done = Tally(progress)
+    done.expect(tensor.nbytes)
+    total = _NOTHING
+    with pool_of(workers) as pool:
+        for part in in_turn(pool, _tasks(tensor), 2 * workers):
+            total = total.plus(part)
+            done.add(tensor.type.row_bytes(part.elements))
+    return total.statistics(bins)
+
+
+def _tasks(tensor: Tensor) -> Iterator[Callable[[], _Sums]]:
+    for start in range(0, tensor.elements, TILE_ELEMENTS):
+        yield functools.partial(_summed, tensor, start)
+
+
+def _summed(tensor: Tensor, start: int) -> _Sums:
+    kind = tensor.type
+    stop = min(start + TILE_ELEMENTS, tensor.elements)
+    data = packed(tensor, kind.row_bytes(start), kind.row_bytes(stop))
+    values = decoded(data, kind)
+    finite = values[np.isfinite(values)]
+    nan = int(np.count_nonzero(np.isnan(values)))
+    return _Sums(
+        elements=values.size,
+        nan=nan,
+        infinite=values.size - finite.size - nan,
+        zeros=values.size - int(np.count_nonzero(values)),
+        min=float(finite.min(initial=math.inf)),
+        max=float(finite.max(initial=-math.inf)),
+        sum=float(finite.sum()),
+        squares=float(np.square(finite).sum()),
+        bins=FineBins.of(finite),
+        blocks=_block_counts(data, tensor) if kind.is_quantized else None,
+    )
+
+
+def _block_counts(data: Bytes, tensor: Tensor) -> _BlockCounts:
+    with np.errstate(all="ignore"):  # scales in broken blocks may be infinite or not a number
+        parts = block_parts(data, tensor.type)
+    scales = parts.scales.astype(np.float64).reshape(-1)
+    levels = parts.levels.reshape(-1).astype(np.int64) + _MIDDLE
+    bins = FineBins.of(scales[np.isfinite(scales)])
+    return _BlockCounts(bins, np.bincount(levels, minlength=_LEVELS))
+
+
+@dataclass(frozen=True)
+class _BlockCounts:
+    """Counts of the scales and levels in blocks."""
+
+    scales: FineBins
+    levels: npt.NDArray[np.int64]
+
+    def plus(self, other: _BlockCounts) -> _BlockCounts:
+        return _BlockCounts(self.scales.plus(other.scales), self.levels + other.levels)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What is known of some elements."""
+
+    elements: int
+    nan: int
+    infinite: int
+    zeros: int
+    min: float
+    max: float
+    sum: float
+    squares: float
+    bins: FineBins
+    blocks: _BlockCounts | None
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Return what is known of both."""
+        blocks = self.blocks.plus(other.blocks) if self.blocks and other.blocks else None
+        return _Sums(
+            self.elements + other.elements,
+            self.nan + other.nan,
+            self.infinite + other.infinite,
+            self.zeros + other.zeros,
+            min(self.min, other.min),
+            max(self.max, other.max),
+            self.sum + other.sum,
+            self.squares + other.squares,
+            self.bins.plus(other.bins),
+            blocks or other.blocks,
+        )
+
+    def statistics(self, bins: int) -> TensorStatistics:
+        """Return the statistics of all."""
+        finite = self.elements - self.nan - self.infinite
+        mean = self.sum / finite if finite else None
+        spread = self.squares / finite - mean * mean if mean is not None else None
+        blocks = self.blocks
+        return TensorStatistics(
+            elements=self.elements,
+            nan=self.nan,
+            infinite=self.infinite,
+            zeros=self.zeros,
+            min=self.min if finite else None,
+            max=self.max if finite else None,
+            mean=mean,
+            std=None if spread is None else math.sqrt(max(spread, 0.0)),
+            norm=math.sqrt(self.squares),
+            histogram=self.bins.histogram(bins),
+            scales=blocks.scales.histogram(bins) if blocks else None,
+            levels=_counted(blocks.levels) if blocks else None,
+        )
+
+
+_NOTHING: Final = _Sums(0, 0, 0, 0, math.inf, -math.inf, 0.0, 0.0, NO_BINS, None)
+
+
+def _counted(levels: npt.NDArray[np.int64]) -> dict[int, int]:
+    """Return how often each level occurs, the lowest first."""
+    return {int(place) - _MIDDLE: int(levels[place]) for place in np.flatnonzero(levels)}
