@@ -69,13 +69,22 @@ def main(folder: str, out: str, *names: str) -> None:
     transformers.logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     Path(out).mkdir(parents=True, exist_ok=True)
+    failed = {}
     for name in names or sorted(tiny.CASES):
         target = Path(out) / f"{name}.npz"
         if tiny.CASES[name]["library"] == tiny.LIBRARY and not target.exists():
-            place = Path(folder) / name
-            kept = {"ids": json.dumps(ids(place)), "texts": json.dumps(TEXTS)}
-            kept["library"] = tiny.LIBRARY
-            np.savez(target, **computed(place, name), **kept)
+            try:
+                write(target, Path(folder) / name, name)
+            except Exception as error:  # all that fail are named at once
+                failed[name] = f"{type(error).__name__}: {str(error)[-300:]}"
+    if failed:
+        sys.exit(json.dumps(failed, indent=1))
+
+
+def write(target: Path, checkpoint: Path, name: str) -> None:
+    kept = {"ids": json.dumps(ids(checkpoint)), "texts": json.dumps(TEXTS)}
+    kept["library"] = tiny.LIBRARY
+    np.savez(target, **computed(checkpoint, name), **kept)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,16 @@ CLASSIFIERS = {"bert-classifier", "bert-two-labels"}
 OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | known.seeing() | {"gemma3-pictures", "mistral"}
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
 # What transformers does not load: Chameleon needs a vocabulary_map, of which the GGUF file knows
-# nothing; export writes layer_types of Granite 4 in words that transformers 4 does not know.
+# nothing; export writes layer_types of Granite 4 in words that transformers 4 does not know; of a
+# dynamic rotary embedding the GGUF file has the base that results, not its parameters; which layers
+# of Laguna see all tokens is llama.cpp's own knowledge.
 GRANITE = ("granite4", "granitehybrid")
-UNLOADED = {"chameleon", *(case for case in LOADED if case.startswith(GRANITE))}
+UNLOADED = {
+    "chameleon",
+    "hunyuan-dynamic",
+    "laguna",
+    *(case for case in LOADED if case.startswith(GRANITE)),
+}
 TEXT_MODEL = re.compile(r"^thinker\.|^language_model\.|(?<=^model\.)language_model\.")
 # RoBERTa's first rows; rows of zeros after those of Gemma 3n.
 PARTIAL = {"embeddings.position_embeddings.weight", "model.embed_tokens_per_layer.weight"}
@@ -118,7 +125,7 @@ def test_exported_checkpoints_compute_and_tokenize_like_the_originals(tmp_path):
         python = FOLDER / environment / "bin" / "python"
         command = [python, script, tmp_path, tmp_path / "out", *cases]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.returncode == 0, done.stderr[-6000:]
     differing = {case: found for case in cases if (found := _compared(case, tmp_path / "out"))}
     assert differing == {}
 

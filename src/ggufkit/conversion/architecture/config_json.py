@@ -162,16 +162,21 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
         if isinstance(allowed, list) and allowed and not _is_nothing(allowed[0]):
             solver.solve(name, allowed[0])
     for name, text in architecture.export.items():
-        value = solver.value(text)
-        home, _, inner = name.rpartition(".")
-        fields = solver.fields.get(home) if home else solver.fields
-        if value is not None and isinstance(fields, dict):
-            fields[inner] = value
+        if (value := solver.value(text)) is not None:
+            *homes, inner = name.split(".")
+            _object(solver.fields, homes)[inner] = value
     found = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
     nulls = {name: None for name, text in architecture.export.items() if _may_be_null(text)}
     found = nulls | found
     classes = found.pop("architectures", next(iter(architecture.classes), ""))
     return {"architectures": [classes], **dict(sorted(found.items()))}
+
+
+def _object(fields: dict[str, Any], homes: Sequence[str]) -> dict[str, Any]:
+    """Return the object that names lead to, made where it is missing."""
+    for home in homes:
+        fields = fields.setdefault(home, {})
+    return fields
 
 
 def _may_be_null(text: Any) -> bool:  # noqa: ANN401 (as TOML is)
