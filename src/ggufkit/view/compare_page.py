@@ -1,0 +1,110 @@
+"""The view of a comparison: metadata and types of two models, and the error of each tensor."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ggufkit.errors import MissingTensorError, ShapeError
+from ggufkit.format.values import Value
+from ggufkit.inspection.diff import Deviation, diff, key_changes
+from ggufkit.inspection.summary import summarize
+from ggufkit.models.model import Model, Tensor
+from ggufkit.view.metadata_page import short_value
+from ggufkit.view.picture import Floats, TilePlace, tile
+from ggufkit.view.plain_values import cut, number
+from ggufkit.view.shown_model import ShownModel
+
+MAX_KEYS: Final = 500  # that differ
+MAX_TENSORS: Final = 20_000
+
+
+def comparison(before: ShownModel, after: ShownModel) -> dict[str, Any]:
+    """Return what the headers of two models say: keys that differ, and tensors side by side."""
+    changes = list(key_changes(before.model.metadata, after.model.metadata))
+    names = dict.fromkeys((*before.tensor_names, *after.tensor_names))
+    tensors = [_pair(before, after, name) for name in list(names)[:MAX_TENSORS]]
+    return {
+        "models": [_side(before), _side(after)],
+        "keys": [
+            {
+                "key": cut(change.key),
+                "before": _value(change.before),
+                "after": _value(change.after),
+                "before_type": change.before_type,
+                "after_type": change.after_type,
+            }
+            for change in changes[:MAX_KEYS]
+        ],
+        "changed_keys": len(changes),
+        "tensors": tensors,
+        "all_tensors": len(names),
+    }
+
+
+def _value(value: Value | None) -> object:
+    return None if value is None else short_value(value)
+
+
+def _side(shown: ShownModel) -> dict[str, Any]:
+    facts = summarize(shown.model)
+    return {
+        "name": shown.name,
+        "nbytes": shown.model.nbytes,
+        "recipe": facts.recipe,
+        "bits_per_weight": facts.bits_per_weight,
+        "parameters": facts.parameters,
+    }
+
+
+def _pair(before: ShownModel, after: ShownModel, name: str) -> dict[str, Any]:
+    old, new = _tensor(before.model, name), _tensor(after.model, name)
+    return {
+        "name": cut(name, 80),
+        "before": before.number_of.get(name),
+        "after": after.number_of.get(name),
+        "before_type": old.type.name if old else None,
+        "after_type": new.type.name if new else None,
+        "before_nbytes": old.nbytes if old else 0,
+        "after_nbytes": new.nbytes if new else 0,
+        "comparable": bool(old and new and _comparable(old, new)),
+    }
+
+
+def _tensor(model: Model, name: str) -> Tensor | None:
+    return model.tensors[name] if name in model.tensors else None  # noqa: SIM401 (no near names)
+
+
+def _comparable(old: Tensor, new: Tensor) -> bool:
+    return old.shape == new.shape and not old.type.is_opaque and not new.type.is_opaque
+
+
+def pair_of(before: ShownModel, after: ShownModel, at: int) -> tuple[Tensor, Tensor]:
+    """Return a tensor of the first model, by its number, and the other's of that name."""
+    old = before.tensor(at)
+    new = _tensor(after.model, old.name)
+    if new is None:
+        raise MissingTensorError(f"{after.name} has no tensor {old.name!r}")
+    if not _comparable(old, new):
+        raise ShapeError(f"{old!r} cannot be compared with {new!r}")
+    return old, new
+
+
+def tensor_error(before: ShownModel, after: ShownModel, at: int) -> dict[str, Any]:
+    """Return the deviation of one tensor from another, which reads both."""
+    old, new = pair_of(before, after, at)
+    found = diff(before.model.replace(tensors=[old]), after.model.replace(tensors=[new]))
+    deviations = [change.deviation for change in found.tensors if change.deviation]
+    return {"number": at, "same": not found.tensors} | _figures(*deviations)
+
+
+def _figures(found: Deviation | None = None) -> dict[str, Any]:
+    if found is None:
+        return {"rmse": 0.0, "max_abs": 0.0, "cosine": 1.0, "snr_db": "Infinity", "unequal": 0}
+    figures = ("rmse", "max_abs", "cosine", "snr_db")
+    return {name: number(getattr(found, name)) for name in figures} | {"unequal": found.unequal}
+
+
+def error_tile(before: ShownModel, after: ShownModel, at: int, place: TilePlace) -> Floats:
+    """Return a tile of the second tensor minus the first."""
+    old, new = pair_of(before, after, at)
+    return tile(new, place) - tile(old, place)

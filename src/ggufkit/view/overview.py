@@ -1,0 +1,158 @@
+"""The first view: facts, where the bytes are, and a grid of layers. No tensor data is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ggufkit.inspection.summary import summarize
+from ggufkit.models.model import Model, Tensor
+from ggufkit.view.plain_values import cut
+from ggufkit.view.shown_model import ShownModel
+from ggufkit.view.treemap import Rectangle, laid_out
+
+MAP: Final = Rectangle(0.0, 0.0, 160.0, 90.0)  # the treemap's own units
+LEAST_SHARE: Final = 0.0008  # of all bytes, for a rectangle of its own
+MAX_LAYERS: Final = 512  # columns of the grid: what llama.cpp loads
+MAX_ROLES: Final = 200  # rows of the grid
+_LAYER: Final = re.compile(r"(?P<before>.*?)blk\.(?P<number>\d{1,9})\.(?P<role>.+)", re.DOTALL)
+# The group of a tensor in a layer, by what its role contains; the first that fits.
+_GROUPS: Final = (
+    ("experts", re.compile(r"_exps|_chexps")),
+    ("norms", re.compile(r"norm")),
+    ("attention", re.compile(r"attn|att_|attention")),
+    ("feed forward", re.compile(r"ffn|mlp|fc\d|_up|_down")),
+    ("state space", re.compile(r"ssm|time_mix|channel_mix|shortconv")),
+)
+
+
+def overview(shown: ShownModel) -> dict[str, Any]:
+    """Return what the first view shows of a model."""
+    model = shown.model
+    facts = dict(vars(summarize(model)))
+    facts["types"] = [vars(share) for share in facts["types"]]
+    for name in ("architecture", "kind", "name", "size_label", "license", "tokenizer"):
+        facts[name] = None if facts[name] is None else cut(facts[name])
+    facts["chat_template"] = facts["chat_template"] is not None
+    return {
+        "name": shown.name,
+        "summary": facts,
+        "version": model.version,
+        "byte_order": model.byte_order,
+        "alignment": model.alignment,
+        "nbytes": model.nbytes,
+        "keys": len(model.metadata),
+        "tensors": len(model.tensors),
+        "files": [_file(model, number) for number in range(len(model.files))],
+        "missing": [{"message": each.message, "remedy": each.remedy} for each in model.missing],
+    }
+
+
+def _file(model: Model, number: int) -> dict[str, Any]:
+    file = model.files[number]
+    return {"name": file.path.name, "nbytes": file.nbytes, "data_nbytes": file.data_nbytes}
+
+
+def group_of(name: str) -> str:
+    """Return the part of the model that a tensor belongs to."""
+    found = _LAYER.fullmatch(name)
+    if found is None:
+        is_token = name.startswith(("token_embd", "per_layer_token_embd", "position_embd"))
+        return "embedding" if is_token else "output" if name.startswith("output") else "other"
+    if found["before"]:
+        return cut(found["before"].rstrip("."), 20) or "other"
+    return next((group for group, part in _GROUPS if part.search(found["role"])), "other")
+
+
+# Where the bytes are.
+
+
+def treemap(shown: ShownModel) -> dict[str, Any]:
+    """Return groups and tensors as rectangles; areas are shares of all bytes.
+
+    Tensors too small to see are one rectangle of their group, with the number of them.
+    """
+    groups: dict[str, list[tuple[int, Tensor]]] = {}
+    for number, tensor in shown.tensor_rows:
+        groups.setdefault(group_of(tensor.name), []).append((number, tensor))
+    sizes = {name: sum(tensor.nbytes for _, tensor in held) for name, held in groups.items()}
+    order = sorted((name for name in groups if sizes[name]), key=lambda name: -sizes[name])
+    places = laid_out([float(sizes[name]) for name in order], MAP)
+    least = LEAST_SHARE * max(shown.model.nbytes, 1)
+    return {
+        "width": MAP.width,
+        "height": MAP.height,
+        "groups": [
+            {
+                "name": name,
+                "nbytes": sizes[name],
+                "tensors": len(groups[name]),
+                "place": list(place),
+                "cells": _cells(groups[name], place, least),
+            }
+            for name, place in zip(order, places, strict=True)
+        ],
+    }
+
+
+def _cells(held: list[tuple[int, Tensor]], place: Rectangle, least: float) -> list[dict[str, Any]]:
+    large = [(number, tensor) for number, tensor in held if tensor.nbytes >= least]
+    large.sort(key=lambda each: -each[1].nbytes)
+    small = [tensor for _, tensor in held if tensor.nbytes < least]
+    cells: list[dict[str, Any]] = [
+        {
+            "number": number,
+            "name": cut(tensor.name, 80),
+            "type": tensor.type.name,
+            "bits": tensor.type.bits_per_weight,
+            "nbytes": tensor.nbytes,
+        }
+        for number, tensor in large
+    ]
+    if sum(tensor.nbytes for tensor in small):
+        cells.append({"number": None, "count": len(small), "nbytes": sum(t.nbytes for t in small)})
+    places = laid_out([float(cell["nbytes"]) for cell in cells], place)
+    return [
+        {**cell, "place": [round(value, 4) for value in at]}
+        for cell, at in zip(cells, places, strict=True)
+    ]
+
+
+# Layers by role.
+
+
+def layer_grid(shown: ShownModel) -> dict[str, Any]:
+    """Return roles, layers, and a cell for each tensor of a layer.
+
+    A cell is the positions of its role and layer, the number of the tensor, and the position of its
+    type. Beyond MAX_ROLES and MAX_LAYERS tensors are only counted.
+    """
+    placed = [
+        (number, tensor, found)
+        for number, tensor in shown.tensor_rows
+        if (found := _LAYER.fullmatch(tensor.name))
+    ]
+    roles = _distinct(f"{found['before']}{found['role']}" for _, _, found in placed)
+    layers = sorted({int(found["number"]) for _, _, found in placed})
+    role_at = {role: at for at, role in enumerate(roles[:MAX_ROLES])}
+    layer_at = {layer: at for at, layer in enumerate(layers[:MAX_LAYERS])}
+    types = sorted({tensor.type for _, tensor, _ in placed}, key=lambda each: each.bits_per_weight)
+    type_at = {each: at for at, each in enumerate(types)}
+    cells = [
+        [role_at[role], layer_at[layer], number, type_at[tensor.type]]
+        for number, tensor, found in placed
+        if (role := f"{found['before']}{found['role']}") in role_at
+        and (layer := int(found["number"])) in layer_at
+    ]
+    return {
+        "roles": [cut(role, 80) for role in role_at],
+        "layers": list(layer_at),
+        "types": [{"name": each.name, "bits": each.bits_per_weight} for each in types],
+        "cells": cells,
+        "left_out": len(placed) - len(cells),
+    }
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

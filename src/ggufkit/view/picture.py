@@ -1,0 +1,193 @@
+"""Pictures of a tensor's values: tiles of a pyramid, from the whole matrix down to single numbers.
+
+A tensor is seen as a matrix: rows of the last axis, all other axes together. On level k, one pixel
+is one stored value out of each 2^k by 2^k: the one in the middle. An axis is thinned out no more
+than is needed to fit it into one tile. Values are never averaged, because means of weights are all
+near zero. Only the blocks that hold these values are decoded.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import TensorTypeError
+from ggufkit.format.byte_order import to_byte_order
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import rows_and_width
+from ggufkit.quants import codec
+from ggufkit.remote.range_file import ByteRange, RangeFile
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.mapped_file import Bytes
+from ggufkit.view.plain_values import number as json_number
+
+TILE: Final = 512  # pixels of a side
+MAX_BLOCK_ELEMENTS: Final = 1 << 15  # decoded of one row for a tile
+FEW_ROWS: Final = 32  # read for a tile where each row is a request, or is computed
+STRIP: Final = 32  # rows decoded at once, so that they stay in the caches
+
+Floats = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
+# Decoding takes all cores and memory for each tile: more at the same time would not be faster.
+_decoding: Final = threading.BoundedSemaphore(worker_count(None) + 1)
+
+
+@dataclass(frozen=True)
+class TilePlace:
+    """Which tile: its level, and its row and column among the tiles of that level."""
+
+    level: int
+    row: int
+    column: int
+
+
+def tile(tensor: Tensor, place: TilePlace) -> Floats:
+    """Return the values of a tile, at most TILE by TILE; empty outside the matrix.
+
+    Raises TensorTypeError for a type that cannot be decoded.
+    """
+    _require_decodable(tensor)
+    rows, width = rows_and_width(tensor.shape)
+    picked = places(rows, place.level, place.row)
+    columns = places(width, place.level, place.column)
+    if not picked.size or not columns.size:
+        return np.empty((picked.size, columns.size), np.float32)
+    with _decoding:
+        return values_at(tensor, _distinct_rows(tensor, picked), _distinct_columns(tensor, columns))
+
+
+def places(count: int, level: int, tile: int) -> Places:
+    """Return which of `count` rows or columns a tile shows, one for each of its pixels."""
+    step = 1 << min(max(level, 0), _fitting_level(count))
+    start = min(max(tile, 0), count) * TILE * step
+    left = np.arange(start, min(start + TILE * step, count), step, dtype=np.int64)
+    return np.minimum(left + step // 2, count - 1)
+
+
+def picture_facts(tensor: Tensor) -> dict[str, Any]:
+    """Return the size of the matrix, the levels of the pyramid, and a range for the colours."""
+    rows, width = rows_and_width(tensor.shape)
+    fitting = {"row_level": _fitting_level(rows), "column_level": _fitting_level(width)}
+    facts = {"rows": rows, "columns": width, "levels": max(fitting.values()) + 1, "tile": TILE}
+    return facts | fitting | {"is_sampled_by_rows": _is_slow(tensor)}
+
+
+def _fitting_level(count: int) -> int:
+    """Return the level on which `count` rows or columns fit into one tile."""
+    return max(-(-count // TILE) - 1, 0).bit_length()
+
+
+def sample_statistics(tensor: Tensor) -> dict[str, Any]:
+    """Return statistics of a sample: the values of the tile that shows the whole matrix."""
+    top = picture_facts(tensor)["levels"] - 1
+    values = tile(tensor, TilePlace(top, 0, 0))
+    finite = values[np.isfinite(values)].astype(np.float64)
+    if not finite.size:
+        return {"count": 0}
+    return {
+        "count": int(finite.size),
+        "deviation": json_number(finite.std()),
+        "largest": json_number(np.abs(finite).max()),
+        "zeros": json_number(np.count_nonzero(finite == 0) / finite.size),
+        "mean": json_number(finite.mean()),
+        "range": json_number(np.quantile(np.abs(finite), 0.999)),
+    }
+
+
+def _require_decodable(tensor: Tensor) -> None:
+    if tensor.type.is_opaque:
+        raise TensorTypeError(
+            f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
+            remedy="Only its size and place are known",
+        )
+
+
+# Which values: few rows where each costs much, few blocks where a row has very many.
+
+
+def _is_slow(tensor: Tensor) -> bool:
+    span = tensor.source.span
+    return span is None or isinstance(span.file, RangeFile)
+
+
+def _distinct_rows(tensor: Tensor, picked: Places) -> Places:
+    """Return the rows to read for each pixel: neighbours share one where rows are slow."""
+    return _shared(picked, FEW_ROWS) if _is_slow(tensor) else picked
+
+
+def _distinct_columns(tensor: Tensor, columns: Places) -> Places:
+    """Return the columns to show: pixels share a block where all blocks would be too many."""
+    size = tensor.type.block_size
+    most = max(MAX_BLOCK_ELEMENTS // size, 1)
+    blocks = np.unique(columns // size)
+    if len(blocks) <= most:
+        return columns
+    return _shared(columns // size, most) * size + columns % size
+
+
+def _shared(numbers: Places, most: int) -> Places:
+    """Return the numbers with at most about `most` distinct ones: the first of each run."""
+    run = -(-len(numbers) // most)
+    return numbers[np.arange(len(numbers)) // run * run]
+
+
+# Reading and decoding.
+
+
+def values_at(tensor: Tensor, rows: Places, columns: Places) -> Floats:
+    """Return the elements in `rows` and `columns` as float32; only their blocks are decoded."""
+    kind = tensor.type
+    unique_rows, row_at = np.unique(rows, return_inverse=True)
+    blocks, block_at = np.unique(columns // kind.block_size, return_inverse=True)
+    inside = block_at * kind.block_size + columns % kind.block_size
+    packed = _blocks_of(tensor, unique_rows, blocks)
+    found = np.empty((len(unique_rows), len(columns)), np.float32)
+    for start in range(0, len(unique_rows), STRIP):
+        part = np.ascontiguousarray(packed[start : start + STRIP])
+        found[start : start + STRIP] = _decoded(tensor, part)[:, inside]
+    return found if len(found) == len(rows) else found[row_at]
+
+
+def _decoded(tensor: Tensor, packed: Bytes) -> Floats:
+    kind = tensor.type
+    native = to_byte_order(packed, kind, tensor.source.byte_order, "little")
+    if kind.dtype:
+        stored = np.ascontiguousarray(native).view(f"<{kind.dtype}")
+        with np.errstate(over="ignore"):  # a double beyond float32 is infinite
+            return stored.astype(np.float32)
+    return codec.dequantize(native, kind, threads=1).astype(np.float32, copy=False)
+
+
+def _blocks_of(tensor: Tensor, rows: Places, blocks: Places) -> Bytes:
+    """Return the packed blocks of each row, shape (rows, bytes)."""
+    size = tensor.type.block_bytes
+    span = tensor.source.span
+    if span is None:
+        read = [tensor.source.read(int(row), int(row) + 1) for row in rows]
+        return _picked(np.concatenate(read), blocks, size)
+    if isinstance(span.file, RangeFile):
+        first, last = int(blocks[0]), int(blocks[-1]) + 1
+        starts = span.offset + rows * tensor.row_bytes + first * size
+        ranges = [ByteRange(int(start), (last - first) * size) for start in starts]
+        return _picked(np.stack(span.file.read_many(ranges)), blocks - first, size)
+    whole = span.file.view(span.offset, span.nbytes).reshape(-1, tensor.row_bytes)
+    found = _picked_of(whole, rows, blocks, size)
+    span.file.read(span.offset, 0)  # raises if the file was cut or changed meanwhile
+    return found
+
+
+def _picked(rows: Bytes, blocks: Places, size: int) -> Bytes:
+    return _picked_of(rows, np.arange(len(rows)), blocks, size)
+
+
+def _picked_of(whole: Bytes, rows: Places, blocks: Places, size: int) -> Bytes:
+    """Copy blocks of rows out of a matrix of bytes."""
+    first, last = int(blocks[0]), int(blocks[-1]) + 1
+    if last - first == len(blocks):  # neighbours
+        return whole[rows, first * size : last * size]
+    grid = whole.reshape(len(whole), -1, size)
+    return grid[rows[:, np.newaxis], blocks[np.newaxis, :]].reshape(len(rows), -1)

@@ -1,0 +1,114 @@
+"""The view of tensors: a list to sort and filter, and what is in one tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from ggufkit.errors import ShapeError
+from ggufkit.inspection.tensor_block import tensor_block
+from ggufkit.inspection.tensor_statistics import tensor_statistics
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import rows_and_width
+from ggufkit.view.overview import group_of
+from ggufkit.view.picture import picture_facts
+from ggufkit.view.plain_values import cut, number, page_of
+from ggufkit.view.shown_model import ShownModel
+
+READ_AT_ONCE: Final = 256 << 20  # bytes of a tensor whose statistics need no asking
+_SORTS: Final[dict[str, Callable[[Tensor], Any]]] = {
+    "name": lambda tensor: tensor.name,
+    "type": lambda tensor: tensor.type.name,
+    "bits": lambda tensor: tensor.type.bits_per_weight,
+    "nbytes": lambda tensor: tensor.nbytes,
+    "elements": lambda tensor: tensor.elements,
+    "offset": lambda tensor: (str(tensor.path), tensor.offset or 0),
+}
+
+
+def tensor_rows(shown: ShownModel, asked: dict[str, str], start: int, count: int) -> dict[str, Any]:
+    """Return tensors whose name contains `search`, of `type` if given, in the order of `sort`.
+
+    `sort` is "" for the order of the file, or a column; a minus sign before it reverses the order.
+    """
+    wanted, kind = asked.get("search", "").casefold(), asked.get("type", "")
+    rows = [
+        (at, tensor)
+        for at, tensor in shown.tensor_rows
+        if wanted in tensor.name.casefold() and kind in {"", tensor.type.name}
+    ]
+    sort = asked.get("sort", "")
+    key = _SORTS.get(sort.removeprefix("-"))
+    if key:
+        rows.sort(key=lambda row: key(row[1]), reverse=sort.startswith("-"))
+    found = page_of(rows, start, count)
+    found["nbytes"] = sum(tensor.nbytes for _, tensor in rows)
+    found["rows"] = [tensor_row(at, tensor) for at, tensor in found["rows"]]
+    return found
+
+
+def tensor_row(at: int, tensor: Tensor) -> dict[str, Any]:
+    """Return what a list says of a tensor."""
+    return {
+        "number": at,
+        "name": cut(tensor.name),
+        "type": tensor.type.name,
+        "bits": tensor.type.bits_per_weight,
+        "shape": list(tensor.shape),
+        "elements": tensor.elements,
+        "nbytes": tensor.nbytes,
+        "offset": tensor.offset,
+        "file": None if tensor.path is None else tensor.path.name,
+        "whole": tensor.is_whole,
+    }
+
+
+def tensor_details(shown: ShownModel, at: int) -> dict[str, Any]:
+    """Return what is known of a tensor without reading it."""
+    tensor = shown.tensor(at)
+    kind = tensor.type
+    can = not kind.is_opaque and tensor.elements > 0 and tensor.is_whole
+    return tensor_row(at, tensor) | {
+        "name": cut(tensor.name, 4096),
+        "group": group_of(tensor.name),
+        "block_size": kind.block_size,
+        "block_bytes": kind.block_bytes,
+        "quantized": kind.is_quantized,
+        "decodable": can,
+        "reads_at_once": tensor.nbytes <= READ_AT_ONCE,
+        "picture": picture_facts(tensor) if can else None,
+    }
+
+
+def statistics(shown: ShownModel, at: int) -> dict[str, Any]:
+    """Return the statistics of a tensor, which reads it whole; kept for the next time."""
+    tensor = shown.tensor(at)
+    return shown.kept(("statistics", at), lambda: _finite(tensor_statistics(tensor).to_dict()))
+
+
+def block(shown: ShownModel, at: int, row: int, column: int) -> dict[str, Any]:
+    """Return the quantization block of an element, field by field; ShapeError if none is there."""
+    tensor = shown.tensor(at)
+    _require_inside(tensor, row, column)
+    found = tensor_block(tensor, row, column)
+    document: dict[str, Any] = _finite(found.to_dict())
+    return document
+
+
+def _require_inside(tensor: Tensor, row: int, column: int) -> None:
+    rows, width = rows_and_width(tensor.shape)
+    if not (0 <= row < rows and 0 <= column < width):
+        raise ShapeError(
+            f"tensor {tensor.name!r} has {rows:,} rows of {width:,}, no element {row}, {column}",
+            remedy="Choose one inside",
+        )
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return a document with NaN and infinities as texts."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else number(value)
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value

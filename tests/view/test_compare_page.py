@@ -1,0 +1,71 @@
+"""A comparison says what `diff` says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import GGUFError
+from ggufkit.view.compare_page import comparison, error_tile, tensor_error
+from ggufkit.view.picture import TilePlace, tile
+
+VALUES = np.random.default_rng(2).standard_normal((64, 512)).astype(np.float32)
+
+
+@pytest.fixture
+def pair(shown):
+    before = shown({"a": VALUES, "b": VALUES, "c": VALUES}, {"x": 1, "y": "z"}, "before.gguf")
+    after = shown({"a": (VALUES, "Q4_K"), "b": VALUES, "d": VALUES[:2]}, {"x": 2}, "after.gguf")
+    return before, after
+
+
+def test_errors_are_those_of_diff(pair):
+    before, after = pair
+    (expected,) = [
+        change.deviation
+        for change in ggufkit.diff(before.model, after.model).tensors
+        if change.name == "a"
+    ]
+    found = tensor_error(before, after, 0)
+    for name in ("rmse", "max_abs", "cosine", "snr_db", "unequal"):
+        assert found[name] == getattr(expected, name)
+    assert not found["same"]
+
+
+def test_equal_tensors_have_no_error(pair):
+    assert tensor_error(*pair, 1) == {
+        "number": 1,
+        "same": True,
+        "rmse": 0.0,
+        "max_abs": 0.0,
+        "cosine": 1.0,
+        "snr_db": "Infinity",
+        "unequal": 0,
+    }
+
+
+def test_headers_are_side_by_side(pair):
+    found = comparison(*pair)
+    assert [each["key"] for each in found["keys"]] == ["x", "y"]
+    sides = {each["name"]: (each["before_type"], each["after_type"]) for each in found["tensors"]}
+    assert sides == {
+        "a": ("F32", "Q4_K"),
+        "b": ("F32", "F32"),
+        "c": ("F32", None),
+        "d": (None, "F32"),
+    }
+    assert [each["comparable"] for each in found["tensors"]] == [True, True, False, False]
+
+
+def test_a_difference_picture_is_the_second_minus_the_first(pair):
+    before, after = pair
+    place = TilePlace(0, 0, 0)
+    expected = tile(after.model["a"], place) - tile(before.model["a"], place)
+    assert np.array_equal(error_tile(before, after, 0, place), expected)
+    assert not error_tile(before, after, 1, place).any()
+
+
+def test_a_tensor_that_only_one_has_cannot_be_compared(pair):
+    with pytest.raises(GGUFError, match="no tensor"):
+        tensor_error(*pair, 2)

@@ -1,0 +1,81 @@
+"""Memory is what `estimate` says, shared out to devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import ValueTypeError
+from ggufkit.view.memory_page import expert_bytes, memory, memory_facts
+
+MIB = 1 << 20
+
+
+def test_figures_are_those_of_estimate(shown_gemma3):
+    found = memory(shown_gemma3, {"context": 4096, "cache_type": "Q8_0"})
+    expected = ggufkit.estimate(shown_gemma3.model, context=4096, cache_type="Q8_0")
+    for name in ("weights", "cache", "state", "compute", "output", "total", "context"):
+        assert found[name] == getattr(expected, name)
+    assert len(found["layers"]) == len(expected.layers)
+
+
+@pytest.mark.parametrize("room", [0, 150 * MIB, 400 * MIB, 10_000 * MIB])
+def test_one_device_takes_what_estimate_says_fits(shown_gemma3, room):
+    found = memory(shown_gemma3, {"context": 4096, "devices": [room]})["split"]
+    fit = ggufkit.estimate(shown_gemma3.model, context=4096).fit(room)
+    assert (found["layers"], found["devices"][0]["nbytes"]) == (fit.layers, fit.device)
+    assert found["host"] == fit.host
+    assert found["fits"] == fit.is_whole
+
+
+def test_a_second_device_takes_the_layers_that_are_left(shown_gemma3):
+    one = memory(shown_gemma3, {"context": 4096, "devices": [400 * MIB]})["split"]
+    two = memory(shown_gemma3, {"context": 4096, "devices": [400 * MIB, 4000 * MIB]})["split"]
+    assert two["layers"] > one["layers"]
+    assert two["fits"]
+
+
+def test_fewer_layers_are_placed_when_fewer_are_wanted(shown_gemma3):
+    found = memory(shown_gemma3, {"devices": [10_000 * MIB], "layers": 3, "context": 512})["split"]
+    assert (found["layers"], found["wanted"]) == (3, 3)
+
+
+def test_experts_on_the_processor_leave_room(shown, shown_smollm2):
+    metadata = dict(shown_smollm2.model.metadata.typed_items())
+    tensors = {name: shown_smollm2.model[name] for name in shown_smollm2.model}
+    tensors["blk.0.ffn_up_exps.weight"] = np.zeros((4, 64, 64), np.float32)
+    model = shown(tensors, metadata)
+    assert expert_bytes(model.model) == {0: 4 * 64 * 64 * 4}
+    assert memory_facts(model)["expert_bytes"] == 4 * 64 * 64 * 4
+    asked = {"context": 512, "devices": [10_000 * MIB]}
+    all_there = memory(model, asked)["split"]["devices"][0]["nbytes"]
+    without = memory(model, {**asked, "cpu_experts": 1})["split"]
+    assert all_there - without["devices"][0]["nbytes"] == 4 * 64 * 64 * 4
+    assert (
+        without["host"] + without["devices"][0]["nbytes"]
+        == all_there + memory(model, asked)["split"]["host"]
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"context": "x"},
+        {"context": -1},
+        {"context": True},
+        {"devices": 5},
+        {"devices": [-1]},
+        {"devices": [1] * 99},
+        {"cache_type": "Q2_K"},
+        {"sequences": 10**6},
+    ],
+)
+def test_what_llama_cpp_would_refuse_is_refused(shown_gemma3, asked):
+    with pytest.raises(ggufkit.GGUFError):
+        memory(shown_gemma3, asked)
+
+
+def test_half_a_layer_is_refused(shown_gemma3):
+    with pytest.raises(ValueTypeError, match="layers"):
+        memory(shown_gemma3, {"layers": 1.5, "devices": [MIB]})

@@ -1,0 +1,120 @@
+"""Tiles show stored values, and decode only their blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import TensorTypeError
+from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.models.tensors.in_memory import as_tensor
+from ggufkit.view.picture import (
+    TILE,
+    TilePlace,
+    picture_facts,
+    places,
+    sample_statistics,
+    tile,
+    values_at,
+)
+from ranged_server import Served
+
+VALUES = np.random.default_rng(1).standard_normal((700, 1536)).astype(np.float32)
+
+
+def matrix(tensor):
+    return tensor.numpy().reshape(-1, tensor.shape[-1] if tensor.shape else 1).astype(np.float32)
+
+
+def shown_by(tensor, place):
+    values = matrix(tensor)
+    rows = places(values.shape[0], place.level, place.row)
+    columns = places(values.shape[1], place.level, place.column)
+    return values[np.ix_(rows, columns)]
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS"])
+@pytest.mark.parametrize("place", [TilePlace(0, 0, 0), TilePlace(0, 1, 2), TilePlace(1, 0, 1)])
+def test_a_tile_shows_the_values_that_numpy_gives(shown, kind, place):
+    tensor = shown({"a": (VALUES, kind)}).model["a"]
+    assert np.array_equal(tile(tensor, place), shown_by(tensor, place))
+
+
+def test_tiles_of_every_real_tensor_show_its_values(shown_gemma3):
+    for name in ("blk.0.ffn_up.weight", "blk.0.attn_q.weight", "output_norm.weight"):
+        tensor = shown_gemma3.model[name]
+        for level in range(picture_facts(tensor)["levels"]):
+            place = TilePlace(level, 0, 0)
+            assert np.array_equal(tile(tensor, place), shown_by(tensor, place)), (name, level)
+
+
+def test_the_last_level_shows_the_whole_matrix_in_one_tile(shown):
+    for shape in ((1, 1), (1, 5000), (5000, 1), (513, 512), (512, 512), (1025, 700)):
+        tensor = as_tensor("a", np.zeros(shape, np.float32))
+        facts = picture_facts(tensor)
+        found = tile(tensor, TilePlace(facts["levels"] - 1, 0, 0))
+        assert max(found.shape) <= TILE
+        assert tile(tensor, TilePlace(facts["levels"] - 1, 1, 0)).size == 0
+        assert facts["levels"] == 1 + max(facts["row_level"], facts["column_level"])
+
+
+def test_a_narrow_matrix_keeps_all_its_columns():
+    tensor = as_tensor("a", np.zeros((100_000, 64), np.float32))
+    assert tile(tensor, TilePlace(99, 0, 0)).shape[1] == 64
+
+
+def test_a_tile_outside_the_matrix_is_empty():
+    tensor = as_tensor("a", VALUES)
+    assert tile(tensor, TilePlace(0, 9, 0)).size == 0
+    assert tile(tensor, TilePlace(0, 10**12, 10**12)).size == 0
+
+
+def test_rows_so_wide_that_pixels_share_blocks_show_stored_values(shown):
+    wide = np.arange(1 << 18, dtype=np.float32)[np.newaxis].repeat(2, 0)
+    tensor = shown({"a": (wide, "Q8_0")}).model["a"]
+    found = tile(tensor, TilePlace(9, 0, 0))
+    assert found.shape == (2, 512)
+    assert np.isin(found, tensor.numpy()).all()
+    assert np.all(np.diff(found[0]) >= 0)
+
+
+def test_a_big_endian_tensor_shows_the_same_values(tmp_path):
+    model = ggufkit.model({"a": (VALUES[:64, :512], "Q4_K")})
+    model.write(tmp_path / "big.gguf", byte_order="big")
+    model.write(tmp_path / "little.gguf")
+    big, little = (ggufkit.open(tmp_path / f"{name}.gguf")["a"] for name in ("big", "little"))
+    assert np.array_equal(tile(big, TilePlace(0, 0, 0)), tile(little, TilePlace(0, 0, 0)))
+
+
+def test_a_tensor_that_is_computed_shows_its_values():
+    tensor = as_tensor("a", (VALUES, "Q8_0"))
+    found = tile(tensor, TilePlace(0, 0, 0))
+    assert np.isin(found, matrix(tensor)).all()
+    assert np.array_equal(values_at(tensor, np.arange(3), np.arange(40)), matrix(tensor)[:3, :40])
+
+
+def test_a_remote_tensor_is_read_by_few_requests(tmp_path):
+    path = tmp_path / "a.gguf"
+    ggufkit.model({"a": (VALUES, "Q4_K")}).write(path)
+    with Served({"/a.gguf": path.read_bytes()}) as served:
+        model = ggufkit.open(served.url("/a.gguf"))
+        found = tile(model["a"], TilePlace(1, 0, 0))
+        assert found.shape == (350, 512)
+        assert np.isin(found, matrix(ggufkit.open(path)["a"])).all()
+        assert picture_facts(model["a"])["is_sampled_by_rows"]
+
+
+def test_an_opaque_type_has_no_picture():
+    kind = next(each for each in TENSOR_TYPES.values() if each.is_opaque)
+    tensor = ggufkit.Tensor("a", kind, (4, 4), 16, as_tensor("a", VALUES).source)
+    with pytest.raises(TensorTypeError, match="cannot be decoded"):
+        tile(tensor, TilePlace(0, 0, 0))
+
+
+def test_a_sample_leaves_out_what_is_not_finite():
+    tensor = as_tensor("a", np.array([[1.0, np.nan, -3.0, np.inf, 0.0]], np.float32))
+    found = sample_statistics(tensor)
+    assert (found["count"], found["largest"]) == (3, 3.0)
+    assert found["zeros"] == pytest.approx(1 / 3)
+    assert sample_statistics(as_tensor("a", np.full((2, 2), np.nan, np.float32))) == {"count": 0}
