@@ -94,6 +94,7 @@ _HOMES: Final = {
     "recover": "edits.recover",
     "redo": "edits.undo",
     "save": "output.write",
+    "save_array": "output.save_array",
     "select": "edits.select",
     "target": "quantization.target",
     "tensor_block": "inspection.tensor_block",

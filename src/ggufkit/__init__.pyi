@@ -86,6 +86,7 @@ from ggufkit.models.open import open as open
 from ggufkit.models.tensors.in_memory import model as model
 from ggufkit.output.layout import Plan as Plan
 from ggufkit.output.layout import layout as layout
+from ggufkit.output.save_array import save_array as save_array
 from ggufkit.output.write import save as save
 from ggufkit.output.write import write as write
 from ggufkit.output.write import write_many as write_many

@@ -27,7 +27,7 @@ COMMANDS: Final = tuple(
 )
 
 
-ONLY_SHOW: Final = ("inspect", "plan", "estimate", "archs", "list", "name", "bench")
+ONLY_SHOW: Final = ("inspect", "tensor", "plan", "estimate", "archs", "list", "name", "bench")
 
 
 def summary(name: str) -> tuple[str, str]:

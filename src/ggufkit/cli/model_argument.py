@@ -66,10 +66,21 @@ class ModelName(_Name):
 def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Offer the keys of the model on the command line, none if it cannot be opened."""
     keys: list[str] = []
-    file = ctx.params.get("file") or next(iter(ctx.args), "")  # where click leaves it
-    with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
+    with contextlib.suppress(GGUFError, OSError), ggufkit.open(_file_of(ctx)) as model:
         keys += (key for key in model.metadata if key.startswith(incomplete))
     return keys
+
+
+def complete_tensor(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Offer the tensors of the model on the command line, none if it cannot be opened."""
+    names: list[str] = []
+    with contextlib.suppress(GGUFError, OSError), ggufkit.open(_file_of(ctx)) as model:
+        names += (name for name in model.tensors if name.startswith(incomplete))
+    return names
+
+
+def _file_of(ctx: click.Context) -> str:
+    return ctx.params.get("file") or next(iter(ctx.args), "")  # where click leaves it
 
 
 MODEL: Final = ModelName()

@@ -1,0 +1,341 @@
+"""`ggufkit tensor`: show or save the values of one tensor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL, complete_tensor, look_at
+from ggufkit.cli.options import no_clobber_option, threads_option
+from ggufkit.cli.output import columns, counted, dims, emit, examples, grouped, paged, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import may_replace, report
+from ggufkit.errors import ShapeError, printable
+from ggufkit.inspection.histogram import Histogram
+from ggufkit.inspection.summary import plain
+from ggufkit.inspection.tensor_block import TensorBlock
+from ggufkit.inspection.tensor_statistics import DEFAULT_BINS, TensorStatistics
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import rows_and_width
+from ggufkit.quants.parallel import Numbers
+
+SECTION: Final = "Look"  # of the help
+
+SHOWN_ROWS: Final = 8  # without --rows
+SHOWN_BINS: Final = 20  # of a histogram, in text
+SHOWN_LEVELS: Final = 64  # in text
+NUMBER_WIDTH: Final = 11  # columns of a number in a table of values
+LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
+
+
+@click.command(
+    "tensor",
+    short_help="Show or save the values of one tensor.",
+    epilog=examples(
+        "ggufkit tensor model.gguf token_embd.weight",
+        "ggufkit tensor model.gguf blk.0.attn_q.weight --rows 10:20",
+        "ggufkit tensor model.gguf blk.0.attn_q.weight --stats",
+        "ggufkit tensor model.gguf blk.0.attn_q.weight --block 3,256",
+        "ggufkit tensor model.gguf output_norm.weight -o norm.npy",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.argument("name", shell_complete=complete_tensor)
+@click.option(
+    "--rows",
+    metavar="A:B",
+    help="Only rows A to B - 1 of the last axis, counted through all other axes.",
+)
+@click.option("--stats", is_flag=True, help="Show statistics: range, mean, zeros, histograms.")
+@click.option(
+    "--block",
+    "place",
+    metavar="ROW,COLUMN",
+    help="Show the quantization block that holds this element, field by field.",
+)
+@click.option(
+    "-o", "--output", "out", type=click.Path(path_type=Path), help="Save to a .npy or .csv file."
+)
+@no_clobber_option
+@threads_option
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(  # noqa: PLR0913 (the options)
+    file: str,
+    name: str,
+    *,
+    rows: str | None,
+    stats: bool,
+    place: str | None,
+    out: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Show tensor NAME of FILE: its first values, statistics, or one of its blocks.
+
+    Quantized values are shown decoded. A row is a row of the last axis; a tensor with more axes
+    has its rows counted through all of them. -o saves the values, or those of --rows, as a NumPy
+    array or as text.
+    """
+    if place is not None and (rows is not None or stats or out is not None):
+        raise click.UsageError("--block shows one block; use it without --rows, --stats and -o")
+    with look_at(file) as model:
+        tensor = model.tensors[name]
+        if place is not None:
+            _show_block(tensor, _block_at(tensor, place), as_json=as_json)
+            return
+        first, chosen = (0, tensor) if rows is None else _chosen(tensor, rows)
+        found = _statistics(chosen, threads, as_json=as_json) if stats else None
+        if out is not None:
+            _save(chosen, out)
+        if as_json:
+            emit(_plain(tensor, chosen if rows is not None else None, found))
+        elif found:
+            with paged():
+                _print_statistics(tensor, found)
+        elif out is None:
+            with paged():
+                _print_pairs(_facts(tensor))
+                _print_values(chosen, None if rows is None else first)
+
+
+# What was asked for.
+
+
+def _chosen(tensor: Tensor, rows: str) -> tuple[int, Tensor]:
+    """Return the number of the first row, and the rows A:B as a tensor of two axes."""
+    found = re.fullmatch(r"(\d*):(\d*)", rows.strip())
+    if found is None:
+        raise click.BadParameter(f"{rows!r} is not a range of rows; write it as 10:20")
+    if tensor.type.is_opaque:
+        raise ShapeError(f"tensor {tensor.name!r} of type {tensor.type} has no rows to slice")
+    count = tensor.rows
+    start, stop = int(found[1] or 0), int(found[2] or count)
+    if not start < stop <= count:
+        raise click.BadParameter(f"{rows!r} is not a range of the {count:,} rows of {tensor.name}")
+    return start, _of_two_axes(tensor)[start:stop]
+
+
+def _of_two_axes(tensor: Tensor) -> Tensor:
+    return Tensor.over(tensor.name, tensor.type, rows_and_width(tensor.shape), tensor.source)
+
+
+def _block_at(tensor: Tensor, place: str) -> TensorBlock:
+    found = re.fullmatch(r"(\d+)(?:,\s*(\d+))?", place.strip())
+    if found is None:
+        raise click.BadParameter(f"{place!r} is not a place; write it as ROW,COLUMN, such as 3,256")
+    try:
+        return ggufkit.tensor_block(tensor, int(found[1]), int(found[2] or 0))
+    except IndexError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _statistics(tensor: Tensor, threads: int | None, *, as_json: bool) -> TensorStatistics:
+    bins = DEFAULT_BINS if as_json else SHOWN_BINS
+    with progress_bar("reading") as progress:
+        return ggufkit.tensor_statistics(tensor, bins=bins, threads=threads, progress=progress)
+
+
+def _save(tensor: Tensor, out: Path) -> None:
+    with progress_bar("writing") as progress:
+        path = ggufkit.save_array(tensor, out, clobber=may_replace(), progress=progress)
+    if not click.get_current_context().params["as_json"]:
+        report([path])
+
+
+# JSON.
+
+
+def _plain(tensor: Tensor, rows: Tensor | None, found: TensorStatistics | None) -> dict[str, Any]:
+    """Return everything as a document; `rows` are those that were asked for."""
+    document: dict[str, Any] = {
+        "name": tensor.name,
+        "type": tensor.type.name,
+        "shape": list(tensor.shape),
+        "elements": tensor.elements,
+        "nbytes": tensor.nbytes,
+        "offset": tensor.offset,
+    }
+    if found:
+        document["statistics"] = found.to_dict()
+    elif rows is not None:
+        document["values"] = [plain(row) for row in rows.numpy()]
+    return document
+
+
+# For people.
+
+
+def _facts(tensor: Tensor) -> list[tuple[str, str]]:
+    return [
+        ("name", printable(tensor.name)),
+        ("shape", dims(tensor.shape) or "none: one number"),
+        ("type", tensor.type.name),
+        ("bytes", grouped(tensor.nbytes) + _offset(tensor.offset)),
+    ]
+
+
+def _offset(offset: int | None) -> str:
+    return "" if offset is None else f", at byte {offset:,} of the file"
+
+
+def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    width = max(len(label) for label, _ in pairs)
+    for label, text in pairs:
+        click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
+
+
+def _print_values(tensor: Tensor, first: int | None) -> None:
+    """Print a table of values: as many columns as fit; all rows, from number `first` on.
+
+    If `first` is None, print the first rows of a whole tensor.
+    """
+    if tensor.type.is_opaque or not tensor.elements:
+        return
+    flat = _of_two_axes(tensor)
+    count, width = flat.shape
+    shown = flat[:SHOWN_ROWS] if first is None else flat
+    fits = max(columns() // NUMBER_WIDTH - 2, 1)
+    cut = ("...",) if width > fits else ()
+    header = ("ROW", *(grouped(each) for each in range(min(width, fits))), *cut)
+    rows = (
+        (grouped((first or 0) + index), *map(_number, row[:fits].tolist()), *cut)
+        for index, row in enumerate(shown.numpy())
+    )
+    click.echo()
+    table(header, rows, right="r" * len(header))
+    left = count - shown.shape[0]
+    if left:
+        click.echo(f"... and {counted(left, 'row')} more; --rows chooses rows, -o saves all")
+
+
+def _number(number: float) -> str:
+    return f"{number + 0:.4g}"  # zero without its sign
+
+
+def _print_statistics(tensor: Tensor, found: TensorStatistics) -> None:
+    share = f"{found.zero_share:.1%}" if found.zeros else ""
+    pairs = [
+        *_facts(tensor),
+        ("elements", grouped(found.elements)),
+        *((label, _number(value)) for label, value in _figures(found) if value is not None),
+        ("zeros", grouped(found.zeros) + (f" ({share})" if share else "")),
+    ]
+    strange = [("not a number", found.nan), ("infinite", found.infinite)]
+    _print_pairs(pairs + [(label, grouped(count)) for label, count in strange if count])
+    _print_histogram("VALUES", found.histogram)
+    if found.scales:
+        _print_histogram("SCALES", found.scales)
+    if found.levels:
+        _print_bars("LEVEL", _level_rows(found.levels))
+
+
+def _figures(found: TensorStatistics) -> Iterator[tuple[str, float | None]]:
+    yield "min", found.min
+    yield "max", found.max
+    yield "mean", found.mean
+    yield "standard deviation", found.std
+    yield "norm", found.norm
+
+
+def _print_histogram(title: str, histogram: Histogram) -> None:
+    edges = zip(histogram.edges, histogram.edges[1:], strict=False)
+    rows = [
+        (f"{low:.4g} to {high:.4g}", count)
+        for (low, high), count in zip(edges, histogram.counts, strict=True)
+    ]
+    _print_bars(title, rows)
+
+
+def _level_rows(levels: dict[int, int]) -> list[tuple[str, int]]:
+    """Return the count of each level, or of several together if there are many."""
+    low, high = min(levels), max(levels)
+    step = -(-(high - low + 1) // SHOWN_LEVELS)
+    if step == 1:
+        return [(str(level), count) for level, count in levels.items()]
+    sums: dict[int, int] = {}
+    for level, count in levels.items():
+        sums[level // step] = sums.get(level // step, 0) + count
+    return [(f"{at * step} to {at * step + step - 1}", count) for at, count in sums.items()]
+
+
+def _print_bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
+    if not rows:
+        return
+    label = max(len(title), *(len(text) for text, _ in rows))
+    most = max(count for _, count in rows)
+    left = max(columns() - label - max(len(grouped(most)), len("COUNT")) - 4, 1)
+    click.echo()
+    lines = [(text, grouped(count), "#" * round(left * count / most)) for text, count in rows]
+    table((title, "COUNT", ""), lines, right="rrl")
+
+
+# One block.
+
+
+def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
+    if as_json:
+        emit({"name": tensor.name, "type": tensor.type.name, **block.to_dict()})
+        return
+    last = block.column + len(block.levels) - 1
+    fields = ((name, _listed(numbers)) for name, numbers in block.fields.items())
+    with paged():
+        _print_pairs(
+            [
+                ("name", printable(tensor.name)),
+                ("type", tensor.type.name),
+                ("block", f"row {block.row:,}, columns {block.column:,} to {last:,}"),
+                ("bytes", grouped(len(block.data)) + _offset(block.offset)),
+                *fields,
+            ]
+        )
+        click.echo()
+        _print_groups(block)
+
+
+def _print_groups(block: TensorBlock) -> None:
+    """Print the groups with their levels, as many as fit, and the first value."""
+    size = len(block.levels) // max(len(block.scales), len(_offsets(block)))
+    width = columns() - LEVELS_BESIDE
+    rows = [
+        (
+            grouped(block.column + start),
+            _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
+            *(_number(float(each)) for each in _offset_at(block, start)),
+            _fitting([str(level) for level in block.levels[start : start + size].tolist()], width),
+            _number(float(block.values[start])),
+        )
+        for start in range(0, len(block.levels), size)
+    ]
+    offset = () if block.offsets is None else ("OFFSET",)
+    header = ("COLUMN", "SCALE", *offset, "LEVELS", "FIRST VALUE")
+    table(header, rows, right="rr" + "r" * len(offset) + "lr")
+
+
+def _offsets(block: TensorBlock) -> Sequence[float]:
+    return [] if block.offsets is None else block.offsets.tolist()
+
+
+def _offset_at(block: TensorBlock, element: int) -> Sequence[float]:
+    """Return the offset of an element's group, none for types without."""
+    offsets = _offsets(block)
+    return offsets[element * len(offsets) // len(block.levels) :][:1] if offsets else []
+
+
+def _listed(numbers: Numbers) -> str:
+    texts = [_number(each) if isinstance(each, float) else str(each) for each in numbers.tolist()]
+    return _fitting(texts, columns() - 10)
+
+
+def _fitting(texts: Sequence[str], width: int) -> str:
+    """Return texts with spaces between them; if not all fit, dots at the end."""
+    shown = ""
+    for text in texts:
+        if len(shown) + len(text) + 5 > width:
+            return f"{shown} ..."
+        shown += f" {text}" if shown else text
+    return shown

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit as api
+from shell import done, ggufkit
+
+ARRAY = np.arange(2 * 3 * 64, dtype="f4").reshape(2, 3, 64) - 100
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tensor") / "m.gguf"
+    vector = np.float32([1, np.nan, -2])
+    api.save(path, {"plain": ARRAY, "packed": (ARRAY, "Q8_0"), "vector": vector}, {})
+    return path
+
+
+def test_facts_and_the_first_rows_are_shown(path):
+    found = done("tensor", path, "plain")
+    assert found.lines[:3] == ["name   plain", "shape  2 x 3 x 64", "type   F32"]
+    assert found.lines[5].split() == ["ROW", *map(str, range(8)), "..."]
+    assert found.lines[6].split() == ["0", *map(str, range(-100, -92)), "..."]
+    assert len(found.lines) == 6 + 6
+
+
+def test_rows_are_counted_through_all_axes(path):
+    found = done("tensor", path, "plain", "--rows", "3:5")
+    assert [line.split()[:2] for line in found.lines[6:]] == [["3", "92"], ["4", "156"]]
+
+
+def test_rows_in_json_have_all_their_values(path):
+    found = done("tensor", path, "packed", "--rows", "4:", "--json").json()
+    with api.open(path) as model:
+        expected = model["packed"].numpy()[1, 1:]
+    np.testing.assert_array_equal(np.float32(found["values"]), expected)
+    assert (found["type"], found["shape"]) == ("Q8_0", [2, 3, 64])
+
+
+def test_json_names_numbers_that_are_not_finite(path):
+    found = done("tensor", path, "vector", "--rows", ":", "--json").json()
+    assert found["values"] == [[1.0, "NaN", -2.0]]
+
+
+def test_json_without_rows_has_no_values(path):
+    assert "values" not in done("tensor", path, "plain", "--json").json()
+
+
+def test_statistics_are_those_of_the_library(path):
+    found = done("tensor", path, "packed", "--stats", "--json").json()["statistics"]
+    with api.open(path) as model:
+        assert found == api.tensor_statistics(model["packed"]).to_dict()
+
+
+def test_statistics_in_text_have_histograms_of_values_scales_and_levels(path):
+    found = done("tensor", path, "packed", "--stats")
+    assert {"min", "max", "norm", "zeros"} <= {line.split(" ")[0] for line in found.lines}
+    for title in ("VALUES", "SCALES", "LEVEL"):
+        assert [line for line in found.lines if line.split()[:1] == [title]]
+    assert max(map(len, found.lines)) <= 120
+
+
+def test_statistics_of_rows_are_of_these_rows_only(path):
+    found = done("tensor", path, "plain", "--stats", "--rows", "0:1", "--json").json()
+    assert (found["statistics"]["min"], found["statistics"]["max"]) == (-100, -37)
+
+
+def test_numbers_that_are_not_finite_are_counted(path):
+    assert "not a number        1" in done("tensor", path, "vector", "--stats").lines
+
+
+def test_a_block_is_shown_field_by_field(path):
+    found = done("tensor", path, "packed", "--block", "5,40")
+    assert "block  row 5, columns 32 to 63" in found.lines
+    with api.open(path) as model:
+        block = api.tensor_block(model["packed"], 5, 40)
+    assert f"d      {block.fields['d'][0]:.4g}" in found.lines
+    assert found.lines[-1].split()[2:5] == [str(level) for level in block.levels[:3]]
+    assert done("tensor", path, "packed", "--block", "5,40", "--json").json() == {
+        "name": "packed",
+        "type": "Q8_0",
+        **block.to_dict(),
+    }
+
+
+@pytest.mark.parametrize("ending", ["npy", "csv"])
+def test_rows_are_saved(path, tmp_path, ending):
+    out = tmp_path / f"a.{ending}"
+    assert done("tensor", path, "packed", "--rows", "1:3", "-o", out).lines[0].startswith("wrote ")
+    loaded = np.load(out) if ending == "npy" else np.loadtxt(out, "f4", delimiter=",")
+    with api.open(path) as model:
+        np.testing.assert_array_equal(loaded, model["packed"].numpy().reshape(6, 64)[1:3])
+
+
+def test_a_whole_tensor_keeps_its_shape(path, tmp_path):
+    done("tensor", path, "plain", "-o", tmp_path / "a.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), ARRAY)
+
+
+def test_no_clobber_keeps_an_existing_file(path, tmp_path):
+    (tmp_path / "a.npy").write_text("mine")
+    assert ggufkit("tensor", path, "plain", "-o", tmp_path / "a.npy", "--no-clobber").code == 1
+    assert (tmp_path / "a.npy").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plain", "--rows", "3"), "'3' is not a range of rows; write it as 10:20"),
+        (("plain", "--rows", "5:99"), "'5:99' is not a range of the 6 rows of plain"),
+        (("plain", "--rows", "3:3"), "'3:3' is not a range of the 6 rows of plain"),
+        (("packed", "--block", "x"), "'x' is not a place; write it as ROW,COLUMN"),
+        (("packed", "--block", "6"), "tensor 'packed' has 6 rows of 64, no element 6, 0"),
+        (("packed", "--block", "0", "--stats"), "use it without --rows, --stats and -o"),
+    ],
+)
+def test_wrong_usage_says_what_to_write(path, arguments, message):
+    found = ggufkit("tensor", path, *arguments)
+    assert (found.code, found.out) == (2, "")
+    assert message in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plane",), "the model has no tensor 'plane'\n  Did you mean 'plain'?"),
+        (("plain", "--block", "0,0"), "tensor 'plain' is of type F32, which has no blocks"),
+        (("plain", "-o", "x.txt"), "x.txt has an ending that no array format has"),
+    ],
+)
+def test_what_a_tensor_lacks_is_an_error(path, arguments, message):
+    found = ggufkit("tensor", path, *arguments)
+    assert (found.code, found.out) == (1, "")
+    assert message in found.err
