@@ -9,8 +9,9 @@ from ggufkit.format.values import Value
 from ggufkit.inspection.diff import Deviation, diff, key_changes
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
+from ggufkit.quants.parallel import Floats
 from ggufkit.view.metadata_page import short_value
-from ggufkit.view.picture import Floats, TilePlace, tile
+from ggufkit.view.picture import TilePlace, tile
 from ggufkit.view.plain_values import cut, number
 from ggufkit.view.shown_model import ShownModel
 

@@ -20,6 +20,7 @@ from ggufkit.format.byte_order import to_byte_order
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.quants import codec
+from ggufkit.quants.parallel import Floats
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.mapped_file import Bytes
@@ -30,8 +31,7 @@ MAX_BLOCK_ELEMENTS: Final = 1 << 15  # decoded of one row for a tile
 FEW_ROWS: Final = 32  # read for a tile where each row is a request, or is computed
 STRIP: Final = 32  # rows decoded at once, so that they stay in the caches
 
-Floats = npt.NDArray[np.float32]
-Places = npt.NDArray[np.int64]
+PixelPlaces = npt.NDArray[np.int64]
 # Decoding takes all cores and memory for each tile: more at the same time would not be faster.
 _decoding: Final = threading.BoundedSemaphore(worker_count(None) + 1)
 
@@ -60,7 +60,7 @@ def tile(tensor: Tensor, place: TilePlace) -> Floats:
         return values_at(tensor, _distinct_rows(tensor, picked), _distinct_columns(tensor, columns))
 
 
-def places(count: int, level: int, tile: int) -> Places:
+def places(count: int, level: int, tile: int) -> PixelPlaces:
     """Return which of `count` rows or columns a tile shows, one for each of its pixels."""
     step = 1 << min(max(level, 0), _fitting_level(count))
     start = min(max(tile, 0), count) * TILE * step
@@ -114,12 +114,12 @@ def _is_slow(tensor: Tensor) -> bool:
     return span is None or isinstance(span.file, RangeFile)
 
 
-def _distinct_rows(tensor: Tensor, picked: Places) -> Places:
+def _distinct_rows(tensor: Tensor, picked: PixelPlaces) -> PixelPlaces:
     """Return the rows to read for each pixel: neighbours share one where rows are slow."""
     return _shared(picked, FEW_ROWS) if _is_slow(tensor) else picked
 
 
-def _distinct_columns(tensor: Tensor, columns: Places) -> Places:
+def _distinct_columns(tensor: Tensor, columns: PixelPlaces) -> PixelPlaces:
     """Return the columns to show: pixels share a block where all blocks would be too many."""
     size = tensor.type.block_size
     most = max(MAX_BLOCK_ELEMENTS // size, 1)
@@ -129,7 +129,7 @@ def _distinct_columns(tensor: Tensor, columns: Places) -> Places:
     return _shared(columns // size, most) * size + columns % size
 
 
-def _shared(numbers: Places, most: int) -> Places:
+def _shared(numbers: PixelPlaces, most: int) -> PixelPlaces:
     """Return the numbers with at most about `most` distinct ones: the first of each run."""
     run = -(-len(numbers) // most)
     return numbers[np.arange(len(numbers)) // run * run]
@@ -138,7 +138,7 @@ def _shared(numbers: Places, most: int) -> Places:
 # Reading and decoding.
 
 
-def values_at(tensor: Tensor, rows: Places, columns: Places) -> Floats:
+def values_at(tensor: Tensor, rows: PixelPlaces, columns: PixelPlaces) -> Floats:
     """Return the elements in `rows` and `columns` as float32; only their blocks are decoded."""
     kind = tensor.type
     unique_rows, row_at = np.unique(rows, return_inverse=True)
@@ -162,7 +162,7 @@ def _decoded(tensor: Tensor, packed: Bytes) -> Floats:
     return codec.dequantize(native, kind, threads=1).astype(np.float32, copy=False)
 
 
-def _blocks_of(tensor: Tensor, rows: Places, blocks: Places) -> Bytes:
+def _blocks_of(tensor: Tensor, rows: PixelPlaces, blocks: PixelPlaces) -> Bytes:
     """Return the packed blocks of each row, shape (rows, bytes)."""
     size = tensor.type.block_bytes
     span = tensor.source.span
@@ -180,11 +180,11 @@ def _blocks_of(tensor: Tensor, rows: Places, blocks: Places) -> Bytes:
     return found
 
 
-def _picked(rows: Bytes, blocks: Places, size: int) -> Bytes:
+def _picked(rows: Bytes, blocks: PixelPlaces, size: int) -> Bytes:
     return _picked_of(rows, np.arange(len(rows)), blocks, size)
 
 
-def _picked_of(whole: Bytes, rows: Places, blocks: Places, size: int) -> Bytes:
+def _picked_of(whole: Bytes, rows: PixelPlaces, blocks: PixelPlaces, size: int) -> Bytes:
     """Copy blocks of rows out of a matrix of bytes."""
     first, last = int(blocks[0]), int(blocks[-1]) + 1
     if last - first == len(blocks):  # neighbours
