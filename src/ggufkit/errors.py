@@ -1,6 +1,7 @@
 """The exceptions of ggufkit.
 
-Every error names a place and a remedy, and also is the builtin that a caller would catch::
+If a file cannot be opened, the error of the system comes unchanged, as from the builtin `open`.
+Every other error names a place and a remedy, and also is the builtin that a caller would catch::
 
     GGUFError
     ├── FormatError (ValueError)          the bytes of a file break the format
