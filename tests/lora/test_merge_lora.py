@@ -47,6 +47,22 @@ def product(adapter, name):
     return b @ (a.T if name == "token_embd.weight" else a)
 
 
+def test_paths_are_merged_and_extracted_as_models_are(tmp_path):
+    paths = base, added = tmp_path / "base.gguf", tmp_path / "adapter.gguf"
+    for made, path in zip((model(), adapter(ATTENTION)), paths, strict=True):
+        ggufkit.write(made, path)
+    expected = ggufkit.merge_lora(model(), [ggufkit.open(added)]).tensors[ATTENTION].numpy()
+    for adapters in (added, str(added), [added]):
+        merged = ggufkit.merge_lora(base, adapters)
+        np.testing.assert_array_equal(merged.tensors[ATTENTION].numpy(), expected)
+        merged.close()
+        assert all(file.closed for file in merged.inputs)
+    found = ggufkit.extract_lora(base, ggufkit.merge_lora(base, added), rank=RANK)
+    assert [each.name for each in found.tensors] == [ATTENTION]
+    with pytest.raises(TypeError, match="adapters must be a model, a path, or several of them"):
+        ggufkit.merge_lora(base, 3)
+
+
 @pytest.mark.parametrize("name", [ATTENTION, "token_embd.weight"])
 def test_sum_is_that_of_exact_arithmetic(name):
     base, first, second = model(), adapter(name), adapter(name)

@@ -19,6 +19,7 @@ from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B
 from ggufkit.errors import AdapterError
 from ggufkit.format.metadata import Metadata
 from ggufkit.lora.pairs import ALPHA
+from ggufkit.models.any_model import AnyModel, Opener
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import from_array, in_order
 from ggufkit.quantization.eligibility import is_eligible
@@ -55,8 +56,8 @@ class Extraction:
 
 
 def extract_lora(
-    base: Model,
-    tuned: Model,
+    base: AnyModel,
+    tuned: AnyModel,
     *,
     rank: int,
     outtype: str = "F32",
@@ -64,14 +65,28 @@ def extract_lora(
 ) -> Extraction:
     """Return the adapter of rank `rank` that brings `base` closest to `tuned`.
 
-    Both models need the same architecture, and the same names and shapes of tensors. Matrices that
-    do not differ are left out; norms, biases and other tensors that an adapter cannot change are
-    listed with a rank of 0. `outtype` is the type of the factors. `progress` is called with the
-    tensors done and their number. Memory is bounded by the adapter and one matrix's rows.
+    Both are models, paths or URLs. They need the same architecture, and the same names and shapes
+    of tensors. Matrices that do not differ are left out; norms, biases and other tensors that an
+    adapter cannot change are listed with a rank of 0. `outtype` is the type of the factors.
+    `progress` is called with the tensors done and their number. Memory is bounded by the adapter
+    and the rows of one matrix.
     Raises AdapterError, whose `problems` list everything that does not fit.
     """
     if rank < 1:
         raise AdapterError(f"rank is {rank}, but must be at least 1")
+    with Opener() as opener:
+        held, changed = opener.open(base, "base"), opener.open(tuned, "tuned")
+        found = _extraction(held, changed, rank, outtype, progress)
+        return Extraction(opener.hand_over(found.model), found.tensors)
+
+
+def _extraction(
+    base: Model,
+    tuned: Model,
+    rank: int,
+    outtype: str,
+    progress: Callable[[int, int], None] | None,
+) -> Extraction:
     if problems := list(_about_fit(base, tuned)):
         raise AdapterError("the models differ in more than weights", problems)
     architecture = str(base.metadata["general.architecture"])

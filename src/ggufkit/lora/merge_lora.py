@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ from ggufkit.errors import AdapterError, TensorTypeError
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.lora.pairs import Adapter, Pair, read_adapter
+from ggufkit.models.any_model import AnyModel, Opener
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import Made
 from ggufkit.models.sources import in_order, retyped
@@ -72,23 +73,34 @@ def _floats(tensor: Tensor, start: int, stop: int) -> Floats:
 
 
 def merge_lora(
-    base: Model,
-    adapters: Sequence[Model],
+    base: AnyModel,
+    adapters: AnyModel | Iterable[AnyModel],
     *,
     scales: Sequence[float] = (),
     outtype: str = KEEP,
 ) -> Model:
     """Return `base` with LoRA adapters merged, as a lazy model; `write` makes the file.
 
-    `adapters` are opened GGUF adapters of the same architecture, or made by `convert_lora`;
-    `scales` are their strengths, 1.0 each if left out. `outtype` is the type of the matrices that
-    change: keep (the type that they have in `base`), f32, f16 or bf16. Others stay as they are.
+    `base` is a model, a path or a URL; `adapters` are one or several GGUF adapters of the same
+    architecture, given in the same ways, or made by `convert_lora`. Closing the result closes what
+    was opened here. `scales` are strengths, 1.0 each if left out. `outtype` is that of changed
+    matrices: keep (the type that they have in `base`), f32, f16 or bf16. Others stay as they are.
     Raises AdapterError, whose `problems` list everything that does not fit the model, and
     TensorTypeError for a type that cannot be written without importance data.
     """
     if outtype not in OUTTYPES:
         known = ", ".join(OUTTYPES)
         raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
+    with Opener() as opener:
+        held = opener.open(base, "base")
+        return opener.hand_over(
+            _merged_model(held, opener.open_all(adapters, "adapters"), scales, outtype)
+        )
+
+
+def _merged_model(
+    base: Model, adapters: Sequence[Model], scales: Sequence[float], outtype: str
+) -> Model:
     if scales and len(scales) != len(adapters):
         raise AdapterError(f"{len(scales)} scales for {len(adapters)} adapters")
     read = [read_adapter(model) for model in adapters]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from ggufkit.errors import ValueTypeError, brief
+from ggufkit.format.arguments import refusal
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
+from ggufkit.models.rows import OpenedFile
 from ggufkit.system.descriptors import AnyPath
 
 AnyModel: TypeAlias = "Model | AnyPath"
@@ -45,6 +47,36 @@ def opened(model: AnyModel, argument: str = "model") -> Iterator[Model]:
             found.close()
 
 
+class Opener(contextlib.ExitStack):
+    """Opens the models of a call; closes them at the end, unless a result takes them over."""
+
+    def __init__(self) -> None:
+        """Start without files."""
+        super().__init__()
+        self._files: tuple[OpenedFile, ...] = ()
+
+    def open(self, model: AnyModel, argument: str = "model") -> Model:
+        """Return a model itself, or the one at a path."""
+        found = as_model(model, argument)
+        if found is not model:
+            self.callback(found.close)
+            self._files += found.inputs
+        return found
+
+    def open_all(self, models: AnyModel | Iterable[AnyModel], argument: str) -> tuple[Model, ...]:
+        """Return one or several models; a single path is one model."""
+        if isinstance(models, Model | str | bytes | os.PathLike):
+            return (self.open(models, argument),)
+        if not isinstance(models, Iterable):
+            raise refusal(argument, models, "a model, a path, or several of them")
+        return tuple(self.open(each, argument) for each in models)
+
+    def hand_over(self, made: Model) -> Model:
+        """Return a model that needs the files from now on: closing it closes them."""
+        self.pop_all()
+        return made.owning(self._files)
+
+
 def takes_model(
     function: Callable[Concatenate[Model, Options], Returned],
 ) -> Callable[Concatenate[AnyModel, Options], Returned]:
@@ -65,13 +97,7 @@ def derives_model(
 
     @functools.wraps(function)
     def taking(model: AnyModel, *args: Options.args, **options: Options.kwargs) -> Model:
-        with contextlib.ExitStack() as stack:
-            found = as_model(model)
-            if found is model:
-                return function(found, *args, **options)
-            stack.callback(found.close)
-            made = function(found, *args, **options)
-            stack.pop_all()
-        return made.owning(found.inputs)
+        with Opener() as opener:
+            return opener.hand_over(function(opener.open(model), *args, **options))
 
     return cast("Callable[Concatenate[AnyModel, Options], Model]", taking)
