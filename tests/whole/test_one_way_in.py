@@ -14,6 +14,7 @@ import ggufkit
 from ggufkit.errors import ClosedError
 from small_llama import keys, tensors
 
+BAD = "tokenizer.chat_template"
 CALLS = {
     "check": ggufkit.check,
     "conventional_name": ggufkit.conventional_name,
@@ -24,8 +25,15 @@ CALLS = {
     "target": lambda model: ggufkit.target(model, bpw=9, candidates=["Q8_0", "F16"]),
     "edit": lambda model: ggufkit.edit(model, set={"general.name": "x"}).metadata,
     "quantize": lambda model: ggufkit.quantize(model, "Q8_0").tensors.to_dicts()[0]["type"],
+    "merge_lora": lambda model: repr_of(ggufkit.merge_lora(model, [])),
+    "extract_lora": lambda model: ggufkit.extract_lora(model, tuned(), rank=1).tensors,
     "select": lambda model: list(ggufkit.select(model, keep="blk.*")),
 }
+
+
+def tuned():
+    """Return the same model, with larger weights."""
+    return ggufkit.model({name: 2 * array for name, array in tensors().items()}, keys())
 
 
 def repr_of(value):
@@ -99,7 +107,7 @@ def test_metadata_stays_readable_after_closing(path):
 @pytest.mark.parametrize("wrong", [None, 7, ["m.gguf"], object()], ids=repr_of)
 @pytest.mark.parametrize("name", CALLS)
 def test_another_kind_of_argument_is_named(name, wrong):
-    with pytest.raises(TypeError, match=r"neither a model nor a path|is not in a file"):
+    with pytest.raises(TypeError, match=r"neither a model nor a path|must be a path or a model"):
         CALLS[name](wrong)
 
 
@@ -188,9 +196,38 @@ def test_opened_model_knows_its_path(path):
         assert model.path == Path(path)
 
 
-def test_model_that_is_not_in_a_file_must_be_written_before_it_is_checked(path):
-    with pytest.raises(TypeError, match="Write the model, and check the file"):
-        ggufkit.open(path).edit(set={"a": 1}).check()
+def test_model_that_is_not_in_a_file_is_checked_as_the_file_that_it_would_become(path):
+    broken = {"output.weight": np.full((3, 32), np.nan, np.float32)}
+    keys = {"general.architecture": "llama", BAD: "{{"}
+    for made in (ggufkit.model(broken, keys), ggufkit.open(path).edit(set={BAD: "{{"}, force=True)):
+        written = path.with_name("written.gguf")
+        ggufkit.write(made, written)
+        expected = ggufkit.check(written, data=True)
+        assert expected
+        assert made.check(data=True) == expected
+        assert {Path(each.path).name for each in made.check()} == {"<model>"}
+        with written.open("rb") as opened:
+            for content in (written.read_bytes(), opened):
+                assert ggufkit.check(ggufkit.open(content), data=True) == expected
+
+
+def test_what_is_neither_path_nor_model_is_not_checked():
+    with pytest.raises(TypeError, match="argument path must be a path or a model"):
+        ggufkit.check(3)
+
+
+def test_notebook_shows_plans_findings_and_metadata_as_tables(path):
+    made = ggufkit.edit(
+        path, set={"general.name": "<b>", BAD: "{{", "words": ["a"] * 1000}, force=True
+    )
+    plan = ggufkit.layout(made, "m.gguf", shard_tensors=2)
+    shown = [each._repr_html_() for each in (plan, made.check(), made.metadata)]
+    assert "m-00002-of-" in shown[0]
+    assert "template-syntax" in shown[1]
+    assert "&lt;b&gt;" in shown[2]
+    assert all(text.count("<table>") == text.count("</table>") > 0 for text in shown)
+    assert all("<b><" not in text and len(text) < 10_000 for text in shown)
+    assert ggufkit.check(path)._repr_html_() == "<p>no findings</p>"
 
 
 def test_notebook_shows_a_difference_escaped(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,9 +21,10 @@ from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.unfinished import unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
-from ggufkit.errors import ValueTypeError, brief
+from ggufkit.format.arguments import refusal
 from ggufkit.format.encoding import is_utf8
-from ggufkit.format.header import Header
+from ggufkit.format.header import Header, parse
+from ggufkit.format.html import SHOWN_ROWS, table
 from ggufkit.format.types import padded
 from ggufkit.format.values import Arrays, Strings, TypedValue
 from ggufkit.models.caches import resolve
@@ -40,10 +41,15 @@ from ggufkit.models.open import (
     shard_count,
     siblings,
 )
+from ggufkit.models.range_header import read_header
+from ggufkit.output.layout import layout
+from ggufkit.remote.memory_file import BytesFile, InMemory
 from ggufkit.rules.findings import Finding, Findings, finding, first_error
 from ggufkit.system.mapped_file import Data, MappedFile
 from ggufkit.system.threads import Progress
 
+NOT_WRITTEN: Final = "<model>"  # the path of a finding in a model that is in no file
+NOWHERE: Final[Mapping[str, int]] = {}
 MAX_GAP: Final = 1 << 20  # bytes checked between two tensors: padding is far shorter
 
 
@@ -55,6 +61,18 @@ class Looking:
     names: bool = False
     threads: int | None = None
     progress: Progress | None = None
+
+
+class FindingList(list[Finding]):
+    """A list of findings that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.severity, each.rule, each.path, each.offset, each.message, each.remedy)
+            for each in self[:SHOWN_ROWS]
+        ]
+        columns = ("severity", "rule", "file", "offset", "message", "remedy")
+        return table(columns, rows, len(self)) if self else "<p>no findings</p>"
 
 
 def check(
@@ -70,23 +88,40 @@ def check(
     Any shard means its whole set, a folder all GGUF files in it. Tensor data is read only if `data`
     is true: in bounded memory, with `threads` threads (default: one for each usable core);
     `progress(done, total)` counts bytes. File names that break the naming convention are findings
-    only if `names` is true. Of an opened model the files are checked; one that is not in files must
-    be written first (ValueTypeError). Faults inside a file raise no error; OSError, as from the
-    builtin `open`, if `path` itself cannot be read.
+    only if `names` is true. Of an opened model the files are checked; of any other model, the file
+    that `write` would make. Faults inside a file raise no error; OSError, as from the builtin
+    `open`, if `path` itself cannot be read, and a GGUFError for a model that cannot be written.
     """
-    models = check_models(_path_of(path), Looking(data, names, threads, progress))
-    return sorted(itertools.chain(*models.values()), key=lambda each: (each.path, each.offset))
+    looking = Looking(data, names, threads, progress)
+    if isinstance(path, Model) and not _is_in_files(path):
+        return _check_unwritten(path, looking)
+    place = path.path if isinstance(path, Model) else path
+    if not isinstance(place, str | os.PathLike):
+        raise refusal("path", path, "a path or a model")
+    models = check_models(place, looking)
+    found = itertools.chain(*models.values())
+    return FindingList(sorted(found, key=lambda each: (each.path, each.offset)))
 
 
-def _path_of(path: Model | str | os.PathLike[str]) -> str | os.PathLike[str]:
-    if isinstance(path, str | os.PathLike):
-        return path
-    if isinstance(path, Model) and path.path is not None:
-        return path.path
-    raise ValueTypeError(
-        f"{brief(path)} is not in a file, and checking looks at the bytes of files",
-        remedy="Write the model, and check the file",
-    )
+def _is_in_files(model: Model) -> bool:
+    """Whether the model was opened from files, and not from bytes or a file object."""
+    return bool(model.files) and not any(isinstance(file, InMemory) for file in model.inputs)
+
+
+def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
+    """Check the content that a model was opened from, or the file that `write` would make."""
+    offsets: dict[str, int] = {}
+    if model.files:
+        files = [file for file in model.inputs if isinstance(file, InMemory)]
+        parts = [ParsedFile(file, read_header(file)) for file in files]
+    else:
+        (file,) = layout(model, "model.gguf").files
+        parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), parse(file.head, file.nbytes))]
+        offsets = {extent.name: extent.offset for extent in file.extents}
+    found = [each for part in parts for each in _check_part(part)]
+    if not any(map(_is_broken, parts)):
+        found += _about_whole(parts, looking, model, offsets)
+    return FindingList(_in_order(found))
 
 
 def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:
@@ -203,14 +238,19 @@ def _is_broken(part: ParsedFile) -> bool:
     return first_error(part.header.findings) is not None
 
 
-def _about_whole(parts: list[ParsedFile], looking: Looking) -> Iterator[Finding]:
-    """Check the content of sound files together."""
+def _about_whole(
+    parts: list[ParsedFile],
+    looking: Looking,
+    unwritten: Model | None = None,
+    offsets: Mapping[str, int] = NOWHERE,
+) -> Iterator[Finding]:
+    """Check the content of sound files together, or of a model with planned `offsets`."""
     yield from _about_quantization(parts)
     yield from _about_split_keys(parts[0])
-    model = model_of(parts)
+    model = unwritten or model_of(parts)
     noted: dict[Path, Findings] = {}
     for broken in _faults(model, looking):
-        path, offset = _place(broken, model, parts[0])
+        path, offset = _place(broken, model, parts[0], offsets)
         noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
     for path, findings in noted.items():
         yield from (each.at(str(path)) for each in findings.all())
@@ -229,8 +269,12 @@ def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
         yield from audit(model, threads=looking.threads, progress=looking.progress)
 
 
-def _place(broken: Broken, model: Model, first: ParsedFile) -> tuple[Path, int]:
+def _place(
+    broken: Broken, model: Model, first: ParsedFile, offsets: Mapping[str, int]
+) -> tuple[Path, int]:
     """Return file and offset of a fault."""
+    if broken.tensor in offsets:
+        return first.file.path, offsets[broken.tensor]
     tensor = model.tensors.get(broken.tensor)
     if tensor is not None and tensor.path is not None:
         return tensor.path, tensor.offset or 0

@@ -14,6 +14,7 @@ from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
 from ggufkit.format.arguments import texts
 from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
+from ggufkit.format.html import SHOWN_ROWS, table
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, VALUE_TYPES, ValueType
 from ggufkit.format.values import (
     Strings,
@@ -134,6 +135,11 @@ class Metadata(Mapping[str, Value]):
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
+
+    def _repr_html_(self) -> str:
+        keys = list(self)[:SHOWN_ROWS]
+        rows = [(key, self.type_name(key), self[key]) for key in keys]
+        return table(("key", "type", "value"), rows, len(self))
 
     # Exact types.
 

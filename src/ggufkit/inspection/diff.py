@@ -13,12 +13,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from ggufkit.format.encoding import CANONICAL
+from ggufkit.format.html import table
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tensors.html import table
 from ggufkit.models.tiles import Tally, decoded, packed, reading_threads, tiles
 from ggufkit.quants.parallel import Doubles
 from ggufkit.system.threads import Progress, in_turn, pool_of

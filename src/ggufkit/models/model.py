@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ggufkit.format.encoding import ByteOrder
+from ggufkit.format.html import definitions
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.models.rows import OpenedFile
 from ggufkit.models.tensors.collection import Tensors
-from ggufkit.models.tensors.html import SHOWN_ROWS, definitions, table
 from ggufkit.models.tensors.tensor import Tensor
 from ggufkit.models.verbs import ModelVerbs
 from ggufkit.rules.findings import Finding
@@ -207,12 +207,9 @@ class Model(ModelVerbs):
             "parameters": f"{self.parameters:,}",
             "bytes of tensors": f"{self.nbytes:,}",
         }
-        keys = list(self.metadata)[:SHOWN_ROWS]
-        rows = [(key, self.metadata.type_name(key), self.metadata[key]) for key in keys]
         title = self.files[0].path.name if self.files else "in memory"
-        tensors = self.tensors._repr_html_()
-        held = table(("key", "type", "value"), rows, len(self.metadata))
-        return f"{definitions(title, facts)}{held}{tensors}"
+        keys, tensors = self.metadata._repr_html_(), self.tensors._repr_html_()
+        return f"{definitions(title, facts)}{keys}{tensors}"
 
 
 def _unpickled(metadata: Metadata, tensors: Tensors, facts: dict[str, Any]) -> Model:

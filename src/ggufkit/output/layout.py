@@ -18,6 +18,7 @@ from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
+from ggufkit.format.html import definitions, table
 from ggufkit.format.metadata import Metadata, alignment_of, is_alignment
 from ggufkit.format.types import (
     DEFAULT_ALIGNMENT,
@@ -81,6 +82,15 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of all files together."""
         return sum(file.nbytes for file in self.files)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (file.name, f"{file.nbytes:,}", f"{len(file.head):,}", len(file.extents))
+            for file in self.files
+        ]
+        title = f"{len(rows):,} file{'' if len(rows) == 1 else 's'}, {self.nbytes:,} bytes"
+        columns = ("file", "bytes", "header", "tensors")
+        return f"{definitions(title, {})}{table(columns, rows, len(rows))}"
 
 
 @dataclass(frozen=True)

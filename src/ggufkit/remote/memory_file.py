@@ -68,12 +68,16 @@ def content_file(content: Any) -> RangeFile:  # noqa: ANN401 (Content, and any o
     return FileObject(content)
 
 
-class BytesFile(RangeFile):
+class InMemory(RangeFile):
+    """A file without a path."""
+
+
+class BytesFile(InMemory):
     """Bytes in memory, which are not copied."""
 
-    def __init__(self, content: Any) -> None:  # noqa: ANN401 (any buffer)
+    def __init__(self, content: Any, label: str = "<bytes>") -> None:  # noqa: ANN401 (any buffer)
         """Take bytes, a bytearray, a memory map or a contiguous array."""
-        super().__init__(UrlPath("<bytes>"))
+        super().__init__(UrlPath(label))
         try:
             self._view = memoryview(content).toreadonly().cast("B")
         except (TypeError, ValueError) as error:
@@ -103,7 +107,7 @@ class BytesFile(RangeFile):
         return BytesFile, (bytes(self._view),)
 
 
-class FileObject(RangeFile):
+class FileObject(InMemory):
     """A seekable binary file object; it stays where it was, and is not closed."""
 
     def __init__(self, opened: SeekableFile) -> None:

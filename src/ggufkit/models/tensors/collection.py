@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ggufkit.errors import MissingTensorError, ShapeError
-from ggufkit.models.tensors.html import SHOWN_ROWS, table
+from ggufkit.format.html import SHOWN_ROWS, table
 from ggufkit.models.tensors.tensor import Tensor
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ggufkit.errors import ShapeError, TensorTypeError, brief
 from ggufkit.format.byte_order import to_byte_order
+from ggufkit.format.html import definitions
 from ggufkit.format.types import TensorType
 from ggufkit.models.rows import (
     Columns,
@@ -23,7 +24,6 @@ from ggufkit.models.rows import (
     Unplaced,
     rows_and_width,
 )
-from ggufkit.models.tensors.html import definitions
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 
