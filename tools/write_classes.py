@@ -30,7 +30,7 @@ for it with tiny random checkpoints:
 | identical | the file is byte-identical to the converter's |
 | logits | llama.cpp computes the same logits from it as transformers from the checkpoint |
 | round trip | `convert` makes the same file from what `export` writes |
-| projector | the converter writes a multimodal projector with `--mmproj` |
+| projector | the converter writes a projector with `--mmproj`; identical: ggufkit writes the same |
 | draft | the converter writes a head that predicts tokens, with `--mtp` or as a model |
 
 A class without an architecture of its own is often a small change of a known one:
@@ -95,6 +95,7 @@ def rows(conversion: Path) -> list[list[str]]:
         else:
             texts.update(dict.fromkeys(each.names, own))
     record = json.loads(RECORD.read_text(encoding="utf-8"))
+    identical = compared_projectors()
     found = []
     for name in sorted({*texts, *projectors}, key=lambda name: (name.lower(), name)):
         cases = [case for case in record.values() if case["class"] == name]
@@ -104,11 +105,19 @@ def rows(conversion: Path) -> list[list[str]]:
             _yes(any(kind in case for case in cases for kind in KINDS)),
             _yes(any(case["logits"] for case in cases)),
             _yes(any(case["round trip"] for case in cases)),
-            _yes(name in projectors),
+            "identical" if name in identical else _yes(name in projectors),
             _draft(texts.get(name, ""), classes),
         ]
         found.append(row)
     return found
+
+
+def compared_projectors() -> set[str]:
+    """Return the classes whose projectors are compared with the converter's."""
+    import projector_folders  # noqa: PLC0415 (of the tests)
+    from ggufkit.conversion.projector import classes  # noqa: PLC0415
+
+    return {classes(case["config"])[0] for case in projector_folders.cases().values()}
 
 
 def _yes(is_so: bool) -> str:  # noqa: FBT001

@@ -13,31 +13,30 @@ import numpy as np
 
 from ggufkit.checks.consistency import inconsistencies
 from ggufkit.checks.subject import Subject
-from ggufkit.conversion.architecture.architecture import ConfigEntries, find, full_key
+from ggufkit.conversion.architecture.architecture import find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
+from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import decoded
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.checkpoint.hub_folder import fetched
 from ggufkit.conversion.ggufkit_json import restored
 from ggufkit.conversion.place import Placement, place
-from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored
+from ggufkit.conversion.projector import projected
+from ggufkit.conversion.tensors.storage_type import AUTO, automatic, outtype_type, stored_each
 from ggufkit.conversion.tokenizer.kinds import vocabulary
 from ggufkit.errors import (
     MAX_PROBLEM,
     MISFORMED,
     CheckpointError,
     GGUFError,
-    TensorTypeError,
     brief,
     shortened,
 )
-from ggufkit.format.coerce import typed
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS
-from ggufkit.format.values import TypedValue
 from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
@@ -65,6 +64,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     pre: str | None = None,
     arch_path: Sequence[Path] = (),
     follow_links: bool = False,
+    mmproj: bool = False,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -73,7 +73,9 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     while the file is written. `outtype` is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and
     `overrides` (of `general.*`) replace the checkpoint's own values, `pre` names the pre-tokenizer.
     Architecture files in the folders `arch_path` come before ours. `follow_links` reads files that
-    links in the folder lead to, wherever they are. `say` is called with each note for the user.
+    links in the folder lead to, wherever they are. With `mmproj` the model is the projector of the
+    checkpoint: what makes embeddings of pictures or sound. `say` is called with each note for the
+    user.
     Raises CheckpointError before anything is written; its `problems` list everything wrong.
     """
     with (
@@ -81,6 +83,9 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         _naming_config(checkpoint.folder),
     ):
         say_note = _short(say) if say else _silent
+        if mmproj:
+            made = projected(checkpoint, outtype, name, overrides, arch_path, say_note)
+            return made.made_from(made.inputs, checkpoint.readers_limit)
         model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
         given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
         user_keys = [key for key, value in given.items() if value is not None]
@@ -147,7 +152,7 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     architecture = find(classes(checkpoint.config), arch_path, checkpoint.config)
     facts = ConfigFacts(checkpoint, architecture)
     tensors = list(checkpoint.tensors.values())
-    kind = _wanted(outtype, tensors)
+    kind = outtype_type(outtype) or automatic(tensors)
     plain = decoded(tensors, checkpoint.config)
     facts.fields["file_type"] = _file_type(kind, plain.tensors)
     placement = place(plain.tensors, facts)
@@ -157,7 +162,7 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     early, wrong_early = parameters(facts, architecture.early)
     later, wrong_later = parameters(facts, architecture.metadata)
     problems += [*wrong_early, *wrong_later, *facts.problems(), *_about_shapes(facts, made)]
-    kept, unstored = _stored(made, kind)
+    kept, unstored = stored_each(made, kind)
     problems += unstored
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
@@ -175,15 +180,6 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     if problems := _about_missing(model, facts):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     return model.reading(checkpoint.files)
-
-
-def _wanted(outtype: str, tensors: Sequence[Tensor]) -> str:
-    if outtype == AUTO:
-        return automatic(tensors)
-    if outtype in OUTTYPES:
-        return OUTTYPES[outtype]
-    known = ", ".join((AUTO, *OUTTYPES))
-    raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
@@ -205,42 +201,6 @@ def _give_notes(placement: Placement[Tensor], facts: ConfigFacts, say: Say) -> N
         shown = ", ".join(skipped[:SHOWN])
         more = ", ..." if len(skipped) > SHOWN else ""
         say(f"skipped as llama.cpp does: {len(skipped)} tensors ({shown}{more})")
-
-
-# Metadata.
-
-
-def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, TypedValue], list[str]]:
-    """Return the architecture's key-values in order, and the keys that cannot be computed."""
-    found: dict[str, TypedValue] = {}
-    problems: list[str] = []
-    for key, expression in table:
-        full = full_key(facts.architecture, key)
-        try:
-            value = facts.value(expression)
-            if value is not None:
-                found[full] = typed_parameter(value)
-        except GGUFError as error:
-            problems.append(f"{full}: {error.message}")
-    return found, problems
-
-
-def typed_parameter(value: Any) -> TypedValue:  # noqa: ANN401 (as JSON is)
-    """Return a value with the type that llama.cpp's converter gives such values."""
-    if isinstance(value, bool | str | np.generic):
-        return value
-    if isinstance(value, int):
-        return typed("uint32", value)
-    if isinstance(value, list) and value:
-        return typed(f"array[{_element(value)}]", value)
-    raise CheckpointError(f"{brief(value)} is not a valid metadata value")
-
-
-def _element(items: list[Any]) -> str:
-    for kind, name in ((bool, "bool"), (str, "string"), (int, "int32"), (float, "float32")):
-        if all(isinstance(item, kind) for item in items):
-            return name
-    return "float32"
 
 
 # Checks.
@@ -326,17 +286,3 @@ def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str,
 
 def _without_layer(name: str) -> str:
     return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))
-
-
-def _stored(tensors: Sequence[Tensor], kind: str) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors in the types of the file, and the problems with those that cannot be."""
-    kept: dict[str, Tensor] = {}
-    problems: list[str] = []
-    for tensor in tensors:
-        if tensor.name in kept:
-            problems.append(f"two tensors become {tensor.name}")
-        try:
-            kept[tensor.name] = stored(tensor, kind)
-        except GGUFError as error:
-            problems.append(f"{tensor.name}: {error.message}")
-    return list(kept.values()), problems

@@ -21,10 +21,11 @@ from ggufkit.conversion.architecture.config_json import (
     rebuilt,
 )
 from ggufkit.conversion.architecture.functions import MODEL, bound
+from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.write_card import model_card
 from ggufkit.conversion.checkpoint.folder import KEPT
 from ggufkit.conversion.checkpoint.folder_layout import lay_folder
-from ggufkit.conversion.convert import converted, parameters
+from ggufkit.conversion.convert import converted
 from ggufkit.conversion.ggufkit_json import kept
 from ggufkit.conversion.tokenizer.export import tokenizer_files, tokenizer_texts
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys

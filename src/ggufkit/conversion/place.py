@@ -21,6 +21,7 @@ from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.models.model import Tensor
 
 SHOWN: Final = 5  # names in a problem
+_ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target
 _NUMBER: Final = re.compile(r"\{i(?: \+ (\w+))?\}")  # in a name to replace
 
 
@@ -122,9 +123,10 @@ def place_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -
     done: Placement[Item] = Placement()
     unplaced: list[str] = []
     skip = [with_fields(pattern, facts) for pattern in facts.architecture.skip]
+    only = facts.architecture.only or ("*",)
     for position, item in enumerate(items):
         name = rename(item.name, facts.architecture.rename, facts.lookup)
-        if any(fnmatchcase(name, pattern) for pattern in skip):
+        if _matches(name, skip) or not _matches(name, only):
             done.skipped.append(item.name)
             continue
         placed = index.place(name)
@@ -150,6 +152,10 @@ def place_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -
         except GGUFError as error:  # noqa: PERF203 (each error is reported)
             done.problems.append(f"{heap.name}: {error.message}")
     return done
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _about_unplaced(names: list[str], architecture: str) -> Iterator[str]:
@@ -201,7 +207,15 @@ def _offset(template: str, lookup: Lookup) -> int:
 def _target_name(placed: Placed, target: Target, facts: ConfigFacts) -> str:
     """Return the name of a target with its numbers and fields filled in."""
     name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
-    return with_fields(name, facts)
+    return with_fields(_ITEM.sub(lambda each: _item(each[1], placed.layer, facts), name), facts)
+
+
+def _item(expression: str, number: int | None, facts: ConfigFacts) -> str:
+    """Return the item of a list of the configuration that a tensor's number points to."""
+    items = facts.value(expression)
+    if not isinstance(items, list) or not 0 <= (number or 0) < len(items):
+        raise CheckpointError(f"{expression} is {brief(items)}, but a tensor has number {number}")
+    return str(items[number or 0])
 
 
 def with_fields(text: str, facts: ConfigFacts) -> str:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 import ggufkit as library
+import projector_folders
 from ggufkit.output import chunks, execute
 from ggufkit.system.hidden_files import RESUME
 from plain_checkpoint import ARCH, CONFIG, numbers, whole
@@ -175,3 +176,38 @@ def test_stdout_cannot_be_resumed(checkpoint):
     done = run(checkpoint, "-", "--resume")
     assert done.code == 2
     assert "cannot write to stdout" in done.err
+
+
+@pytest.fixture
+def seeing(tmp_path):
+    """Return a checkpoint with an encoder of pictures, and no text model yet."""
+    case = projector_folders.cases()["gemma3"]
+    own = {name: shape for name, shape in case["tensors"].items() if "language" not in name}
+    return projector_folders.make({**case, "tensors": own}, tmp_path / "Gemma-Tiny")
+
+
+def test_projector_in_a_folder_gets_its_prefix(seeing, tmp_path):
+    done = ggufkit("convert", seeing, f"{tmp_path}/out/", "--mmproj")
+    assert done.code == 0, done.err
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.name == "mmproj-Gemma-Tiny-v1.0-BF16.gguf"
+
+
+def test_projector_is_written_with_the_text_model(checkpoint, seeing, tmp_path):
+    config = json.loads((seeing / "config.json").read_text())
+    eyes = {**config["vision_config"], "architectures": config["architectures"]}
+    write_checkpoint(seeing, CONFIG | {"vision_config": eyes}, model_text=whole())
+    arch = ("--arch-path", checkpoint.parent / "arch")
+    done = ggufkit("convert", seeing, tmp_path / "t.gguf", "--with-mmproj", f"{tmp_path}/p/", *arch)
+    assert done.code == 0, done.err
+    (path,) = (tmp_path / "p").iterdir()
+    with library.open(tmp_path / "t.gguf") as text, library.open(path) as projector:
+        assert len(text.tensors) == 20
+        assert projector.metadata["general.type"] == "mmproj"
+        assert projector.metadata["clip.vision.projection_dim"] == CONFIG["hidden_size"]
+
+
+def test_projector_with_the_text_model_cannot_go_to_stdout(seeing, tmp_path):
+    done = ggufkit("convert", seeing, "-", "--with-mmproj", tmp_path / "p.gguf")
+    assert done.code == 2
+    assert "--with-mmproj" in done.err

@@ -30,6 +30,7 @@ CASES = {
     "bias": (numbers(24), [["regroup 4 3"]]),
     "transpose": (numbers(4, 6), [["transpose"]]),
     "stack": (numbers(3, 4, 6), [["transpose"]]),
+    "axes": (numbers(4, 3, 5), [["axes 1 2 0"]]),
     "squeeze": (numbers(4, 1, 6), [["squeeze 1"]]),
     "unsqueeze": (numbers(4, 6), [["unsqueeze 2"]]),
     "unflatten": (numbers(6, 5), [["unflatten 2 -1"]]),
@@ -96,11 +97,11 @@ def test_removed_rows_come_back_as_zeros():
     assert not back[:2].any()
 
 
-def test_every_operation_except_reshape_has_an_inverse():
+def test_every_operation_except_reshape_and_at_has_an_inverse():
     lost = {name for name, each in OPERATIONS.items() if not each.undo and not each.parts}
-    assert lost == {"reshape"}
+    assert lost == {"at", "reshape"}
     cases = {step.split()[0] for _, chains in CASES.values() for chain in chains for step in chain}
-    assert cases | {"add", "neg_exp", "reshape"} == set(OPERATIONS)
+    assert cases | {"add", "at", "neg_exp", "reshape"} == set(OPERATIONS)
 
 
 def test_refuses_an_operation_without_an_inverse():

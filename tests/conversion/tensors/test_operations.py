@@ -74,6 +74,12 @@ CASES = {
     "reshape": (numbers(4, 6), (3, 8), lambda a: a.reshape(3, 8)),
     "reshape to one": (numbers(4, 6), (-1, 1), lambda a: a.reshape(-1, 1)),
     "rows": (numbers(9, 3), (2, 7), lambda a: a[2:7]),
+    "at": (numbers(4, 3, 2, 5, 6), (2, 1, 2), lambda a: a[:, :, 1]),
+    "at the first axis": (numbers(3, 4), (0, 2, 3), lambda a: a[2]),
+    "axes": (numbers(4, 3, 5), (0, 2, 1), lambda a: a.transpose(0, 2, 1)),
+    "axes of halves": (
+        numbers(4, 3, 5, dtype=np.float16), (1, 2, 0), lambda a: a.transpose(1, 2, 0)
+    ),
     "split": (numbers(8, 3), (1, 2), lambda a: a[4:]),
     "split a stack": (numbers(3, 8, 5), (1, 4), lambda a: a[:, 2:4]),
     "every": (numbers(8, 3), (1, 2), lambda a: a[1::2]),

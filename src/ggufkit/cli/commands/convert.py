@@ -57,6 +57,7 @@ def _overrides(
         "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
         "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
         "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
+        "ggufkit convert gemma-3-4b-it gemma.gguf --quantize Q4_K_M --with-mmproj mmproj.gguf",
     ),
 )
 @click.argument("source", metavar="IN")
@@ -98,6 +99,17 @@ def _overrides(
     metavar="SIZE",
     help="Write shards with at most this much tensor data each.",
 )
+@click.option(
+    "--mmproj",
+    is_flag=True,
+    help="Convert the multimodal projector, which turns pictures or sound into embeddings, and "
+    "not the text model.",
+)
+@click.option(
+    "--with-mmproj",
+    metavar="OUT2",
+    help="Also convert the projector, to the file or folder OUT2.",
+)
 @no_clobber_option
 @threads_option
 @resume_option
@@ -115,6 +127,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     pre: str | None,
     arch_path: tuple[Path, ...],
     follow_links: bool,
+    mmproj: bool,
+    with_mmproj: str | None,
     dry_run: bool,
     as_json: bool,
     **work: Any,
@@ -130,25 +144,27 @@ def command(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     if len(wanted) > 1 and not _is_folder(out):
         raise click.UsageError("For several types OUT must be a folder: end it with /")
-    model = ggufkit.convert(
-        source,
-        outtype=outtype,
-        name=name,
-        overrides=overrides,
-        pre=pre,
-        arch_path=arch_path,
-        follow_links=follow_links,
-        say=note,
-    )
-    with model:
+    if with_mmproj is not None and (mmproj or PIPE in (out, with_mmproj)):
+        raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
+    options: dict[str, Any] = {
+        "outtype": outtype,
+        "name": name,
+        "overrides": overrides,
+        "arch_path": arch_path,
+        "follow_links": follow_links,
+        "say": note,
+    }
+    with contextlib.ExitStack() as opened:
+        model = opened.enter_context(ggufkit.convert(source, pre=pre, mmproj=mmproj, **options))
         models = [_quantized(model, recipe, outtype) for recipe in wanted] or [model]
         outputs = [(each, _target(each, out)) for each in models]
-        with (
-            contextlib.nullcontext()
-            if dry_run or not _is_folder(out)
-            else _folder_of(outputs[0][1])
-        ):
-            paths = [] if dry_run else _written(outputs, work)
+        if with_mmproj is not None:
+            projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
+            outputs.append((projector, _target(projector, with_mmproj)))
+        for place, (_, target) in ((out, outputs[0]), (with_mmproj, outputs[-1])):
+            if place is not None and not dry_run and _is_folder(place):
+                opened.enter_context(_folder_of(target))
+        paths = [] if dry_run else _written(outputs, work)
         if as_json:
             emit([_plain(each, target) for each, target in outputs])
         elif dry_run:
@@ -172,7 +188,10 @@ def _target(model: Model, out: str) -> str:
     encoding = parts.encoding or next(iter(kinds), "F32")
     title = model.metadata.get("general.name", "")
     basename = str(title) if title and parts.basename == NO_BASENAME else parts.basename
-    return str(Path(out) / build_name(replace(parts, basename=basename, encoding=encoding)))
+    # The size of a projector tells nothing of the model that it belongs to.
+    label = "" if parts.sidecar else parts.size_label
+    parts = replace(parts, basename=basename, encoding=encoding, size_label=label)
+    return str(Path(out) / build_name(parts))
 
 
 def _quantized(model: Model, recipe: str, outtype: str) -> Model:

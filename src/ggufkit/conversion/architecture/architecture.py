@@ -31,14 +31,17 @@ UNPREFIXED: Final = (
 )  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
 OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
-ABSTRACT: Final = ("decoder",)  # files that only serve others to inherit from
+# Files that only serve others to inherit from.
+ABSTRACT: Final = ("decoder", "projector", "vision", "audio", "qwenvl", "siglip", "whisper")
+CLIP: Final = "clip"  # general.architecture of all projectors
+PROJECTORS: Final = "projectors"  # the folder of projectors, beside ours and in a user's folder
 _TABLES: Final = (
     "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
-    "shapes", "export", "one_way", "rename_back", "from_keys",
+    "shapes", "export", "one_way", "rename_back", "from_keys", "parts", "types",
 )  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata")
-_LISTS: Final = ("classes", "required", "skip", "fresh", "uneven", "stacks")
+_LISTS: Final = ("classes", "required", "skip", "only", "fresh", "uneven", "stacks")
 _WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if", "convert_if")
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
@@ -71,18 +74,24 @@ class Architecture:
     one_way: Mapping[str, Any] = field(repr=False)  # patterns that cannot be exported, and when
     rename_back: Mapping[str, str] = field(repr=False)
     from_keys: Mapping[str, str] = field(repr=False)  # tensors whose numbers are in a key
+    parts: Mapping[str, Mapping[str, Any]] = field(repr=False)  # objects of config.json, complete
+    types: Mapping[str, str] = field(repr=False)  # tensors that are always stored in one type
     skip: tuple[str, ...] = field(repr=False)
+    only: tuple[str, ...] = field(repr=False)  # if not empty, all other tensors are skipped
     required: tuple[str, ...] = field(repr=False)
     uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
     stacks: tuple[str, ...] = field(repr=False)  # the order of a layer's stacked tensors
 
 
-def architectures(folders: Sequence[Path] = ()) -> dict[str, Architecture]:
+def architectures(
+    folders: Sequence[Path] = (), *, projectors: bool = False
+) -> dict[str, Architecture]:
     """Return all architectures by the stem of their file, those in `folders` before ours.
 
-    Raises FormatError, with the place, for a malformed file.
+    With `projectors` return those of projectors. Raises FormatError, with the place, for a
+    malformed file.
     """
-    texts = _texts(folders)
+    texts = _texts(folders, projectors=projectors)
     return {stem: _architecture(stem, texts) for stem in sorted(texts) if stem not in ABSTRACT}
 
 
@@ -90,14 +99,16 @@ def find(
     classes: Sequence[str],
     folders: Sequence[Path] = (),
     config: Mapping[str, Any] | None = None,
+    *,
+    projectors: bool = False,
 ) -> Architecture:
-    """Return the architecture of the first of a checkpoint's `classes`.
+    """Return the architecture of the first of a checkpoint's `classes`, or of its projector.
 
     Of several files for one class, one whose `convert_if` holds for `config` comes before one
     without a condition. Raises CheckpointError, with the nearest known class, if no architecture
     serves them.
     """
-    texts = _texts(folders)
+    texts = _texts(folders, projectors=projectors)
     homes = _homes(texts)
     wanted = classes[0] if classes else ""
     if wanted in homes:
@@ -105,6 +116,10 @@ def find(
         fitting = [each for each in known if not each.convert_if or _fits(each, config or {})]
         fitting.sort(key=lambda each: (each.path.startswith(OWN), not each.convert_if))
         return (fitting or known)[0]
+    if projectors and wanted in _homes(_texts(folders)):
+        raise CheckpointError(
+            f"no projector is known for {brief(wanted)}", remedy="Convert it without the projector"
+        )
     near = difflib.get_close_matches(wanted[:MAX_CLASS], homes, 1, 0.5)
     hint = f"the nearest known is {near[0]} ({homes[near[0]][0]}); " if near else ""
     raise CheckpointError(
@@ -141,22 +156,22 @@ def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, list[str]]:
     return homes
 
 
-def _texts(folders: Iterable[Path]) -> dict[str, tuple[str, str]]:
+def _texts(folders: Iterable[Path], *, projectors: bool = False) -> dict[str, tuple[str, str]]:
     """Return path and text of each file by its stem; the first file of a name wins."""
     texts: dict[str, tuple[str, str]] = {}
     for folder in folders:
         if not folder.is_dir():
             raise FormatError(f"{folder} is not a folder", remedy="Give a folder of TOML files")
-        for path in sorted(folder.glob("*.toml")):
+        for path in sorted((folder / PROJECTORS if projectors else folder).glob("*.toml")):
             texts.setdefault(path.stem, (str(path), read_small(path, Most.ARCHITECTURE).decode()))
-    for stem, found in _own_texts().items():
+    for stem, found in _own_texts(PROJECTORS if projectors else "files").items():
         texts.setdefault(stem, found)
     return texts
 
 
 @functools.cache
-def _own_texts() -> dict[str, tuple[str, str]]:
-    folder = resources.files("ggufkit.conversion.architecture") / "files"
+def _own_texts(name: str) -> dict[str, tuple[str, str]]:
+    folder = resources.files("ggufkit.conversion.architecture") / name
     found = {each.name: each for each in folder.iterdir() if each.name.endswith(".toml")}
     return {
         name.removesuffix(".toml"): (f"{OWN}{name}", found[name].read_text("utf-8"))
@@ -208,6 +223,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         convert_if=_checked(*own).get("convert_if", ""),
         export_if=_checked(*own).get("export_if", "True"),
         skip=tuple(whole.get("skip", [])),
+        only=tuple(whole.get("only", [])),
         required=tuple(whole.get("required", [])),
         uneven=tuple(whole.get("uneven", [])),
         stacks=tuple(whole.get("stacks", [])),
@@ -217,8 +233,8 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
 
 def _expressions(whole: Mapping[str, Any]) -> list[str]:
     held = list(whole.get("defaults", {}).values())
-    for table in whole.get("defaults_of", {}).values():
-        held += table.values()
+    for word in ("defaults_of", "parts"):
+        held += [value for table in whole.get(word, {}).values() for value in table.values()]
     for word in ("export", "one_way"):
         held += whole.get(word, {}).values()
     held += [value for word in _ENTRIES for _, value in whole.get(word, ())]
@@ -242,7 +258,9 @@ def _inherited(
         path = texts[stem][0]
         raise FormatError(f"like = {parent!r} leads to no file", path=path)
     base = _inherited(parent, texts, (*children, stem))
-    dropped = {"classes", "name", *own.get("fresh", [])}
+    dropped = {"classes", *own.get("fresh", [])}
+    if base.get("name") != CLIP:
+        dropped.add("name")
     merged = {word: value for word, value in base.items() if word not in dropped}
     for word, value in own.items():
         merged[word] = _laid_over(merged.get(word), value)

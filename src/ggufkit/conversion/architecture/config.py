@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.architecture import expressions, rope
@@ -48,15 +49,44 @@ IGNORED: Final = "ignored"  # in `expects`: llama.cpp computes without the field
 class ConfigFacts:
     """The fields of a configuration, with defaults of its class, and the functions on them."""
 
-    def __init__(self, checkpoint: Checkpoint, architecture: Architecture) -> None:
-        """Add defaults to the configuration; CheckpointError if it contradicts itself."""
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        architecture: Architecture,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add defaults to the configuration; CheckpointError if it contradicts itself.
+
+        `more` are objects of other files, for expressions to look into.
+        """
         self.checkpoint = checkpoint
         self.architecture = architecture
-        self.fields: dict[str, Any] = merged(checkpoint.config, architecture.config)
+        self.more: Mapping[str, Any] = more or {}
+        self.fields: dict[str, Any] = {
+            **merged(checkpoint.config, architecture.config),
+            **self.more,
+        }
         self.read: set[str] = {"rope_parameters"}
         self.functions: dict[str, Callable[..., Any]] = bound(FACTS, self)
         self._rope: dict[str, Any] | None = None
         self._lay_defaults()
+        for name, table in architecture.parts.items():
+            self.fields[name] = self._part(table)
+
+    def _part(self, table: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return an object of the configuration with defaults, None if it is absent."""
+        found = self.value(table.get("of"))
+        if not isinstance(found, Mapping):
+            return None
+        part = dict(found)
+        for name, default in table.items():
+            if name != "of" and part.get(name) is None:
+                inner = functools.partial(_first, part, self.more)
+                is_text = isinstance(default, str)
+                part[name] = (
+                    expressions.evaluate(default, inner, self.functions) if is_text else default
+                )
+        return part
 
     def _lay_defaults(self) -> None:
         model_type = str(self.fields.get("model_type", ""))
@@ -144,6 +174,12 @@ class ConfigFacts:
     def _unread(self) -> list[str]:
         known = self.read | self.architecture.expects.keys()
         return [n for n in CHANGING if n not in known and self.fields.get(n) not in (None, False)]
+
+
+def _first(part: Mapping[str, Any], more: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
+    """Return a field of a part of the configuration, or an object of another file."""
+    found = part.get(name)
+    return more.get(name) if found is None else found
 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:

@@ -279,6 +279,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "only_false": Function(lambda value: None if value else False, _last),
     "only_true": Function(lambda value: value or None, _last),
     "pattern": Function(lambda count, period: [(i + 1) % period != 0 for i in layers(count)]),
+    "period": Function(layer_lists.period),
     "periodic": Function(layer_lists.periodic, layer_lists.offset_and_period),
     "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), asks=FACTS),
     "pooling_mode": Function(

@@ -125,6 +125,16 @@ def at_layers(count: int, numbers: Sequence[int], there: Any, elsewhere: Any) ->
     return [there if each in numbers else elsewhere for each in layers(count)]
 
 
+def period(numbers: Sequence[int]) -> int | None:
+    """Return the distance of layers, the first of which ends the first period."""
+    if not numbers:
+        return None
+    length = numbers[0] + 1
+    if any(each != length * (at + 1) - 1 for at, each in enumerate(numbers)):
+        raise CheckpointError(f"the layers {brief(numbers)} are not equally spaced")
+    return length
+
+
 def where(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     """Return the layers whose number is not the known one of the rest, and that number."""
     if not isinstance(numbers, list):

@@ -94,6 +94,33 @@ def transpose(tensor: Tensor) -> Tensor:
     return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), kept)
 
 
+def entry(tensor: Tensor, axis: int, index: int, length: int) -> Tensor:
+    """Return one entry of an axis that has so many, without the axis."""
+    shape = tensor.shape
+    if not 0 <= axis < len(shape) or shape[axis] != length or not 0 <= index < length:
+        raise ShapeError(f"{tensor.name!r} of shape {shape} has no axis {axis} of length {length}")
+    outer = math.prod(shape[:axis])
+    rows = reshape(tensor, (outer * length, -1))
+    chosen = np.arange(outer, dtype=np.int64) * length + index
+    return take(rows, chosen, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def with_axes(tensor: Tensor, *order: int) -> Tensor:
+    """Return the tensor with its axes in another order."""
+    shape = tensor.shape
+    if sorted(order) != [*range(len(shape))]:
+        raise ShapeError(f"{tensor.name!r} of shape {shape} has no axes {list(order)}")
+    index = np.arange(tensor.elements).reshape(shape).transpose(order)
+    items = reshape(tensor, (tensor.elements, 1))
+    chosen = np.ascontiguousarray(index).reshape(-1)
+    return take(items, chosen, tuple(shape[axis] for axis in order))
+
+
+def restore_axes(tensor: Tensor, *order: int) -> Tensor:
+    """Return the tensor whose axes `with_axes` has put into this order."""
+    return with_axes(tensor, *(int(axis) for axis in np.argsort(order)))
+
+
 def filled(count: int, sizes: Sequence[int]) -> list[int]:
     """Return sizes with -1 replaced, so that their product is `count`."""
     rest = count // max(math.prod(n for n in sizes if n != -1), 1)

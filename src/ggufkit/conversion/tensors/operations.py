@@ -16,7 +16,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute, scale_rows
-from ggufkit.conversion.tensors.moves import concat, filled, reshape, row_axis, take, transpose
+from ggufkit.conversion.tensors.moves import (
+    concat,
+    entry,
+    filled,
+    reshape,
+    restore_axes,
+    row_axis,
+    take,
+    transpose,
+    with_axes,
+)
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
 from ggufkit.models.model import Tensor
@@ -332,6 +342,8 @@ def _log_of_minus(array: AnyFloats) -> AnyFloats:
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "add": elementwise(_plus, _minus),
+    "at": Operation(entry),
+    "axes": Operation(with_axes, restore_axes),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "neg_exp": elementwise(_neg_exp, _log_of_minus),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from ggufkit.conversion.tensors.arithmetic import compute, same
-from ggufkit.errors import TensorTypeError
+from ggufkit.errors import GGUFError, TensorTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
@@ -21,6 +22,7 @@ OUTTYPES: Final = {
     "tq2_0": "TQ2_0",
 }
 AUTO: Final = "auto"
+NARROW: Final = "F16 in F16"  # of `types`: F16 in F16 files, F32 in all others
 _FLOATS: Final = ("F32", "F16", "BF16")
 _FALLBACK: Final = "F16"  # if rows do not divide into blocks
 
@@ -44,6 +46,14 @@ def automatic(tensors: Iterable[Tensor]) -> str:
     return next((kind for kind in kinds if kind in ("BF16", "F16")), "F16")
 
 
+def outtype_type(outtype: str) -> str | None:
+    """Return the type of matrices that an outtype names, None for `auto`."""
+    if outtype == AUTO or outtype in OUTTYPES:
+        return OUTTYPES.get(outtype)
+    known = ", ".join((AUTO, *OUTTYPES))
+    raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
+
+
 def lossless(tensors: Iterable[Tensor]) -> str:
     """Return the outtype that keeps every element: that of all matrices, F32 if they differ."""
     kinds = {tensor.type.name for tensor in tensors if len(tensor.shape) > 1}
@@ -51,9 +61,13 @@ def lossless(tensors: Iterable[Tensor]) -> str:
     return next(names, "f32")
 
 
-def stored(tensor: Tensor, wanted: str) -> Tensor:
-    """Return the tensor as stored in a file whose matrices are `wanted`."""
-    kind = _kind(tensor, wanted)
+def stored(tensor: Tensor, wanted: str, types: Mapping[str, str] | None = None) -> Tensor:
+    """Return the tensor as stored in a file whose matrices are `wanted`.
+
+    `types` are patterns of names and the types that such tensors have in every file, in place of
+    the usual ones.
+    """
+    kind = _kind(tensor, wanted, types or {})
     if tensor.type == kind or tensor.type.is_quantized:
         return tensor
     if tensor.type.name not in _FLOATS:
@@ -63,16 +77,33 @@ def stored(tensor: Tensor, wanted: str) -> Tensor:
     return retyped(tensor, kind)
 
 
-def _kind(tensor: Tensor, wanted: str) -> TensorType:
+def _kind(tensor: Tensor, wanted: str, types: Mapping[str, str]) -> TensorType:
     name = tensor.name
-    if (
-        len(tensor.shape) < 2  # noqa: PLR2004 (vectors)
-        or name.endswith("_norm.weight")
-        or not name.endswith((".weight", ".lora_a", ".lora_b"))
-        or _PRECISE.fullmatch(name)
-    ):
+    if len(tensor.shape) < 2 or name.endswith("_norm.weight"):  # noqa: PLR2004 (vectors)
+        return tensor_type("F32")
+    for pattern, fixed in types.items():
+        if fnmatchcase(name, pattern):
+            narrow = "F16" if wanted == "F16" else "F32"
+            return tensor_type(narrow if fixed == NARROW else fixed)
+    if not name.endswith((".weight", ".lora_a", ".lora_b")) or _PRECISE.fullmatch(name):
         return tensor_type("F32")
     if wanted in _TERNARY and _NOT_TERNARY.fullmatch(name):
         return tensor_type("F16")
     kind = tensor_type(wanted)
     return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind
+
+
+def stored_each(
+    tensors: Sequence[Tensor], kind: str, types: Mapping[str, str] | None = None
+) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors in the types of the file, and the problems with those that cannot be."""
+    kept: dict[str, Tensor] = {}
+    problems: list[str] = []
+    for tensor in tensors:
+        if tensor.name in kept:
+            problems.append(f"two tensors become {tensor.name}")
+        try:
+            kept[tensor.name] = stored(tensor, kind, types)
+        except GGUFError as error:
+            problems.append(f"{tensor.name}: {error.message}")
+    return list(kept.values()), problems

@@ -1,0 +1,126 @@
+"""Converts the encoders and the projector of a checkpoint to a model, as llama.cpp's converter.
+
+A projector file turns pictures or sound into embeddings of a text model. Its facts are the
+architecture files in `architecture/projectors`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.conversion.architecture.architecture import find
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.generated import generate
+from ggufkit.conversion.architecture.parameters import parameters
+from ggufkit.conversion.card.describe import describe
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.place import place
+from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.file_types import NUMBER_OF
+from ggufkit.format.metadata import Metadata
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
+from ggufkit.system.threads import Say
+
+TYPE: Final = "mmproj"  # general.type
+# Files that say how pictures and sound are prepared, and the object in each whose fields count as
+# the file's own. The later file wins.
+_PREPARED: Final = (
+    ("preprocessor_config.json", "media_proc_cfg"),
+    ("processor_config.json", "image_processor"),
+)
+_BLOCK: Final = re.compile(r"([va])\.blk\.(\d+)\.")
+_ENCODERS: Final = {"v": "vision", "a": "audio"}
+
+
+def classes(config: Mapping[str, Any]) -> list[str]:
+    """Return the class names that tell the projector; those of the vision encoder come first."""
+    vision = config.get("vision_config")
+    inner = vision.get("architectures") if isinstance(vision, Mapping) else None
+    found = inner or config.get("architectures") or []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def preprocessor(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return how pictures are prepared, from both files that may say it."""
+    merged: dict[str, Any] = {}
+    for name, inner in _PREPARED:
+        found = checkpoint.json(name) or {}
+        within = found.get(inner)
+        merged |= {**found, **(within if isinstance(within, Mapping) else {})}
+    return merged
+
+
+def projected(  # noqa: PLR0913 (the arguments of `convert`)
+    checkpoint: Checkpoint,
+    outtype: str,
+    name: str | None,
+    overrides: Mapping[str, Any] | None,
+    arch_path: Sequence[Path],
+    say: Say,
+) -> Model:
+    """Return the projector of an opened checkpoint as a lazy model."""
+    config = checkpoint.config
+    architecture = find(classes(config), arch_path, config, projectors=True)
+    facts = ConfigFacts(
+        checkpoint, architecture, {"preprocessor": preprocessor(checkpoint), "root": config}
+    )
+    plain = decoded(list(checkpoint.tensors.values()), config)
+    placement = place(plain.tensors, facts)
+    skipped = {*placement.skipped, *plain.skipped}
+    own = [each for each in plain.tensors if each.name not in skipped]
+    kind = outtype_type(outtype) or automatic(own)
+    facts.fields["file_type"] = NUMBER_OF[kind]
+    keys, wrong = parameters(facts, architecture.metadata)
+    kept, unstored = stored_each([*generate(facts), *placement.tensors], kind, architecture.types)
+    problems = [*placement.problems, *wrong, *_about_config(facts), *unstored]
+    problems += _about_layers(keys, kept, architecture.uneven)
+    if problems:
+        raise CheckpointError(f"the projector of {checkpoint.folder} cannot be converted", problems)
+    described = describe(checkpoint, name=name, overrides=overrides, tensors=kept, say=say)
+    metadata = {
+        "general.architecture": architecture.name,
+        **described,
+        "general.type": TYPE,
+        **keys,
+        "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
+    }
+    return Model(Metadata(metadata), Tensors(kept)).reading(checkpoint.files)
+
+
+def _about_config(facts: ConfigFacts) -> Iterator[str]:
+    """Yield the fields that are missing, and those that llama.cpp would not respect."""
+    for text in facts.architecture.required:
+        if facts.value(text) is None:
+            yield f"the configuration lacks {text}"
+    for text, allowed in facts.architecture.expects.items():
+        value = facts.value(text)
+        if value is not None and value not in allowed:
+            wanted = " or ".join(repr(each) for each in allowed)
+            yield f"{text} is {brief(value)}, but llama.cpp always computes with {wanted}"
+
+
+def _about_layers(
+    keys: Mapping[str, Any], tensors: Sequence[Tensor], uneven: Sequence[str]
+) -> Iterator[str]:
+    """Yield the encoders that lack layers which the configuration counts."""
+    found = (_BLOCK.match(tensor.name) for tensor in tensors)
+    held = {(each[1], int(each[2])) for each in found if each}
+    for letter, encoder in _ENCODERS.items():
+        count = keys.get(f"clip.{encoder}.block_count")
+        if count is None or f"{letter}.blk.{{i}}" in uneven:
+            continue
+        layers = {layer for each, layer in held if each == letter}
+        missing = [layer for layer in range(int(count)) if layer not in layers]
+        beyond = [layer for layer in layers if layer >= int(count)]
+        if missing:
+            yield f"the {encoder} encoder has no tensors of layer {missing[0]}, of {count} layers"
+        if beyond:
+            yield f"the {encoder} encoder has tensors of layer {max(beyond)}, of {count} layers"

@@ -1,0 +1,108 @@
+"""Projectors of tiny checkpoints are byte-identical to those of llama.cpp's converter."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import ggufkit
+import projector_folders
+from ggufkit.errors import CheckpointError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracle"))
+import projector_digests
+
+CASES = projector_folders.cases()
+RECORDED = projector_digests.recorded()
+
+
+def changed(case: str, **changes: object) -> dict:
+    """Return a case with other fields."""
+    return {**copy.deepcopy(CASES[case]), **changes}
+
+
+def problems(case: dict, tmp_path: Path) -> str:
+    """Return why a case is refused."""
+    with pytest.raises(CheckpointError) as caught:
+        ggufkit.convert(projector_folders.make(case, tmp_path / "model"), mmproj=True)
+    return str(caught.value)
+
+
+def test_every_case_is_recorded():
+    assert CASES.keys() == RECORDED.keys(), "tests/oracle/projector_digests.py records them"
+    assert all(set(digests) == set(projector_digests.TYPES) for digests in RECORDED.values())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_projector_is_byte_identical(case, tmp_path):
+    folder = projector_folders.make(CASES[case], tmp_path / case)
+    for kind, wanted in RECORDED[case].items():
+        out = tmp_path / "ours.gguf"
+        with ggufkit.convert(folder, mmproj=True, outtype=kind) as model:
+            ggufkit.write(model, out)
+        assert projector_digests.digest(out) == wanted, kind
+
+
+def test_projector_of_an_unknown_class_names_the_class(tmp_path):
+    case = changed("gemma3")
+    case["config"]["architectures"] = ["Gemma9ForConditionalGeneration"]
+    assert "the nearest known is Gemma3ForConditionalGeneration (gemma3)" in problems(
+        case, tmp_path
+    )
+
+
+def test_class_without_a_projector_says_so(tmp_path):
+    case = changed("gemma3")
+    case["config"]["architectures"] = ["LlamaForCausalLM"]
+    assert "no projector is known for 'LlamaForCausalLM'" in problems(case, tmp_path)
+
+
+def test_missing_layers_are_named(tmp_path):
+    case = changed("gemma3", layers=1)
+    assert "the vision encoder has no tensors of layer 1, of 2 layers" in problems(case, tmp_path)
+
+
+def test_missing_preprocessor_is_named(tmp_path):
+    case = changed("gemma3")
+    del case["preprocessor"]
+    assert "the configuration lacks preprocessor.image_mean" in problems(case, tmp_path)
+
+
+def test_tensors_that_the_encoder_does_not_have_are_named(tmp_path):
+    case = changed("gemma3")
+    case["tensors"]["vision_tower.vision_model.neck.weight"] = (3, 3)
+    assert "neck.weight' has no place in clip" in problems(case, tmp_path)
+
+
+def test_processor_wins_over_preprocessor(tmp_path):
+    case = changed("gemma3", processor={"image_processor": {"image_mean": [0.25, 0.5, 0.75]}})
+    folder = projector_folders.make(case, tmp_path / "model")
+    with ggufkit.convert(folder, mmproj=True) as model:
+        assert model.metadata["clip.vision.image_mean"].tolist() == [0.25, 0.5, 0.75]
+
+
+def test_indexes_of_windows_must_be_equally_spaced(tmp_path):
+    case = changed("qwen25vl")
+    case["config"]["vision_config"]["fullatt_block_indexes"] = [1, 2]
+    assert "[1, 2] are not equally spaced" in problems(case, tmp_path)
+
+
+def test_layers_of_deepstack_must_be_in_the_configuration(tmp_path):
+    case = changed("qwen3vl")
+    case["config"]["vision_config"]["deepstack_visual_indexes"] = [1]
+    assert "deepstack_visual_indexes is [1], but a tensor has number" in problems(case, tmp_path)
+
+
+def test_config_json_may_hold_anything(tmp_path):
+    case = changed("gemma3")
+    case["config"]["vision_config"] = 3
+    folder = projector_folders.make(case, tmp_path / "model")
+    with pytest.raises(CheckpointError, match="lacks vision"):
+        ggufkit.convert(folder, mmproj=True)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": "all"}))
+    with pytest.raises(CheckpointError):
+        ggufkit.convert(folder, mmproj=True)

@@ -1,0 +1,65 @@
+"""Record what llama.cpp's converter makes of projectors, as digests in projector_digests.json.
+
+    python projector_digests.py LLAMA_CPP [CASE ...]
+
+converts the named cases of the folder `projectors`, or all, with --mmproj. Runs in the environment
+of requirements.txt. With GGUFKIT_KEEP the files stay in the folder that it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import projector_folders
+
+RECORD = Path(__file__).with_name("projector_digests.json")
+TYPES = ("auto", "f32", "f16", "q8_0")
+
+
+def digest(path: Path) -> str:
+    """Return the digest of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def recorded() -> dict[str, dict[str, str]]:
+    """Return the digests by case and type."""
+    return json.loads(RECORD.read_text()) if RECORD.exists() else {}
+
+
+def main(llama_cpp: str, *names: str) -> None:
+    """Convert cases and record the digests."""
+    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
+    import convert_hf_to_gguf as converter
+
+    logging.disable(logging.WARNING)
+    cases = projector_folders.cases()
+    found = {case: kept for case, kept in recorded().items() if names and case in cases}
+    for case in names or cases:
+        with tempfile.TemporaryDirectory() as temporary:
+            place = Path(os.environ.get("GGUFKIT_KEEP", temporary))
+            folder = projector_folders.make(cases[case], place / case)
+            found[case] = {}
+            for kind in TYPES:
+                out = place / f"{case}-{kind}.gguf"
+                sys.argv = ["convert_hf_to_gguf.py", str(folder), "--mmproj",
+                            "--outfile", str(out), "--outtype", kind]  # fmt: skip
+                try:
+                    converter.main()
+                except (Exception, SystemExit):
+                    print(f"{case}: {traceback.format_exc(limit=-3)}", file=sys.stderr)
+                    break
+                found[case][kind] = digest(out)
+    lines = [f"{json.dumps(case)}: {json.dumps(found[case])}" for case in sorted(found)]
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
