@@ -162,7 +162,7 @@ def converted(  # noqa: PLR0913 (the arguments of `convert`)
     early, wrong_early = parameters(facts, architecture.early)
     later, wrong_later = parameters(facts, architecture.metadata)
     problems += [*wrong_early, *wrong_later, *facts.problems(), *_about_shapes(facts, made)]
-    kept, unstored = stored_each(made, kind)
+    kept, unstored = stored_each(made, kind, architecture.types)
     problems += unstored
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
@@ -208,7 +208,7 @@ def _give_notes(placement: Placement[Tensor], facts: ConfigFacts, say: Say) -> N
 
 def _about_layers(facts: ConfigFacts, placement: Placement[Tensor]) -> Iterator[str]:
     """Yield problems if the layers with tensors are not those that the configuration counts."""
-    count = facts.lookup("block_count")
+    count = facts.lookup("stored_layers") or facts.lookup("block_count")
     if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
         return
     beyond = sorted(layer for layer in placement.layers if layer >= count)

@@ -278,7 +278,8 @@ def _from_keys(model: Model, architecture: Architecture) -> Iterator[Tensor]:
     for pattern, text in architecture.from_keys.items():
         key, is_plain, _ = text.partition(" as number")
         values = model.metadata.get(full_key(architecture, key))
-        for layer, number in enumerate([] if values is None else plain(values)):
+        found = [] if values is None else plain(values)
+        for layer, number in enumerate(found if isinstance(found, list) else [found]):
             array = np.array(number if is_plain else [number], np.float32)
             yield from_array(pattern.replace("{i}", str(layer)), array)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from ggufkit.conversion.architecture.functions import FUNCTIONS
 from ggufkit.conversion.architecture.layer_lists import OPEN
 from ggufkit.errors import CheckpointError
+from ggufkit.models.sources import from_array
 
 # Arguments of each function that has an inverse; those that the value does not determine are known.
 CASES = {
@@ -63,6 +67,17 @@ def test_layers_of_two_kinds_keep_both_names():
     row = FUNCTIONS["by_layer"]
     known = [None, "attention", None, 0, "mamba"]
     assert [*row.undo([0, 4], known)] == [["mamba", "attention"], OPEN, 4, OPEN]
+
+
+@pytest.mark.parametrize(("heads", "most"), [(4, 8), (12, 8), (16, 16)])
+def test_slopes_of_alibi_give_the_bias_that_made_them(heads, most):
+    closest = 2 ** (heads.bit_length() - 1)
+    slopes = np.float32(2.0) ** (-most / closest * np.arange(1, heads + 1))
+    held = {"transformer.relative_pe.slopes": from_array("s", slopes.astype(np.float32))}
+    facts = SimpleNamespace(checkpoint=SimpleNamespace(tensors=held))
+    assert FUNCTIONS["bias_of_slopes"].do(facts, heads) == most
+    held.clear()
+    assert FUNCTIONS["bias_of_slopes"].do(facts, heads) is None
 
 
 def test_quantile_of_gemma_3n_is_pytorchs():

@@ -55,17 +55,18 @@ CASES = {
     "permute": (numbers(32, 6), (4,), lambda a: swap_halves(a, 4)),
     "permute a bias": (numbers(32), (4,), lambda a: swap_halves(a, 4)),
     "unpermute": (swap_halves(numbers(32, 6), 4), (4,), None),
-    "regroup": (numbers(24, 5), (4, 3), lambda a: kinds_together(a, 4, 3)),
-    "regroup a bias": (numbers(24), (4, 3), lambda a: kinds_together(a, 4, 3)),
-    "regroup from a row on": (
+    "regroup": (numbers(24, 5), (4, 1, 1, 1), lambda a: kinds_together(a, 4, 3)),
+    "regroup a bias": (numbers(24), (4, 1, 1, 1), lambda a: kinds_together(a, 4, 3)),
+    "regroup_rows": (numbers(24, 5), (4, 3), lambda a: kinds_together(a, 4, 3)),
+    "regroup_rows from a row on": (
         numbers(28, 5), (4, 3, 4), lambda a: np.concatenate([a[:4], kinds_together(a[4:], 4, 3)]),
     ),
     "pairs_apart": (numbers(12, 5), (2, 4), lambda a: a[[0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]]),
     "regroup_columns": (numbers(5, 24), (4, 3), lambda a: kinds_together(a.T, 4, 3).T),
-    "regroup_sizes": (numbers(24, 5), (2, 3, 4, 5), lambda a: np.concatenate(
+    "regroup by sizes": (numbers(24, 5), (2, 3, 4, 5), lambda a: np.concatenate(
         [a[:3], a[12:15], a[3:7], a[15:19], a[7:12], a[19:]]
     )),
-    "regroup_shared": (numbers(32, 5), (4, 2), lambda a: groups_apart(a, 4, 2)),
+    "regroup shared heads": (numbers(32, 5), (2, 2, 1, 1), lambda a: groups_apart(a, 4, 2)),
     "transpose": (numbers(6, 9), (), np.transpose),
     "transpose a stack": (numbers(3, 6, 9), (), lambda a: a.swapaxes(1, 2)),
     "squeeze": (numbers(4, 1, 5), (1,), lambda a: a[:, 0]),
@@ -97,6 +98,15 @@ CASES = {
     "scale_runs": (
         numbers(5, 3), (2, 0.5, 3, 0.3),
         lambda a: a * np.repeat(np.float32([0.5, 0.3]), [2, 3])[:, None],
+    ),
+    "scale_runs in turns": (
+        numbers(8, 3), (1, 2, 3, 0.5),
+        lambda a: a * np.tile(np.float32([2, 0.5, 0.5, 0.5]), 2)[:, None],
+    ),
+    "center": (numbers(8), (), lambda a: a - np.float32(a.mean(dtype=np.float64))),
+    "center halves": (
+        numbers(8, dtype=np.float16), (),
+        lambda a: (a.astype("f4") - np.float32(np.float16(a.mean(dtype="f8")))).astype("f2"),
     ),
     "pad_rows": (numbers(3, 4), (5,), lambda a: np.concatenate([a, np.zeros((2, 4), "f4")])),
     "spread": (numbers(3, 4), (2,), lambda a: a[[0, 0]]),
@@ -223,7 +233,7 @@ def test_refuses_to_stack_tensors_that_differ():
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("permute", (5,)), ("permute", (0,)), ("regroup", (5, 3)), ("regroup_shared", (4, 3)),
+    [("permute", (5,)), ("permute", (0,)), ("regroup_rows", (5, 3)), ("regroup", (3, 1, 1, 1)),
      ("split", (0, 3)), ("split", (0, 0)), ("split", (3, 2)), ("part", (5, 9)),
      ("part", (5, 5)), ("every", (2, 2)), ("every", (0, 3)), ("reshape", (5, 5)),
      ("reshape", (-1, -1))],

@@ -20,3 +20,20 @@ from ggufkit.models.sources import from_array
 def test_ternary_files_keep_embeddings_and_output_f16(ternary, name, shape, kind):
     tensor = from_array(name, np.ones(shape, np.float32))
     assert stored(tensor, ternary).type.name == (kind or ternary)
+
+
+@pytest.mark.parametrize(("own", "kind"), [
+    ({}, "F32"),
+    ({"blk.*.ffn_gate_inp.weight": "file"}, "Q8_0"),
+    ({"*_inp.weight": "BF16"}, "BF16"),
+    ({"other.weight": "BF16"}, "F32"),
+])  # fmt: skip
+def test_architecture_file_gives_a_tensor_its_own_type(own, kind):
+    tensor = from_array("blk.0.ffn_gate_inp.weight", np.ones((4, 64), np.float32))
+    assert stored(tensor, "Q8_0", own).type.name == kind
+
+
+def test_vectors_and_norms_stay_f32_whatever_an_architecture_file_says():
+    for name, shape in (("blk.0.attn_norm.weight", (2, 64)), ("blk.0.attn_sinks.weight", (64,))):
+        tensor = from_array(name, np.ones(shape, np.float32))
+        assert stored(tensor, "Q8_0", {"*": "file"}).type.name == "F32"

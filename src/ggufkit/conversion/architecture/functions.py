@@ -24,6 +24,7 @@ from ggufkit.format.coerce import plain
 from ggufkit.models.model import Model
 
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
+_SLOPES: Final = "transformer.relative_pe.slopes"  # of Jais, one for each head
 # Nomic's models encode the number of positions that they were trained for.
 _TRAINED: Final = {(8192, 2048): 2048, (2048, 2048): 512}
 
@@ -140,6 +141,15 @@ def _numbers(facts: Configuration, template: str) -> list[float] | None:
     return [float(each.numpy().reshape(-1)[0]) for each in held] or None
 
 
+def _bias_of_slopes(facts: Configuration, heads: int) -> int | None:
+    """Return the largest bias of alibi from the slope of Jais's first head, None without slopes."""
+    slopes = facts.checkpoint.tensors.get(_SLOPES)
+    if slopes is None or heads < 1:
+        return None
+    first = float(slopes.numpy().reshape(-1)[0])
+    return -round(math.log2(first) * float(2 ** math.floor(math.log2(heads))))
+
+
 def _vocabulary_size(facts: Configuration) -> int | None:
     """Return the number of tokens in the tokenizer; the embedding may have more rows."""
     if facts.checkpoint.path("tokenizer.model"):
@@ -243,6 +253,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "are": Function(lambda kinds, kind, _: [each == kind for each in kinds], _are_of),
     "at_layers": Function(layer_lists.at_layers, layer_lists.where),
+    "bias_of_slopes": Function(_bias_of_slopes, asks=FACTS),
     "bool": Function(bool, _last),
     "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),

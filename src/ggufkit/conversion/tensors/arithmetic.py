@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.errors import ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
@@ -75,3 +76,36 @@ def scale_rows(tensor: Tensor, factors: AnyFloats) -> Tensor:
     """Return the tensor with each row multiplied by its factor."""
     kind = working_type(tensor)
     return Tensor.over(tensor.name, kind, tensor.shape, ScaledRows(tensor, kind, factors))
+
+
+@dataclass(frozen=True, eq=False)
+class Centered(Made):
+    """The only row of another tensor, less its mean, in the tensor's own type."""
+
+    tensor: Tensor
+    type: TensorType
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the row and subtract its mean, rounded as PyTorch rounds both."""
+        kind = tensor_type("F32") if self.type.name == "BF16" else self.type
+        numbers = read_floats(self.tensor, kind, start, stop)
+        mean = self._rounded(np.array([numbers.mean(dtype=np.float64)], np.float32))
+        return self._encoded(numbers.astype(np.float32) - mean)
+
+    def _rounded(self, numbers: AnyFloats) -> AnyFloats:
+        encoded = self._encoded(numbers)
+        if self.type.dtype is not None:
+            return encoded.view(self.type.dtype).astype(np.float32)
+        return codec.dequantize(encoded, self.type, threads=1)
+
+    def _encoded(self, numbers: AnyFloats) -> Bytes:
+        if self.type.dtype is not None:
+            return np.ascontiguousarray(numbers, self.type.dtype).view(np.uint8)
+        return codec.quantize(np.ascontiguousarray(numbers), self.type, threads=1)
+
+
+def centered(tensor: Tensor) -> Tensor:
+    """Return a vector less its mean."""
+    if len(tensor.shape) != 1:
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} is not a vector")
+    return Tensor.over(tensor.name, tensor.type, tensor.shape, Centered(tensor, tensor.type))

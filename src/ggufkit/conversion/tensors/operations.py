@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute, scale_rows
+from ggufkit.conversion.tensors.arithmetic import AnyFloats, centered, compute, scale_rows
 from ggufkit.conversion.tensors.moves import (
     concat,
     entry,
@@ -131,43 +131,30 @@ def pairs_apart(tensor: Tensor, heads: int, rotated: int) -> RowIndex:
     return np.concatenate(parts, axis=1).reshape(-1)
 
 
-def kind_by_kind(tensor: Tensor, heads: int, kinds: int, start: int = 0) -> RowIndex:
-    """Return the order that turns q k v q k v … (head by head) into q q … k k … v v ….
+def kind_by_kind(tensor: Tensor, groups: int, *shares: int) -> RowIndex:
+    """Return the order that turns q k v q k v … (group by group) into q q … k k … v v ….
 
-    Rows before `start` keep their place.
+    The kinds have these shares of a group's rows: 2 1 1 if two heads of q share a k and a v.
     """
+    rows, whole = tensor.shape[0], sum(shares)
+    if groups < 1 or min(shares, default=0) < 1 or rows % (groups * whole):
+        raise ShapeError(f"{tensor.name!r} has {rows} rows, not {list(shares)} for {groups} groups")
+    index = np.arange(rows).reshape(groups, whole, -1)
+    parts = np.split(index, np.cumsum(shares)[:-1], axis=1)
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
+def equal_kinds(tensor: Tensor, groups: int, kinds: int, start: int = 0) -> RowIndex:
+    """Return the same order for kinds of equal size; rows before `start` keep their place."""
     length = tensor.shape[0] - start
-    if start < 0 or length < 0 or heads < 1 or kinds < 1 or length % (heads * kinds):
-        raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {heads} heads")
-    order = start + np.arange(length).reshape(heads, kinds, -1).swapaxes(0, 1).reshape(-1)
+    if start < 0 or length < 0 or groups < 1 or kinds < 1 or length % (groups * kinds):
+        raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {groups} groups")
+    order = start + np.arange(length).reshape(groups, kinds, -1).swapaxes(0, 1).reshape(-1)
     return np.concatenate([np.arange(start), order])
 
 
-def sizes_by_kind(tensor: Tensor, heads: int, *sizes: int) -> RowIndex:
-    """Return the same order if the kinds have so many rows in each head."""
-    if heads < 1 or min(sizes, default=0) < 1 or tensor.shape[0] != heads * sum(sizes):
-        raise ShapeError(
-            f"{tensor.name!r} has {tensor.shape[0]} rows, not {list(sizes)} for {heads} heads"
-        )
-    index = np.arange(tensor.shape[0]).reshape(heads, -1)
-    parts = np.split(index, np.cumsum(sizes)[:-1], axis=1)
-    return np.concatenate([part.reshape(-1) for part in parts])
-
-
-def shared_kind_by_kind(tensor: Tensor, heads: int, kv_heads: int) -> RowIndex:
-    """Return the same order if each group has several heads of q, one of k and one of v."""
-    length, per_group = tensor.shape[0], heads // max(kv_heads, 1) + 2
-    if kv_heads < 1 or heads % kv_heads or length % (kv_heads * per_group):
-        raise ShapeError(
-            f"{tensor.name!r} has {length} rows, no {kv_heads} groups of {heads} heads"
-        )
-    index = np.arange(length).reshape(kv_heads, per_group, -1)
-    parts = (index[:, :-2], index[:, -2:-1], index[:, -1:])
-    return np.concatenate([part.reshape(-1) for part in parts])
-
-
 def _columns_regrouped(tensor: Tensor, heads: int, kinds: int) -> Tensor:
-    """Return the tensor with columns in the order that `kind_by_kind` gives rows."""
+    """Return the tensor with columns in the order that `equal_kinds` gives rows."""
     return _columns_by(tensor, heads, kinds)
 
 
@@ -312,11 +299,13 @@ def _unscaled(tensor: Tensor, factor: float) -> Tensor:
 
 
 def _factors(tensor: Tensor, runs: Sequence[float]) -> AnyFloats:
-    """Return a factor for each row from pairs of a count of rows and their factor."""
+    """Return a factor for each row from pairs of a count of rows and their factor, in turns."""
     counts, factors = [int(count) for count in runs[::2]], runs[1::2]
-    if len(tensor.shape) != 2 or min(counts) < 1 or sum(counts) != tensor.shape[0]:  # noqa: PLR2004 (rows and columns)
+    is_whole = len(factors) == len(counts) and min(counts) > 0 and not tensor.shape[0] % sum(counts)
+    if len(tensor.shape) != 2 or not is_whole:  # noqa: PLR2004 (rows and columns)
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no runs of {counts} rows")
-    return np.repeat(np.array(factors, np.float32), counts)
+    once = np.repeat(np.array(factors, np.float32), counts)
+    return np.tile(once, tensor.shape[0] // sum(counts))
 
 
 def _runs_scaled(tensor: Tensor, *runs: float) -> Tensor:
@@ -344,6 +333,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "add": elementwise(_plus, _minus),
     "at": Operation(entry),
     "axes": Operation(with_axes, restore_axes),
+    "center": Operation(centered),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "neg_exp": elementwise(_neg_exp, _log_of_minus),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
@@ -352,8 +342,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "permute": reordering(half_pairs),
     "regroup": reordering(kind_by_kind),
     "regroup_columns": Operation(_columns_regrouped, _columns_restored),
-    "regroup_sizes": reordering(sizes_by_kind),
-    "regroup_shared": reordering(shared_kind_by_kind),
+    "regroup_rows": reordering(equal_kinds),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
     "scale": Operation(_scaled, _unscaled, keeps_columns=True),

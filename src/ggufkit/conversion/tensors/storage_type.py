@@ -23,6 +23,7 @@ OUTTYPES: Final = {
 }
 AUTO: Final = "auto"
 NARROW: Final = "F16 in F16"  # of `types`: F16 in F16 files, F32 in all others
+FILE: Final = "file"  # of `types`: the type of the file's matrices
 _FLOATS: Final = ("F32", "F16", "BF16")
 _FALLBACK: Final = "F16"  # if rows do not divide into blocks
 
@@ -83,13 +84,19 @@ def _kind(tensor: Tensor, wanted: str, types: Mapping[str, str]) -> TensorType:
         return tensor_type("F32")
     for pattern, fixed in types.items():
         if fnmatchcase(name, pattern):
-            narrow = "F16" if wanted == "F16" else "F32"
-            return tensor_type(narrow if fixed == NARROW else fixed)
+            return _fixed(tensor, wanted, fixed)
     if not name.endswith((".weight", ".lora_a", ".lora_b")) or _PRECISE.fullmatch(name):
         return tensor_type("F32")
     if wanted in _TERNARY and _NOT_TERNARY.fullmatch(name):
         return tensor_type("F16")
-    kind = tensor_type(wanted)
+    return _fixed(tensor, wanted, FILE)
+
+
+def _fixed(tensor: Tensor, wanted: str, fixed: str) -> TensorType:
+    """Return the type that `types` give a tensor."""
+    if fixed == NARROW:
+        return tensor_type("F16" if wanted == "F16" else "F32")
+    kind = tensor_type(wanted if fixed == FILE else fixed)
     return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind
 
 
