@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -108,6 +111,45 @@ def test_templates_reach_neither_python_nor_files_nor_change_messages(text):
 def test_json_is_escaped_only_if_the_template_asks():
     text = "{{ 'ä' | tojson }}{{ 'ä' | tojson(ensure_ascii=True) }}"
     assert ChatTemplate({"default": text}, {}).render([USER]) == '"ä""\\u00e4"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 10 ** (10 ** 9) }}",
+        "{{ 'x' * (10 ** 10) }}",
+    ],
+)
+def test_template_that_takes_too_long_or_too_much_is_stopped(text, monkeypatch):
+    monkeypatch.setattr("ggufkit.frameworks.chat_template.MAX_SECONDS", 1)
+    with pytest.raises(ChatTemplateError, match=r"stopped|memory"):
+        ChatTemplate({"default": text}, {}).render([USER])
+    monkeypatch.undo()
+    assert ChatTemplate({"default": "{{ messages[0].role }}"}, {}).render([USER]) == "user"
+
+
+def test_threads_and_forked_processes_render_each_their_own():
+    template = ChatTemplate({"default": "{{ messages[0].content }}"}, {})
+    wanted = [str(number) for number in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        made = pool.map(lambda text: template.render([{"role": "user", "content": text}]), wanted)
+        assert list(made) == wanted
+    if not hasattr(os, "fork"):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        found = template.render([{"role": "user", "content": "child"}])
+        os._exit(0 if found == "child" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert template.render([USER]) == USER["content"]
+
+
+def test_what_is_not_json_is_refused():
+    with pytest.raises(ChatTemplateError, match="as JSON"):
+        ChatTemplate({"default": "x"}, {}).render([{"role": "user", "content": object()}])
 
 
 def test_refusals_failures_and_wrong_arguments_are_told_apart():

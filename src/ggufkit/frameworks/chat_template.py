@@ -1,23 +1,29 @@
-"""Render the chat template of a model, as transformers' `apply_chat_template` does."""
+"""Render the chat template of a model, as transformers' `apply_chat_template` does.
+
+Templates are untrusted programs: they run in another process, which is stopped if one takes long.
+"""
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ggufkit.checks.template_sandbox import environment
 from ggufkit.conversion.tokenizer.entries import ID_KEYS
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.errors import ChatTemplateError, brief
 from ggufkit.frameworks.extras import library
+from ggufkit.frameworks.template_process import FAILS
 from ggufkit.models.any_model import AnyModel, opened
+from ggufkit.system.sandbox import Servant, StoppedError
 
+MAX_SECONDS: Final = 20  # by the clock, for one conversation
 KEY: Final = "tokenizer.chat_template"
 DEFAULT: Final = "default"
 FOR_TOOLS: Final = "tool_use"  # the template that transformers takes for a conversation with tools
+_CHECK: Final = "`ggufkit check` shows what is wrong with the template of a model"
+_CORRECT: Final = "Each message needs `role` and `content` in the form that the model expects"
 _NAMED_ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "mask")  # templates know no others
 
 Messages = Sequence[Mapping[str, Any]]
@@ -27,8 +33,9 @@ Messages = Sequence[Mapping[str, Any]]
 class ChatTemplate:
     """The chat templates of a model by name, and the texts of its special tokens.
 
-    Templates are programs. They run in jinja2's sandbox, which keeps them from Python and files but
-    not from taking long: `ggufkit check` also limits that, and searches them for attacks.
+    Templates are programs. They run in jinja2's sandbox, which keeps them from Python and files,
+    and in a process of their own with limits on time and memory. That process starts with the first
+    conversation and serves all templates. `ggufkit check` also searches templates for attacks.
     """
 
     templates: Mapping[str, str]
@@ -48,11 +55,11 @@ class ChatTemplate:
         `messages` have `role` and `content`; `tools` are JSON schemas. `add_generation_prompt` ends
         the text where the model's answer begins. `name` chooses a template; without it, "tool_use"
         is taken for a conversation with tools if the model has it. `variables`, such as
-        `documents` or `enable_thinking`, are passed on.
+        `documents` or `enable_thinking`, are passed on. Everything is passed as JSON.
 
-        Raises ChatTemplateError if the template refuses the conversation or fails.
+        Raises ChatTemplateError if the template refuses the conversation, fails or takes too long.
         """
-        jinja2 = library("jinja2", "templates")
+        library("jinja2", "templates")
         _require_mappings(messages, tools)
         text = self._chosen(name, with_tools=bool(tools))
         given = {
@@ -63,20 +70,7 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        try:
-            rendered: str = _compiled(text).render(given)
-        except jinja2.TemplateError as error:
-            what = "has an error" if isinstance(error, jinja2.TemplateSyntaxError) else "refuses"
-            raise ChatTemplateError(
-                f"the chat template {what}: {error}",
-                remedy="`ggufkit check` shows what is wrong with the template of a model",
-            ) from error
-        except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-            raise ChatTemplateError(
-                f"the chat template fails on this conversation: {error}",
-                remedy="Each message needs `role` and `content` in the form that the model expects",
-            ) from error
-        return rendered
+        return _rendered(text, given)
 
     def _chosen(self, name: str | None, *, with_tools: bool) -> str:
         wanted = name or (FOR_TOOLS if with_tools and FOR_TOOLS in self.templates else DEFAULT)
@@ -121,16 +115,24 @@ def _require_mappings(messages: Messages, tools: Sequence[Mapping[str, Any]] | N
         )
 
 
-@functools.lru_cache(maxsize=32)
-def _compiled(text: str) -> Any:  # noqa: ANN401 (a template of jinja2)
-    made = environment()
-    made.globals |= {"raise_exception": _refuse, "strftime_now": _now}
-    return made.from_string(text)
+def _rendered(text: str, given: Mapping[str, Any]) -> str:
+    try:
+        done = _servant().answer_of({"template": text, "variables": given}, MAX_SECONDS)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ChatTemplateError(
+            f"the conversation cannot be passed to the template as JSON: {error}",
+            remedy="Use strings, numbers, bools, None, lists and dicts",
+        ) from error
+    except StoppedError as error:
+        raise ChatTemplateError(f"the chat template was stopped: {error}", remedy=_CHECK) from error
+    if "text" in done:
+        return str(done["text"])
+    raise ChatTemplateError(
+        f"the chat template {done['what']}: {done['reason']}",
+        remedy=_CORRECT if done["what"] == FAILS else _CHECK,
+    )
 
 
-def _refuse(message: object) -> None:
-    raise library("jinja2", "templates").TemplateError(str(message))
-
-
-def _now(form: str) -> str:
-    return dt.datetime.now().strftime(form)  # noqa: DTZ005 (the user's own time)
+@functools.lru_cache(maxsize=1)
+def _servant() -> Servant:
+    return Servant("ggufkit.frameworks.template_process")
