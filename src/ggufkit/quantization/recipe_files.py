@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.format.values import TypedValue
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
 from ggufkit.system.text_file import Most, decoded, read_small
+from ggufkit.system.threads import Say
 
 RECIPE_SUFFIX: Final = ".toml"
 _KEYS: Final = {"base": str, "types": dict}
@@ -93,6 +95,20 @@ def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
     except UnicodeDecodeError:
         raise FormatError("this file does not contain patterns and types", path=str(path)) from None
     return [parse_tensor_type(word) for word in words]
+
+
+def matching(
+    listed: list[tuple[str, str]], names: Iterable[str], say: Say, path: str
+) -> list[tuple[str, str]]:
+    """Return the patterns of the file `path` that match a name, and say which ones do not.
+
+    They are no error, because several models may share the file.
+    """
+    known = list(names)
+    lost = [p.pattern for p, _ in patterns_of(listed) if not any(map(p.search, known))]
+    if lost:
+        say(f"{path}: no tensor name contains {', '.join(map(repr, lost))}")
+    return [each for each in listed if each[0] not in lost]
 
 
 # Values for keys.

@@ -168,6 +168,16 @@ def test_files_with_windows_line_endings_keep_every_rule(source, encoding):
         assert "changes nothing" not in result.err
 
 
+def test_file_of_types_may_be_shared_by_models_that_lack_some_names(source):
+    listed, out = source.with_name("types.txt"), source.with_name("out.gguf")
+    listed.write_text("ffn_up=Q8_0 ssm_out=Q8_0 ffn_gate=Q5_0")
+    result = done("quantize", source, out, "Q4_0", "--tensor-type-file", listed)
+    assert f"note: {listed}: no tensor name contains 'ssm_out', 'ffn_gate'\n" in result.err
+    assert types(out)["blk.0.ffn_up.weight"] == "Q8_0"
+    failed = ggufkit("quantize", source, out, "Q4_0", "--tensor-type", "ssm_out=Q8_0")
+    assert (failed.code, "ssm_out" in failed.err) == (1, True)
+
+
 def test_notes_a_pattern_that_matches_nothing(source):
     recipe = source.with_name("mine.toml")
     recipe.write_text('base = "F16"\n[types]\n"never" = "Q4_0"\n"ffn" = "Q8_0"\n')

@@ -34,6 +34,7 @@ from ggufkit.quantization.quantize import (
 )
 from ggufkit.quantization.recipe_files import (
     RECIPE_SUFFIX,
+    matching,
     parse_override,
     parse_tensor_type,
     read_recipe,
@@ -203,7 +204,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
     recipes = usage(parse_recipes)(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
-        options = _options(given, opened)
+        options = _options(given, model, opened)
         if target:
             options = aimed(model, target, options, work["threads"])
         made = [decide(model, one, **options) for one in recipes]
@@ -216,7 +217,9 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         _report(made, paths, dry_run=dry_run, as_json=as_json)
 
 
-def _options(given: Mapping[str, Any], opened: contextlib.ExitStack) -> QuantizeOptions:
+def _options(
+    given: Mapping[str, Any], model: ggufkit.Model, opened: contextlib.ExitStack
+) -> QuantizeOptions:
     """Return the options of the command as those of `ggufkit.quantize`."""
     if given["include_weights"] and given["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
@@ -224,7 +227,7 @@ def _options(given: Mapping[str, Any], opened: contextlib.ExitStack) -> Quantize
     changed = {
         "tensor_types": (
             *given["tensor_types"],
-            *(usage(read_tensor_types)(listed) if listed else ()),
+            *(matching(usage(read_tensor_types)(listed), model, note, listed) if listed else ()),
         ),
         "layers": given["layers"] or (),
         "override_kv": dict(given["override_kv"]),
