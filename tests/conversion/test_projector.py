@@ -63,7 +63,7 @@ def test_class_without_a_projector_says_so(tmp_path):
 
 def test_missing_layers_are_named(tmp_path):
     case = changed("gemma3", layers=1)
-    assert "the vision encoder has no tensors of layer 1, of 2 layers" in problems(case, tmp_path)
+    assert "the vision encoder has no tensors of layer 1, of 4 layers" in problems(case, tmp_path)
 
 
 def test_missing_preprocessor_is_named(tmp_path):

@@ -7,8 +7,9 @@ lists other classes: the case is repeated for each of them.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,10 @@ FAMILIES = Path(__file__).resolve().parents[1] / "oracle" / "projectors"
 def cases() -> dict[str, dict[str, Any]]:
     """Return the cases of all families by name."""
     found: dict[str, dict[str, Any]] = {}
+    if str(FAMILIES.parent) not in sys.path:
+        sys.path.append(str(FAMILIES.parent))
     for path in sorted(FAMILIES.glob("[a-z]*.py")):
-        spec = importlib.util.spec_from_file_location(f"projectors_{path.stem}", path)
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = importlib.import_module(f"projectors.{path.stem}")
         for name, case in module.CASES.items():
             found[name] = case
             for other in case.get("also", ()):
@@ -54,7 +53,7 @@ def make(case: dict[str, Any], folder: Path) -> Path:
 
 def _spelled(case: dict[str, Any]) -> list[dict[str, tuple[int, ...]]]:
     """Return the tensors with a number in the place of each `{i}`."""
-    layers = range(case.get("layers", 2))
+    layers = range(case.get("layers", 4))
     return [
         {name.replace("{i}", str(n)): shape for n in layers if n == 0 or "{i}" in name}
         for name, shape in case["tensors"].items()

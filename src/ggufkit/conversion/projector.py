@@ -119,8 +119,5 @@ def _about_layers(
             continue
         layers = {layer for each, layer in held if each == letter}
         missing = [layer for layer in range(int(count)) if layer not in layers]
-        beyond = [layer for layer in layers if layer >= int(count)]
         if missing:
             yield f"the {encoder} encoder has no tensors of layer {missing[0]}, of {count} layers"
-        if beyond:
-            yield f"the {encoder} encoder has tensors of layer {max(beyond)}, of {count} layers"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from projectors.shapes import under
+
 PREPARED = {"image_mean": [0.48145466, 0.4578275, 0.40821073],
             "image_std": [0.26862954, 0.26130258, 0.27577711], "patch_size": 14}  # fmt: skip
 HALVES = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -57,11 +59,6 @@ QWEN3 = {
 }  # fmt: skip
 FLAT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 64}  # fmt: skip
-
-
-def under(prefix: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Return names with a prefix."""
-    return {prefix + name: shape for name, shape in names.items()}
 
 
 CASES: dict[str, dict[str, Any]] = {

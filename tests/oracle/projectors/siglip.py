@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-HALVES = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "image_size": 56, "patch_size": 14}  # fmt: skip
-TEXT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 64}  # fmt: skip
+from projectors.shapes import HALVES, TEXT, VISION, both, weights
 
 
 def siglip(prefix: str, *, patch: int = 14, positions: int = 16) -> dict[str, tuple[int, ...]]:
     """Return the tensors of the encoder."""
     layer = "encoder.layers.{i}."
-    both = {
+    names = {
         f"{layer}layer_norm1": (32,), f"{layer}layer_norm2": (32,),
         **{f"{layer}self_attn.{name}_proj": (32, 32) for name in ("q", "k", "v", "out")},
         f"{layer}mlp.fc1": (64, 32), f"{layer}mlp.fc2": (32, 64), "post_layernorm": (32,),
+        "embeddings.patch_embedding": (32, 3, patch, patch),
     }  # fmt: skip
-    return {
-        f"{prefix}embeddings.patch_embedding.weight": (32, 3, patch, patch),
-        f"{prefix}embeddings.patch_embedding.bias": (32,),
-        f"{prefix}embeddings.position_embedding.weight": (positions, 32),
-        **{f"{prefix}{name}.weight": shape for name, shape in both.items()},
-        **{f"{prefix}{name}.bias": shape[:1] for name, shape in both.items()},
-    }
+    found = {**both(names), **weights({"embeddings.position_embedding": (positions, 32)})}
+    return {f"{prefix}{name}": shape for name, shape in found.items()}
 
 
 GEMMA3 = {
@@ -71,13 +63,29 @@ CASES: dict[str, dict[str, Any]] = {
             "architectures": ["Idefics3ForConditionalGeneration"], "model_type": "idefics3",
             "text_config": {**TEXT, "model_type": "llama"},
             "vision_config": {"hidden_size": 32, "intermediate_size": 64, "image_size": 64,
-                              "num_attention_heads": 2, "num_hidden_layers": 2,
+                              "num_attention_heads": 2, "num_hidden_layers": 4,
                               "model_type": "idefics3_vision"},
         },
         "preprocessor": HALVES, "processor": {"image_seq_len": 169},
         "tensors": {
             **siglip("model.vision_model.", patch=32, positions=4),
             "model.connector.modality_projection.proj.weight": (64, 128),
+        },
+    },
+    "lfm2vl": {
+        "config": {
+            "architectures": ["Lfm2VlForConditionalGeneration"], "model_type": "lfm2_vl",
+            "downsample_factor": 4, "text_config": {**TEXT, "model_type": "lfm2"},
+            "vision_config": {**VISION, "model_type": "siglip2_vision_model", "patch_size": 16},
+        },
+        "preprocessor": HALVES,
+        "tensors": {
+            **{name: (32, 768) if "patch_embedding.w" in name else shape
+               for name, shape in siglip("model.vision_tower.vision_model.").items()},
+            **both({"model.multi_modal_projector.layer_norm": (128,),
+                    "model.multi_modal_projector.linear_1": (96, 128),
+                    "model.multi_modal_projector.linear_2": (64, 96)}),
+            "model.language_model.embed_tokens.weight": (64, 64),
         },
     },
 }  # fmt: skip

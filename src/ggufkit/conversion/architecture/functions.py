@@ -296,6 +296,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "pooling_mode": Function(
         pooling.classifier_pooling, lambda number, _: (pooling.named(number) or OPEN,)
     ),
+    "single": Function(lambda value: value[0] if isinstance(value, list) else value),
     "sliding": Function(
         lambda types: [kind == SLIDING for kind in types], layer_lists.sliding_types
     ),
