@@ -18,11 +18,15 @@ from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import Dequantized, decoded
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.checkpoint.hub_folder import fetched
+from ggufkit.conversion.choices import Choices
+from ggufkit.conversion.dense_modules import with_dense_modules
+from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
 from ggufkit.conversion.place import Placement, place
+from ggufkit.conversion.prediction import only_prediction, without_prediction
 from ggufkit.conversion.projector import projected
 from ggufkit.conversion.tensors.storage_type import AUTO, automatic, outtype_type, stored_each
 from ggufkit.conversion.tokenizer.kinds import vocabulary
@@ -45,6 +49,7 @@ from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Say
 
 SHOWN: Final = 3  # names in a note
+DEFAULTS: Final = Choices()
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
@@ -65,6 +70,12 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     arch_path: Sequence[Path] = (),
     follow_links: bool = False,
     mmproj: bool = False,
+    vocab_only: bool = False,
+    mtp: bool | None = None,
+    fuse_qkv: bool = False,
+    fuse_gate_up_exps: bool = False,
+    fp8_as_q8: bool = False,
+    dense_modules: bool = False,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -74,34 +85,48 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     `overrides` (of `general.*`) replace the checkpoint's own values, `pre` names the pre-tokenizer.
     Architecture files in the folders `arch_path` come before ours. `follow_links` reads files that
     links in the folder lead to, wherever they are. With `mmproj` the model is the projector of the
-    checkpoint: what makes embeddings of pictures or sound. `say` is called with each note for the
-    user.
-    Raises CheckpointError before anything is written; its `problems` list everything wrong.
+    checkpoint: what makes embeddings of pictures or sound.
+
+    `vocab_only` leaves out all tensors. `mtp` is True for only the layers that predict further
+    tokens, False for a model without them. `fuse_qkv` and `fuse_gate_up_exps` join tensors that
+    llama.cpp reads as one. `fp8_as_q8` stores matrices that are FP8 in the checkpoint as Q8_0.
+    `dense_modules` adds the dense layers of sentence-transformers.
+
+    `say` is called with each note for the user. Raises CheckpointError before anything is written;
+    its `problems` list everything wrong.
     """
+    choices = Choices(
+        outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
+        fp8_as_q8, dense_modules, mtp,
+    )  # fmt: skip
     with (
-        _opened(folder, follow_links=follow_links) as checkpoint,
+        _opened(folder, choices, follow_links=follow_links) as checkpoint,
         _naming_config(checkpoint.folder),
     ):
         say_note = _short(say) if say else _silent
         if mmproj:
             made = projected(checkpoint, outtype, name, overrides, arch_path, say_note)
             return made.made_from(made.inputs, checkpoint.readers_limit)
-        model = converted(checkpoint, outtype, name, overrides, pre, arch_path, say_note)
-        given = {"general.name": name, "tokenizer.ggml.pre": pre, **(overrides or {})}
-        user_keys = [key for key, value in given.items() if value is not None]
-        whole = _loadable(restored(checkpoint, model, user_keys, say_note), checkpoint.folder)
+        model = converted(checkpoint, choices, say_note)
+        whole = restored(checkpoint, model, choices.keys, say_note)
+        if not vocab_only and not mtp:
+            whole = _loadable(whole, checkpoint.folder)
         return whole.made_from(whole.inputs, checkpoint.readers_limit)
 
 
 @contextlib.contextmanager
-def _opened(folder: AnyPath, *, follow_links: bool) -> Iterator[Checkpoint]:
+def _opened(folder: AnyPath, choices: Choices, *, follow_links: bool) -> Iterator[Checkpoint]:
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
         if isinstance(folder, str) and is_hub_name(folder):
             checkpoint = open_checkpoint(*small_files.enter_context(fetched(folder)))
         else:
-            checkpoint = open_checkpoint(folder, follow_links=follow_links)
+            checkpoint = open_checkpoint(
+                folder, follow_links=follow_links, may_lack_tensors=choices.vocab_only
+            )
         try:
+            if choices.dense_modules:
+                checkpoint = with_dense_modules(checkpoint)
             yield checkpoint
         except BaseException:
             checkpoint.close()
@@ -139,47 +164,68 @@ def classes(config: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
-def converted(  # noqa: PLR0913 (the arguments of `convert`)
-    checkpoint: Checkpoint,
-    outtype: str = AUTO,
-    name: str | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    pre: str | None = None,
-    arch_path: Sequence[Path] = (),
-    say: Say = _silent,
-) -> Model:
+def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _silent) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
-    architecture = find(classes(checkpoint.config), arch_path, checkpoint.config)
+    architecture = find(classes(checkpoint.config), choices.arch_path, checkpoint.config)
+    if choices.mtp is False:
+        checkpoint = without_prediction(checkpoint, architecture)
     facts = ConfigFacts(checkpoint, architecture)
-    tensors = list(checkpoint.tensors.values())
-    kind = outtype_type(outtype) or automatic(tensors)
-    plain = decoded(tensors, checkpoint.config)
-    facts.fields["file_type"] = _file_type(kind, plain.tensors)
-    placement = place(plain.tensors, facts)
-    placement.skipped += plain.skipped
-    made = [*generate(facts), *placement.tensors]
-    problems = [*placement.problems, *_about_layers(facts, placement)]
+    plain = decoded(checkpoint.tensors.values(), checkpoint.config)
+    kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
+    facts.fields["file_type"] = _file_type(kind, [] if choices.vocab_only else plain.tensors)
+    tensors: list[Tensor] = []
+    problems: list[str] = []
+    if not choices.vocab_only:
+        tensors, problems = _placed(plain, facts, choices, kind, say)
     early, wrong_early = parameters(facts, architecture.early)
     later, wrong_later = parameters(facts, architecture.metadata)
-    problems += [*wrong_early, *wrong_later, *facts.problems(), *_about_shapes(facts, made)]
-    kept, unstored = stored_each(made, kind, architecture.types)
-    problems += unstored
+    problems += [*wrong_early, *wrong_later]
+    if not choices.vocab_only:
+        problems += facts.problems()
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    _give_notes(placement, facts, say)
+    if not choices.vocab_only:
+        _note_unread(facts, say)
     rows = facts.value(architecture.rows)
+    name, pre = choices.name, choices.pre
     metadata = {
         "general.architecture": architecture.name,
         **early,
-        **describe(checkpoint, name=name, overrides=overrides, tensors=kept, say=say),
+        **describe(checkpoint, name=name, overrides=choices.overrides, tensors=tensors, say=say),
         **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
     }
-    model = Model(Metadata(metadata), Tensors(kept))
-    if problems := _about_missing(model, facts):
+    model = Model(Metadata(metadata), Tensors(tensors))
+    if not choices.vocab_only and not choices.mtp and (problems := _about_missing(model, facts)):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     return model.reading(checkpoint.files)
+
+
+def _placed(
+    plain: Dequantized, facts: ConfigFacts, choices: Choices, kind: str, say: Say
+) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors of the file, and the problems with them."""
+    placement = place(plain.tensors, facts)
+    made = [*generate(facts), *placement.tensors]
+    problems = [*placement.problems, *_about_layers(facts, placement), *_about_shapes(facts, made)]
+    fp8 = plain.fp8 if choices.fp8_as_q8 else ()
+    from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
+    arranged = _arranged(made, facts, choices)
+    kept, unstored = stored_each(arranged, kind, facts.architecture.types, from_fp8)
+    if not problems:
+        _note_skipped([*placement.skipped, *plain.skipped], facts, say)
+    return kept, [*problems, *unstored]
+
+
+def _arranged(made: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[Tensor]:
+    """Return the tensors that the user chose, joined as the user chose."""
+    name = facts.architecture.name
+    if choices.mtp:
+        made = only_prediction(made, facts)
+    if choices.fuse_gate_up_exps:
+        made = fused_experts(made, name)
+    return fused_qkv(made, name) if choices.fuse_qkv else made
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
@@ -188,15 +234,16 @@ def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
 
 
-def _give_notes(placement: Placement[Tensor], facts: ConfigFacts, say: Say) -> None:
+def _note_unread(facts: ConfigFacts, say: Say) -> None:
     if unread := facts.unread():
         listed = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
         say(f"not read of config.json: {listed}; a model that computes with it answers otherwise")
+
+
+def _note_skipped(names: list[str], facts: ConfigFacts, say: Say) -> None:
     # The numbers of some tensors are in keys.
     in_keys = [pattern.replace("{i}", "*") for pattern in facts.architecture.from_keys]
-    skipped = [
-        name for name in placement.skipped if not any(fnmatchcase(name, each) for each in in_keys)
-    ]
+    skipped = [name for name in names if not any(fnmatchcase(name, each) for each in in_keys)]
     if skipped:
         shown = ", ".join(skipped[:SHOWN])
         more = ", ..." if len(skipped) > SHOWN else ""

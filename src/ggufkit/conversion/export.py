@@ -25,6 +25,7 @@ from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.write_card import model_card
 from ggufkit.conversion.checkpoint.folder import KEPT
 from ggufkit.conversion.checkpoint.folder_layout import lay_folder
+from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
 from ggufkit.conversion.ggufkit_json import kept
 from ggufkit.conversion.tokenizer.export import tokenizer_files, tokenizer_texts
@@ -174,7 +175,7 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
 ) -> dict[str, object]:
     """Return the content of ggufkit.json: what converting the checkpoint would not give."""
     try:
-        made = converted(draft, kind.lower(), arch_path=arch_path)
+        made = converted(draft, Choices(kind.lower(), arch_path=arch_path))
     except GGUFError as error:
         why = "; ".join(getattr(error, "problems", ())) or error.message
         say(

@@ -109,6 +109,7 @@ class Placement(Generic[Item]):
     skipped: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     layers: set[int] = field(default_factory=set)
+    sources: dict[str, str] = field(default_factory=dict)  # the last source of each tensor
 
 
 def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement[Tensor]:
@@ -149,6 +150,7 @@ def place_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -
     for heap in _in_order(list(heaps.values()), facts.architecture.stacks):
         try:
             done.tensors.append(_finished(heap, facts, moves))
+            done.sources[heap.name] = max(heap.arrivals, key=lambda each: each.position).item.name
         except GGUFError as error:  # noqa: PERF203 (each error is reported)
             done.problems.append(f"{heap.name}: {error.message}")
     return done

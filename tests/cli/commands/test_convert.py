@@ -211,3 +211,58 @@ def test_projector_with_the_text_model_cannot_go_to_stdout(seeing, tmp_path):
     done = ggufkit("convert", seeing, "-", "--with-mmproj", tmp_path / "p.gguf")
     assert done.code == 2
     assert "--with-mmproj" in done.err
+
+
+def test_type_in_the_name_of_the_output_is_filled_in(checkpoint, tmp_path):
+    assert run(checkpoint, tmp_path / "tiny-{ftype}.gguf", "--outtype", "bf16").code == 0
+    assert run(checkpoint, tmp_path / "tiny-{FTYPE}.gguf").code == 0
+    assert {path.name for path in tmp_path.glob("*.gguf")} == {"tiny-bf16.gguf", "tiny-F16.gguf"}
+
+
+def test_several_types_go_to_files_with_the_type_in_their_name(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "t-{ftype}.gguf", "--quantize", "F32,BF16")
+    assert done.code == 0, done.err
+    assert {path.name for path in tmp_path.glob("*.gguf")} == {"t-f32.gguf", "t-bf16.gguf"}
+
+
+def test_vocabulary_alone_needs_no_tensors(checkpoint, tmp_path):
+    for path in checkpoint.glob("*.safetensors"):
+        path.unlink()
+    done = run(checkpoint, f"{tmp_path}/new/", "--vocab-only")
+    assert done.code == 0, done.err
+    (path,) = (tmp_path / "new").iterdir()
+    assert path.name == "Tiny-Plain-v1.0-vocab.gguf"
+    with library.open(path) as model:
+        assert not model.tensors
+        assert model.metadata["llama.block_count"] == 2
+
+
+@pytest.mark.parametrize("option", ["--quantize=Q8_0", "--mtp"])
+def test_vocabulary_alone_cannot_be_quantized_or_predict(checkpoint, tmp_path, option):
+    done = run(checkpoint, tmp_path / "out.gguf", "--vocab-only", option)
+    assert done.code == 2
+    assert "writes no tensors" in done.err
+
+
+def test_big_endian_output_is_the_copy_of_the_little_endian_one(checkpoint, tmp_path):
+    outs = [tmp_path / name for name in ("big.gguf", "little.gguf", "copy.gguf")]
+    assert run(checkpoint, outs[0], "--outtype", "bf16", "--bigendian").code == 0
+    assert run(checkpoint, outs[1], "--outtype", "bf16").code == 0
+    assert ggufkit("copy", outs[1], outs[2], "--endian", "big").code == 0
+    assert outs[0].read_bytes() == outs[2].read_bytes()
+
+
+def test_names_of_the_converter_for_options_are_understood(checkpoint, tmp_path):
+    done = run(checkpoint, tmp_path / "m.gguf", "--model-name", "Other", "--split-max-tensors", "9")
+    assert done.code == 0, done.err
+    shards = sorted(tmp_path.glob("*.gguf"))
+    assert len(shards) == 3
+    with library.open(shards[0]) as model:
+        assert model.metadata["general.name"] == "Other"
+
+
+def test_fused_queries_keys_and_values_are_one_matrix(checkpoint, tmp_path):
+    assert run(checkpoint, tmp_path / "m.gguf", "--fuse-qkv").code == 0
+    with library.open(tmp_path / "m.gguf") as model:
+        assert model.tensors["blk.0.attn_qkv.weight"].shape == (24, 8)
+        assert "blk.0.attn_q.weight" not in model.tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,15 @@ from ggufkit.system.text_file import Most, read_small
 
 SECTION: Final = "Convert"  # of the help
 
+# What stands for the type in the name of an output, as in the converter's templates.
+_TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
+    "{ftype}": str.lower, "{outtype}": str.lower, "{FTYPE}": str.upper, "{OUTTYPE}": str.upper,
+    "{}": str.lower,
+}  # fmt: skip
+# Options that concern text models alone.
+_OF_TEXT_MODELS: Final = (
+    "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
+)  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
 
@@ -54,6 +63,7 @@ def _overrides(
     epilog=examples(
         "ggufkit convert SmolLM2-135M smollm2.gguf",
         "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
+        "ggufkit convert Qwen3.5-9B qwen-{ftype}.gguf --no-mtp",
         "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
         "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
         "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
@@ -75,7 +85,7 @@ def _overrides(
     metavar="TYPE[,TYPE...]",
     help="Quantize in the same pass; several types make several files.",
 )
-@click.option("--name", help="Name of the model (general.name).")
+@click.option("--name", "--model-name", "name", help="Name of the model (general.name).")
 @click.option(
     "--metadata",
     "overrides",
@@ -93,11 +103,49 @@ def _overrides(
     is_flag=True,
     help="Read files outside the folder that links in it lead to.",
 )
+@click.option("--vocab-only", is_flag=True, help="Write metadata and vocabulary, no tensors.")
+@click.option(
+    "--mtp/--no-mtp",
+    " /--no-nextn",
+    "mtp",
+    default=None,
+    help="Write only the layers that predict further tokens, or leave them out.",
+)
+@click.option(
+    "--fuse-qkv", is_flag=True, help="Join the matrices of queries, keys and values of each layer."
+)
+@click.option(
+    "--fuse-gate-up-exps",
+    is_flag=True,
+    help="Join the gate and up matrices of the experts of each layer.",
+)
+@click.option(
+    "--fp8-as-q8",
+    is_flag=True,
+    help="Store matrices that are FP8 in the checkpoint as Q8_0.",
+)
+@click.option(
+    "--sentence-transformers-dense-modules",
+    "dense_modules",
+    is_flag=True,
+    help="Add the dense layers of sentence-transformers.",
+)
+@click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
 @click.option(
     "--shard-size",
+    "--split-max-size",
+    "shard_size",
     type=parse_size,
     metavar="SIZE",
     help="Write shards with at most this much tensor data each.",
+)
+@click.option(
+    "--shard-tensors",
+    "--split-max-tensors",
+    "shard_tensors",
+    type=int,
+    metavar="N",
+    help="Write shards with at most this many tensors each.",
 )
 @click.option(
     "--mmproj",
@@ -129,6 +177,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     follow_links: bool,
     mmproj: bool,
     with_mmproj: str | None,
+    vocab_only: bool,
+    bigendian: bool,
     dry_run: bool,
     as_json: bool,
     **work: Any,
@@ -137,15 +187,14 @@ def command(  # noqa: PLR0913 (click passes each option)
 
     IN contains config.json, safetensors files and a tokenizer, or is a repository on the Hugging
     Face Hub (hf://org/repo), whose tensors are read while OUT is written. OUT is a file, - for
-    stdout, or a folder; in a folder the file name follows the naming convention.
+    stdout, or a folder; in a folder the file name follows the naming convention. In the name of OUT
+    {ftype} stands for the type, such as q8_0, and {FTYPE} for the same in capitals.
     """
     wanted = [text.strip() for text in recipes.split(",")] if recipes is not None else []
     if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
-    if len(wanted) > 1 and not _is_folder(out):
-        raise click.UsageError("For several types OUT must be a folder: end it with /")
-    if with_mmproj is not None and (mmproj or PIPE in (out, with_mmproj)):
-        raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
+    chosen = {"vocab_only": vocab_only} | {name: work.pop(name) for name in _OF_TEXT_MODELS}
+    _require_possible(out, wanted, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
     options: dict[str, Any] = {
         "outtype": outtype,
         "name": name,
@@ -154,10 +203,14 @@ def command(  # noqa: PLR0913 (click passes each option)
         "follow_links": follow_links,
         "say": note,
     }
+    kind = "vocab" if vocab_only else "mtp" if chosen["mtp"] else ""
+    work["byte_order"] = "big" if bigendian else None
     with contextlib.ExitStack() as opened:
-        model = opened.enter_context(ggufkit.convert(source, pre=pre, mmproj=mmproj, **options))
+        model = opened.enter_context(
+            ggufkit.convert(source, pre=pre, mmproj=mmproj, **chosen, **options)
+        )
         models = [_quantized(model, recipe, outtype) for recipe in wanted] or [model]
-        outputs = [(each, _target(each, out)) for each in models]
+        outputs = [(each, _target(each, out, kind)) for each in models]
         if with_mmproj is not None:
             projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
             outputs.append((projector, _target(projector, with_mmproj)))
@@ -174,23 +227,61 @@ def command(  # noqa: PLR0913 (click passes each option)
             report(paths)
 
 
+def _require_possible(
+    out: str,
+    recipes: list[str],
+    chosen: dict[str, Any],
+    *,
+    mmproj: bool,
+    with_mmproj: str | None,
+) -> None:
+    """Raise UsageError for options that contradict each other."""
+    if len(recipes) > 1 and not _is_folder(out) and not _has_type(out):
+        raise click.UsageError(
+            "For several types OUT must be a folder (end it with /) or contain {ftype}"
+        )
+    if with_mmproj is not None and (mmproj or PIPE in (out, with_mmproj)):
+        raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
+    if chosen["vocab_only"] and (recipes or chosen["mtp"]):
+        raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")
+    if mmproj and any(chosen.values()):
+        raise click.UsageError("--mmproj goes without the options that concern the text model")
+
+
 def _is_folder(out: str) -> bool:
     return out.endswith(("/", os.sep)) or Path(out).is_dir()
 
 
-def _target(model: Model, out: str) -> str:
-    """Return the file to write: OUT, or a file in the folder OUT named by the convention."""
-    if out == PIPE or not _is_folder(out):
+def _has_type(out: str) -> bool:
+    """Whether the name of OUT contains a word for the type."""
+    return any(word in Path(out).name for word in _TYPE_WORDS)
+
+
+def _target(model: Model, out: str, kind: str = "") -> str:
+    """Return the file to write: OUT, or a file in the folder OUT named by the convention.
+
+    `kind` is "vocab" or "mtp" for a file that holds only this part of a model, else empty.
+    """
+    if out == PIPE:
         return out
     parts = ggufkit.conventional_name(model)
     kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
     # Some architectures do not write general.file_type.
     encoding = parts.encoding or next(iter(kinds), "F32")
+    if not _is_folder(out):
+        name = Path(out).name
+        for word, letters in _TYPE_WORDS.items():
+            name = name.replace(word, letters(encoding))
+        return str(Path(out).with_name(name)) if name != Path(out).name else out
     title = model.metadata.get("general.name", "")
     basename = str(title) if title and parts.basename == NO_BASENAME else parts.basename
     # The size of a projector tells nothing of the model that it belongs to.
     label = "" if parts.sidecar else parts.size_label
     parts = replace(parts, basename=basename, encoding=encoding, size_label=label)
+    if kind == "vocab":
+        parts = replace(parts, size_label="", encoding="", type=kind)
+    elif kind == "mtp":
+        parts = replace(parts, size_label="", sidecar=kind)
     return str(Path(out) / build_name(parts))
 
 

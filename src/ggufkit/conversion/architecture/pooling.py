@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
@@ -34,7 +34,7 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
 
     Raises CheckpointError if the files are incomplete, or name pooling that llama.cpp lacks.
     """
-    home = _pooling_home(checkpoint)
+    home = next(modules_of(checkpoint, "Pooling"), None)
     if home is None:
         return None
     place = f"{home}/config.json" if home else "config.json"
@@ -51,17 +51,16 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
     return number
 
 
-def _pooling_home(checkpoint: Checkpoint) -> str | None:
-    """Return the folder of the first pooling module."""
+def modules_of(checkpoint: Checkpoint, kind: str) -> Iterator[str]:
+    """Yield the folders of the modules of a kind in modules.json, "" for the checkpoint's own."""
     text = checkpoint.text(_MODULES)
     try:
         modules = [] if text is None else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{_MODULES} is not JSON: {error}") from None
     for module in modules if isinstance(modules, list) else ():
-        if isinstance(module, Mapping) and str(module.get("type")).endswith("Pooling"):
-            return str(module.get("path") or "")
-    return None
+        if isinstance(module, Mapping) and str(module.get("type")).endswith(kind):
+            yield str(module.get("path") or "")
 
 
 def numbered(name: Any) -> int | None:  # noqa: ANN401 (as JSON is)

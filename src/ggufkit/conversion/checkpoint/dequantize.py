@@ -33,10 +33,11 @@ _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".
 
 
 class Dequantized(NamedTuple):
-    """The decoded tensors of a checkpoint, and the names of tensors that were left out."""
+    """The decoded tensors of a checkpoint, the names of those left out, and of those from FP8."""
 
     tensors: list[Tensor]
     skipped: list[str]
+    fp8: frozenset[str] = frozenset()
 
 
 def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized:
@@ -124,7 +125,7 @@ def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
 
 def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Dequantized:
     """Apply each scale to the weight of the same name without the suffix."""
-    kept, skipped = dict(held), []
+    kept, skipped, decoded_names = dict(held), [], set()
     for name, scale in held.items():
         if name.endswith(_UNUSED):
             skipped.append(name)
@@ -136,8 +137,9 @@ def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: obje
             if weight not in held:
                 raise CheckpointError(f"the scale {name} belongs to {weight}, which is not there")
             kept[weight] = _scaled(held[weight], scale, block)
+            decoded_names.add(weight)
             del kept[name]
-    return Dequantized(list(kept.values()), skipped)
+    return Dequantized(list(kept.values()), skipped, frozenset(decoded_names))
 
 
 def _fp8(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
@@ -157,7 +159,10 @@ def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequant
         )
     if form == "pack-quantized":
         return Dequantized(pack_quantized(held, weights[0]), [])
-    return _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
+    made = _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
+    # The converter looks at these fields and not at the tensors.
+    is_fp8 = (weights[0].get("type"), weights[0].get("num_bits")) == ("float", 8)
+    return made if is_fp8 else made._replace(fp8=frozenset())
 
 
 # MXFP4, as in gpt-oss.

@@ -50,6 +50,7 @@ class Checkpoint:
     tensors: Tensors
     files: tuple[AnyFile, ...] = field(default=(), repr=False)
     follow_links: bool = False
+    elsewhere: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
 
     @property
     def readers_limit(self) -> ReadersLimit:
@@ -91,11 +92,13 @@ def open_checkpoint(
     elsewhere: Mapping[str, RangeFile | Path] | None = None,
     *,
     follow_links: bool = False,
+    may_lack_tensors: bool = False,
 ) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
     `elsewhere` are files of tensors that belong to the folder and are not in it, by name.
-    `follow_links` allows links in the folder that lead out of it.
+    `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
+    without files of tensors, or with only some of them, can be opened.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
@@ -113,10 +116,13 @@ def open_checkpoint(
         tensors, files, problems = _tensors(
             place, elsewhere or {}, opened, follow_links=follow_links
         )
-        if problems:
+        if problems and not may_lack_tensors:
             raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
         opened.pop_all()
-    return Checkpoint(place, with_text_config(config), Tensors(tensors), tuple(files), follow_links)
+    return Checkpoint(
+        place, with_text_config(config), Tensors(tensors), tuple(files), follow_links,
+        elsewhere or {},
+    )  # fmt: skip
 
 
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -258,6 +264,11 @@ def _parts(present: Iterable[str]) -> tuple[str, list[str]]:
         if found or index in names:
             return index, found
     return INDEX, []
+
+
+def opened_file(checkpoint: Checkpoint, name: str) -> AnyFile:
+    """Return a file of tensors of a checkpoint; CheckpointError if it is missing."""
+    return _opened(name, checkpoint.elsewhere.get(name) or checkpoint.path(name))
 
 
 def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -62,13 +62,19 @@ def lossless(tensors: Iterable[Tensor]) -> str:
     return next(names, "f32")
 
 
-def stored(tensor: Tensor, wanted: str, types: Mapping[str, str] | None = None) -> Tensor:
+def stored(
+    tensor: Tensor,
+    wanted: str,
+    types: Mapping[str, str] | None = None,
+    *,
+    from_fp8: bool = False,
+) -> Tensor:
     """Return the tensor as stored in a file whose matrices are `wanted`.
 
     `types` are patterns of names and the types that such tensors have in every file, in place of
-    the usual ones.
+    the usual ones. A matrix `from_fp8` becomes Q8_0.
     """
-    kind = _kind(tensor, wanted, types or {})
+    kind = _kind(tensor, wanted, types or {}, from_fp8=from_fp8)
     if tensor.type == kind or tensor.type.is_quantized:
         return tensor
     if tensor.type.name not in _FLOATS:
@@ -78,10 +84,12 @@ def stored(tensor: Tensor, wanted: str, types: Mapping[str, str] | None = None) 
     return retyped(tensor, kind)
 
 
-def _kind(tensor: Tensor, wanted: str, types: Mapping[str, str]) -> TensorType:
+def _kind(tensor: Tensor, wanted: str, types: Mapping[str, str], *, from_fp8: bool) -> TensorType:
     name = tensor.name
     if len(tensor.shape) < 2 or name.endswith("_norm.weight"):  # noqa: PLR2004 (vectors)
         return tensor_type("F32")
+    if from_fp8:
+        return _fixed(tensor, wanted, "Q8_0")
     for pattern, fixed in types.items():
         if fnmatchcase(name, pattern):
             return _fixed(tensor, wanted, fixed)
@@ -101,16 +109,22 @@ def _fixed(tensor: Tensor, wanted: str, fixed: str) -> TensorType:
 
 
 def stored_each(
-    tensors: Sequence[Tensor], kind: str, types: Mapping[str, str] | None = None
+    tensors: Sequence[Tensor],
+    kind: str,
+    types: Mapping[str, str] | None = None,
+    from_fp8: Collection[str] = (),
 ) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors in the types of the file, and the problems with those that cannot be."""
+    """Return the tensors in the types of the file, and the problems with those that cannot be.
+
+    `from_fp8` are the names of matrices to store as Q8_0.
+    """
     kept: dict[str, Tensor] = {}
     problems: list[str] = []
     for tensor in tensors:
         if tensor.name in kept:
             problems.append(f"two tensors become {tensor.name}")
         try:
-            kept[tensor.name] = stored(tensor, kind, types)
+            kept[tensor.name] = stored(tensor, kind, types, from_fp8=tensor.name in from_fp8)
         except GGUFError as error:
             problems.append(f"{tensor.name}: {error.message}")
     return list(kept.values()), problems

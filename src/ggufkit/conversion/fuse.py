@@ -1,0 +1,112 @@
+"""Joins tensors that llama.cpp can also read as one: Q, K and V, and the gates of experts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from ggufkit.conversion.tensors.moves import concat, reshape
+from ggufkit.errors import CheckpointError
+from ggufkit.format.types import tensor_type
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import retyped
+
+# Architectures of llama.cpp that have Q, K and V, but no name for all three together.
+UNFUSED_QKV: Final = (
+    "bailingmoe3", "bitnet", "cohere2moe", "deepseek2", "dflash", "eagle3", "glm5-next",
+    "granite_swa", "hrm_text", "hy_v3", "kimi-k3", "laguna", "maple", "mellum", "minimax-m3",
+    "nanbeige", "pockettts", "qwen3tts", "talkie",
+)  # fmt: skip
+# Architectures whose Q, K and V the converter makes or changes too late for it to join them.
+SEPARATE_QKV: Final = ("bailingmoe", "falcon-h1", "internlm2", "jamba", "refact")
+# Architectures that have a name for the experts' gates together with their other inputs.
+FUSED_EXPERTS: Final = (
+    "cohere2moe", "deepseek2-ocr", "gemma4", "granite_swa", "mistral4", "qwen35moe", "qwen3next",
+    "qwen4exp",
+)  # fmt: skip
+_QKV: Final = ("attn_q", "attn_k", "attn_v")
+_EXPERTS: Final = ("ffn_gate_exps", "ffn_up_exps")
+_F32: Final = tensor_type("F32")
+_LAYERED: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+Join = Callable[[str, Sequence[Tensor]], Tensor]
+
+
+def fused_qkv(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
+    """Return the tensors with Q, K and V of a layer in one, if the layer has all three.
+
+    A layer with some biases only, and an architecture without such a tensor, stay as they are.
+    """
+    if architecture in (*UNFUSED_QKV, *SEPARATE_QKV):
+        return list(tensors)
+    held = {tensor.name for tensor in tensors}
+    layers = {found[1] for name in held if (found := _LAYERED.fullmatch(name))}
+    groups: dict[str, list[str]] = {}
+    for layer in layers:
+        biases = [name for name in _names(layer, _QKV, "bias") if name in held]
+        if held.issuperset(_names(layer, _QKV, "weight")) and len(biases) in (0, len(_QKV)):
+            groups[f"blk.{layer}.attn_qkv.weight"] = _names(layer, _QKV, "weight")
+            if biases:
+                groups[f"blk.{layer}.attn_qkv.bias"] = biases
+    return _fused(tensors, groups, _one_after_another)
+
+
+def fused_experts(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
+    """Return the tensors with the gates of a layer's experts before their other inputs, in one.
+
+    Raises CheckpointError for an architecture with such experts and without such a tensor.
+    """
+    held = {tensor.name for tensor in tensors}
+    layers = {found[1] for name in held if (found := _LAYERED.fullmatch(name))}
+    groups = {
+        f"blk.{layer}.ffn_gate_up_exps.weight": _names(layer, _EXPERTS, "weight")
+        for layer in layers
+        if held.issuperset(_names(layer, _EXPERTS, "weight"))
+    }
+    if groups and architecture not in FUSED_EXPERTS:
+        raise CheckpointError(
+            f"llama.cpp does not fuse the experts of {architecture}",
+            remedy="Convert the checkpoint without fusing them",
+        )
+    return _fused(tensors, groups, _side_by_side)
+
+
+def _names(layer: str, kinds: Sequence[str], suffix: str) -> list[str]:
+    return [f"blk.{layer}.{kind}.{suffix}" for kind in kinds]
+
+
+def _one_after_another(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors as one along their first axis."""
+    return concat(name, _of_one_type(tensors))
+
+
+def _of_one_type(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of one type, F32 if they differ."""
+    is_mixed = len({tensor.type for tensor in tensors}) > 1
+    return [retyped(tensor, _F32) if is_mixed else tensor for tensor in tensors]
+
+
+def _side_by_side(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return stacks of experts as one: of each expert first the rows of the first stack."""
+    count = tensors[0].shape[0]
+    alike = _of_one_type(tensors)
+    parts = [tensor[n : n + 1] for n in range(count) for tensor in alike]
+    flat = [reshape(part, part.shape[1:]) for part in parts]
+    joined = concat(name, flat)
+    return reshape(joined, (count, -1, joined.shape[-1]))
+
+
+def _fused(tensors: Iterable[Tensor], groups: Mapping[str, list[str]], join: Join) -> list[Tensor]:
+    """Return the tensors, those of a group joined in the place of the last of them."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    places = {name: at for at, name in enumerate(by_name)}
+    whole = {max(names, key=places.__getitem__): fused for fused, names in groups.items()}
+    parts = {name for names in groups.values() for name in names}
+    made = []
+    for name, tensor in by_name.items():
+        if name in whole:
+            fused = whole[name]
+            made.append(join(fused, [by_name[part] for part in groups[fused]]))
+        elif name not in parts:
+            made.append(tensor)
+    return made

@@ -1,0 +1,80 @@
+"""Layers that predict further tokens (MTP, also NextN): a model without them, or only they."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from ggufkit.conversion.architecture.architecture import Architecture
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.errors import CheckpointError
+from ggufkit.models.model import Tensor, Tensors
+
+KEY: Final = "nextn_predict_layers"
+COUNTS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers")  # fields of config.json
+_LAYERS: Final = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+_NAMED: Final = ("mtp.", "model.mtp.")
+_NUMBERED: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
+_BLOCK: Final = re.compile(r"blk\.(\d+)\.")
+# What the layers share with the rest of the model.
+SHARED: Final = ("token_embd.weight", "output_norm.weight", "output.weight")
+
+
+def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Checkpoint:
+    """Return a checkpoint without the layers that predict further tokens.
+
+    Raises CheckpointError for an architecture that has no such layers.
+    """
+    _require(architecture)
+    config = _without_counts(checkpoint.config)
+    inner = config.get(architecture.config)
+    if isinstance(inner, dict):
+        config[architecture.config] = inner = _without_counts(inner)
+    fields = {**config, **(inner if isinstance(inner, dict) else {})}
+    count = next((fields[name] for name in _LAYERS if name in fields), None)
+    kept = [t for t in checkpoint.tensors.values() if not _predicts(t.name, count)]
+    return replace(checkpoint, config=config, tensors=Tensors(kept))
+
+
+def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tensor]:
+    """Return the layers that predict further tokens, and the tensors that they share.
+
+    Raises CheckpointError if there are no such layers.
+    """
+    _require(facts.architecture)
+    main = facts.lookup("num_hidden_layers")
+    count = main if isinstance(main, int) else 0
+    kept = [each for each in tensors if each.name in SHARED or _layer(each.name) >= count]
+    if all(each.name in SHARED for each in kept):
+        raise CheckpointError(
+            "the checkpoint has no layers that predict further tokens (MTP)",
+            remedy="Fetch the checkpoint that has them, or convert the whole model",
+        )
+    return kept
+
+
+def _require(architecture: Architecture) -> None:
+    if KEY not in dict(architecture.metadata):
+        raise CheckpointError(
+            f"the architecture {architecture.name} has no layers that predict further tokens (MTP)",
+            remedy="Convert the whole model",
+        )
+
+
+def _without_counts(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in COUNTS}
+
+
+def _predicts(name: str, main_layers: object) -> bool:
+    """Whether a tensor of a checkpoint belongs to a layer that predicts further tokens."""
+    found = _NUMBERED.match(name)
+    is_beyond = found and isinstance(main_layers, int) and int(found[1]) >= main_layers
+    return name.startswith(_NAMED) or bool(is_beyond)
+
+
+def _layer(name: str) -> int:
+    found = _BLOCK.match(name)
+    return int(found[1]) if found else -1

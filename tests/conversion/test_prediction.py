@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+import ggufkit
+from ggufkit.errors import CheckpointError
+from plain_checkpoint import ARCH, CONFIG, layer, numbers, whole
+from tensors_file import write_checkpoint
+
+PREDICTING = """
+like = "llama"
+name = "glm4moe"
+classes = ["PlainForCausalLM"]
+vocabulary = "none"
+uneven = ["blk.{i}.nextn.eh_proj.weight"]
+
+[defaults]
+block_count = "all_layers(num_hidden_layers, num_nextn_predict_layers or 0)"
+
+[metadata]
+nextn_predict_layers = "nonzero(block_count - num_hidden_layers)"
+
+[tensors]
+"model.layers.{i}.eh_proj.weight" = "blk.{i}.nextn.eh_proj.weight"
+"""
+HEAD = layer(2) | {"model.layers.2.eh_proj.weight": numbers(8, 16)}
+KEY = "glm4moe.nextn_predict_layers"
+
+
+@pytest.fixture
+def convert(tmp_path, monkeypatch):
+    monkeypatch.setattr("ggufkit.conversion.convert.REFUSED", set())  # the architecture is another
+
+    def converted(tensors, arch=PREDICTING, **options):
+        (tmp_path / "arch").mkdir(exist_ok=True)
+        (tmp_path / "arch" / "plain.toml").write_text(arch)
+        config = CONFIG | {"num_nextn_predict_layers": 1}
+        folder = write_checkpoint(tmp_path / "model", config, model=tensors)
+        return ggufkit.convert(folder, arch_path=[tmp_path / "arch"], **options)
+
+    return converted
+
+
+def layers(model):
+    return {int(name.split(".")[1]) for name in model.tensors if name.startswith("blk.")}
+
+
+def test_whole_model_has_all_layers(convert):
+    model = convert(whole() | HEAD)
+    assert (layers(model), model.metadata[KEY]) == ({0, 1, 2}, 1)
+    assert model.metadata["glm4moe.block_count"] == 3
+
+
+def test_model_without_prediction_is_that_of_a_checkpoint_without_such_layers(convert):
+    model = convert(whole() | HEAD, mtp=False)
+    assert layers(model) == {0, 1}
+    assert KEY not in model.metadata
+    assert model.metadata["glm4moe.block_count"] == 2
+
+
+def test_prediction_alone_keeps_the_keys_and_the_shared_tensors(convert):
+    model = convert(whole() | HEAD, mtp=True)
+    assert layers(model) == {2}
+    assert {"token_embd.weight", "output_norm.weight"} < set(model.tensors)
+    assert model.metadata[KEY] == 1
+    assert model.metadata["glm4moe.block_count"] == 3
+
+
+def test_checkpoint_without_such_layers_has_no_prediction(convert):
+    with pytest.raises(CheckpointError, match="no layers that predict further tokens"):
+        convert(whole(), mtp=True)
+
+
+@pytest.mark.parametrize("mtp", [True, False])
+def test_architecture_without_such_layers_is_named(convert, mtp):
+    with pytest.raises(CheckpointError, match="the architecture llama has no layers that predict"):
+        convert(whole(), arch=ARCH, mtp=mtp)

@@ -1,0 +1,123 @@
+"""Record what llama.cpp's converter makes with its other flags, as digests in flag_digests.json.
+
+    python flags_of.py LLAMA_CPP CHECKPOINTS
+
+converts the cases of `CASES` in the folder CHECKPOINTS. Runs in the environment of
+requirements.txt. A file without tensors has no padding in the converter's form: `digest` takes it
+away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import struct
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RECORD = Path(__file__).with_name("flag_digests.json")
+PRE_TOKENIZER = "gpt-2"
+DENSE = "embedding-gemma"
+PREDICTING = (
+    "glm4moe", "glm4moelite", "glmdsa", "deepseek32", "qwen35-pictures", "qwen35moe", "qwen3next",
+)  # fmt: skip
+
+
+class Flag(NamedTuple):
+    """A flag of the converter, ours in Python, and the cases that are converted with it."""
+
+    flag: str
+    ours: dict[str, Any]
+    cases: tuple[str, ...]
+
+
+FLAGS = (
+    Flag("--vocab-only", {"vocab_only": True}, (
+        "llama", "llama-sentencepiece", "bert", "bloom", "qwen35", "t5", "gpt2", "gemma3", "phi2",
+        "glm4moe", "falcon-h1", "gpt-oss-mxfp4",
+    )),
+    Flag("--fuse-qkv", {"fuse_qkv": True}, (
+        "llama", "llama-bias", "llama-fp8", "llama-gptq-4", "llama-compressed", "qwen2", "qwen3moe",
+        "qwen3next", "bert", "modernbert", "gemma3", "gpt-oss", "glm4moe", "cohere2", "deepseek2",
+        "bailing", "falcon-h1", "internlm2", "refact", "phi2", "granitehybrid", "laguna", "llama4",
+        "starcoder2", "olmo2", "t5",
+    )),
+    Flag("--fuse-gate-up-exps", {"fuse_gate_up_exps": True}, (
+        "qwen35moe", "qwen3next", "cohere2-moe", "deepseek-ocr", "gemma4-moe", "granite-swa",
+    )),
+    Flag("--fp8-as-q8", {"fp8_as_q8": True}, ("llama-fp8", "llama-compressed")),
+    Flag("--mtp", {"mtp": True}, PREDICTING),
+    Flag("--no-mtp", {"mtp": False}, (*PREDICTING, "glm4vmoe")),
+    Flag("--sentence-transformers-dense-modules", {"dense_modules": True}, (DENSE,)),
+    Flag("--bigendian", {}, ("llama-f32", "llama-f16")),
+)  # fmt: skip
+
+
+def checkpoint_for(flag: str, case: str, checkpoints: Path, place: Path) -> Path:
+    """Return the folder to convert: a copy with dense modules for the flag that adds them."""
+    if "dense" not in flag:
+        return checkpoints / case
+    folder = shutil.copytree(checkpoints / case, place / case)
+    modules = [
+        {"path": name, "type": f"sentence_transformers.models.{name[2:]}"}
+        for name in ("1_Pooling", "2_Dense", "3_Dense")
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    for name, width, height in (("2_Dense", 64, 128), ("3_Dense", 128, 64)):
+        (folder / name).mkdir()
+        sizes = {"in_features": width, "out_features": height}
+        (folder / name / "config.json").write_text(json.dumps(sizes))
+        numbers = struct.pack(
+            f"<{width * height}f", *(i % 251 / 251 for i in range(width * height))
+        )
+        entry = {"dtype": "F32", "shape": [height, width], "data_offsets": [0, len(numbers)]}
+        header = json.dumps({"linear.weight": entry}).encode()
+        whole = len(header).to_bytes(8, "little") + header + numbers
+        (folder / name / "model.safetensors").write_bytes(whole)
+    return folder
+
+
+def digest(path: Path, flag: str) -> str:
+    """Return the digest of a file."""
+    data = path.read_bytes()
+    return hashlib.sha256(data.rstrip(b"\0") if "vocab" in flag else data).hexdigest()[:16]
+
+
+def main(llama_cpp: str, checkpoints: str) -> None:
+    """Write the record."""
+    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
+    import convert_hf_to_gguf as converter
+    from conversion.base import ModelBase, TextModel
+    from conversion.gemma import EmbeddingGemma
+
+    TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
+    logging.disable(logging.WARNING)
+    found: dict[str, dict[str, str]] = {}
+    for flag, _, cases in FLAGS:
+        for case in cases:
+            with tempfile.TemporaryDirectory() as place:
+                folder = checkpoint_for(flag, case, Path(checkpoints), Path(place))
+                out = Path(place) / "out.gguf"
+                sys.argv = ["convert", str(folder), "--outfile", str(out), flag]
+                try:
+                    converter.main()
+                finally:  # it keeps choices in its classes
+                    for each in _classes(ModelBase):
+                        each.mtp_only = each.no_mtp = False
+                    EmbeddingGemma.module_paths = []
+                found.setdefault(flag, {})[case] = digest(out, flag)
+    RECORD.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _classes(base: type) -> list[type]:
+    return [base, *(inner for each in base.__subclasses__() for inner in _classes(each))]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
