@@ -17,7 +17,7 @@ WHEEL := build/wheel/made
 WIDE := build/native/wide/made
 BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
-.PHONY: help demo test wheel test-matrix test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
+.PHONY: help demo site test wheel test-matrix test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -25,6 +25,9 @@ help:  ## list these targets
 
 demo: $(VENV)/installed  ## inspect, check, quantize and edit a real model, then run it in llama.cpp
 	@$(BIN)/python tools/demo.py
+
+site: fetch $(VENV)/site-tools  ## build the documentation site in build/site/html
+	$(BIN)/python tools/build_site.py "$$($(BIN)/python tests/support/real.py smollm2)"
 
 test: lint fetch $(WIDE)  ## lint, type-check and test everything
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto
@@ -204,6 +207,11 @@ $(VENV)/installed: $(WHEEL)
 $(VENV)/test-tools: pyproject.toml | $(VENV)/installed
 	@$(BIN)/python $(STEP) --silent-command "Fetch what the tests need" \
 		$(PIP) install "$$(echo build/wheel/*.whl)[demo,test]"
+	@touch $@
+
+$(VENV)/site-tools: pyproject.toml | $(VENV)/installed
+	@$(BIN)/python $(STEP) --silent-command "Fetch what builds the site" \
+		$(PIP) install "$$(echo build/wheel/*.whl)[demo,site]"
 	@touch $@
 
 $(VENV)/wheel-tools: | $(VENV)/tools

@@ -1,4 +1,4 @@
-"""Every block of commands and of Python in the README runs."""
+"""Every block of commands and of Python in the README and in the first steps runs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,35 @@ import pytest
 import ggufkit
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+FIRST_STEPS = ROOT / "docs" / "first-steps.md"
+
+
+def _blocks(page):
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = _blocks(ROOT / "README.md")
 COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def tour(smollm2, tmp_path_factory):
-    """The folder of the tour, with everything that its blocks wrote and printed."""
+    """The folder of the first steps, with everything that its blocks wrote."""
     folder = tmp_path_factory.mktemp("tour")
     (folder / "model.gguf").symlink_to(smollm2)
-    for kind, block in BLOCKS:
+    _run_all(_blocks(FIRST_STEPS), folder)
+    return folder
+
+
+def _run_all(blocks, folder):
+    for kind, block in blocks:
         if kind == "python":
             _run([sys.executable, "-c", block], folder, promised=_promised_output(block))
             continue
         for command in block.splitlines():
             if command.startswith("ggufkit "):
                 _run(_as_module(command), folder)
-    return folder
 
 
 def _as_module(command):
@@ -55,9 +66,20 @@ def test_readme_shows_first_the_installation_and_then_a_clone():
     assert COMMANDS[2:5] == ["pip install .", "make demo", "make test"]
 
 
-def test_these_tests_run_every_block_of_the_readme():
-    assert {kind for kind, _ in BLOCKS} == {"sh", "python"}
-    assert {line.split()[0] for line in COMMANDS} == {"make", "pip", "ggufkit"}
+@pytest.mark.parametrize("page", [ROOT / "README.md", FIRST_STEPS], ids=lambda page: page.stem)
+def test_these_tests_run_every_block_of_a_page(page):
+    commands = [
+        line for kind, block in _blocks(page) if kind == "sh" for line in block.splitlines()
+    ]
+    assert {kind for kind, _ in _blocks(page)} == {"sh", "python"}
+    assert {line.split()[0] for line in commands if line} <= {"make", "pip", "ggufkit"}
+
+
+def test_readme_runs_from_start_to_end(smollm2, tmp_path):
+    (tmp_path / "model.gguf").symlink_to(smollm2)
+    _run_all(BLOCKS, tmp_path)
+    with ggufkit.open(tmp_path / "q8_0.gguf") as model:
+        assert model.metadata["general.name"] == "Mine"
 
 
 def test_make_has_the_targets_that_the_readme_names():

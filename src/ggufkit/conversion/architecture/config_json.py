@@ -164,8 +164,7 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
             solver.solve(name, allowed[0])
     for name, text in architecture.export.items():
         if (value := solver.value(text)) is not None:
-            *homes, inner = name.split(".")
-            _object(solver.fields, homes)[inner] = value
+            solver.fields.update(_placed(solver.fields, name.split("."), value))
     found = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
     nulls = {name: None for name, text in architecture.export.items() if _may_be_null(text)}
     found = nulls | found
@@ -173,11 +172,12 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
     return {"architectures": [classes], **dict(sorted(found.items()))}
 
 
-def _object(fields: dict[str, Any], homes: Sequence[str]) -> dict[str, Any]:
-    """Return the object that names lead to, made where it is missing."""
-    for home in homes:
-        fields = fields.setdefault(home, {})
-    return fields
+def _placed(fields: Mapping[str, Any], names: Sequence[str], value: object) -> dict[str, Any]:
+    """Return fields with a value at the end of the names; missing objects are made."""
+    first, *below = names
+    held = fields.get(first)
+    inner = held if isinstance(held, dict) else {}
+    return {**fields, first: _placed(inner, below, value) if below else value}
 
 
 def _may_be_null(text: Any) -> bool:  # noqa: ANN401 (as TOML is)
