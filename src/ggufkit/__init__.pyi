@@ -56,6 +56,9 @@ from ggufkit.format.values import Arrays as Arrays
 from ggufkit.format.values import Strings as Strings
 from ggufkit.frameworks.chat_template import ChatTemplate as ChatTemplate
 from ggufkit.frameworks.chat_template import chat_template as chat_template
+from ggufkit.frameworks.tokenize import TokenizedText as TokenizedText
+from ggufkit.frameworks.tokenize import detokenize as detokenize
+from ggufkit.frameworks.tokenize import tokenize as tokenize
 from ggufkit.frameworks.tokenizer import tokenizer as tokenizer
 from ggufkit.imatrix.compute import compute_imatrix as compute_imatrix
 from ggufkit.imatrix.matrix import Imatrix as Imatrix

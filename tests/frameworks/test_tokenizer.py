@@ -13,18 +13,9 @@ import real
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensors
+from vocabulary_names import NAMES, QUICK, path_of
 
-QUICK = {"bert-bge", "gpt-2", "llama-spm"}
-OTHERS = {
-    *("aquila", "baichuan", "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4"),
-    *("gpt-neox", "llama-bpe", "mpt", "nomic-bert-moe", "phi-3", "qwen2", "qwen35", "refact"),
-    "starcoder",
-}
 NO_TEXTS = {"aquila", "baichuan", "gpt-neox", "nomic-bert-moe"}  # llama.cpp has none for them
-NAMES = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.matrix)
-    for name in sorted(QUICK | OTHERS)
-]
 PIECES = [
     *("Hello", " world", "don't", "I'LL", "we've", "camelCase", "HTTPServer", "_x_", "a", "B", "z"),
     *(" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", "\u00a0", "\u200b", "\u2028", "\ufeff", "\x0b"),
@@ -49,10 +40,6 @@ def texts_of(name, count):
         else:
             text = "".join(chr(chance.randint(*chance.choice(RANGES))) for _ in range(9))
         yield "".join(char for char in text if char not in DIFFERING.get(name, ""))
-
-
-def path_of(name, vocabularies):
-    return next(path for path in vocabularies if path.stem == f"ggml-vocab-{name}")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,7 @@
 """Have llama.cpp tokenize texts in a separate process, because it aborts on unexpected input.
 
 `ids` returns the ids of each text, with the special tokens in it recognized; `special` also adds
-those that llama.cpp puts around a text.
+those that llama.cpp puts around a text. `pieces` and `texts` are the way back.
 """
 
 from __future__ import annotations
@@ -12,14 +12,28 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from ggufkit.imatrix import llama_cpp
+from ggufkit.llama_cpp import library as llama_cpp
 from llama_memory import ModelParameters
 
 
 def ids(path: Path, texts: list[str], *, special: bool = False) -> list[list[int]]:
     """Return the ids that llama.cpp gives to texts."""
-    job = {"model": str(path), "texts": texts, "special": special}
+    return _answer({"model": str(path), "texts": texts, "special": special})
+
+
+def pieces(path: Path) -> list[bytes]:
+    """Return the bytes that llama.cpp gives for each token."""
+    return [bytes.fromhex(each) for each in _answer({"model": str(path), "pieces": True})]
+
+
+def texts(path: Path, ids: list[list[int]]) -> list[bytes]:
+    """Return the texts that llama.cpp makes of ids."""
+    return [bytes.fromhex(each) for each in _answer({"model": str(path), "ids": ids})]
+
+
+def _answer(job: dict[str, object]) -> list[Any]:
     done = subprocess.run(
         [sys.executable, __file__], input=json.dumps(job), capture_output=True, text=True,
         check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -37,8 +51,17 @@ def main() -> None:
     chosen.vocab_only = True
     model = call.llama_model_load_from_file(os.fsencode(job["model"]), chosen)
     vocabulary = call.llama_model_get_vocab(model)
-    found = []
-    for text in job["texts"]:
+    found: list[object] = []
+    pointer = ctypes.c_void_p(vocabulary)
+    buffer = ctypes.create_string_buffer(1 << 20)
+    for number in range(call.llama_vocab_n_tokens(vocabulary)) if "pieces" in job else ():
+        size = call.llama_token_to_piece(pointer, number, buffer, len(buffer), 0, True)
+        found.append(ctypes.string_at(buffer, size).hex())
+    for ids in job.get("ids", []):
+        given = (ctypes.c_int32 * len(ids))(*ids)
+        size = call.llama_detokenize(pointer, given, len(ids), buffer, len(buffer), False, True)
+        found.append(ctypes.string_at(buffer, size).hex())
+    for text in job.get("texts", []):
         said = text.encode()
         room = (ctypes.c_int32 * (4 * len(said) + 9))()
         count = call.llama_tokenize(

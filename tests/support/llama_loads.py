@@ -64,7 +64,7 @@ def _answer(path: str) -> str | None:
 
 def _load(path: str) -> None:
     import llama_memory
-    from ggufkit.imatrix import llama_cpp
+    from ggufkit.llama_cpp import library as llama_cpp
 
     signal.alarm(SECONDS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -88,7 +88,7 @@ def _load(path: str) -> None:
 
 def main() -> None:
     """Answer for the paths on stdin, a line of JSON for each."""
-    from ggufkit.imatrix import llama_cpp
+    from ggufkit.llama_cpp import library as llama_cpp
 
     llama_cpp.library()
     for path in json.load(sys.stdin):

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.imatrix import llama_cpp
+from ggufkit.llama_cpp import library as llama_cpp
 
 MEBIBYTE: Final = 1 << 20
 _CACHE = re.compile(

@@ -27,7 +27,10 @@ COMMANDS: Final = tuple(
 )
 
 
-ONLY_SHOW: Final = ("inspect", "tensor", "plan", "estimate", "archs", "list", "name", "bench")
+ONLY_SHOW: Final = (
+    *("inspect", "tensor", "tokenize", "template", "plan", "estimate", "archs", "list", "name"),
+    "bench",
+)
 
 
 def summary(name: str) -> tuple[str, str]:

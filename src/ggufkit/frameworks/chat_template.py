@@ -78,7 +78,7 @@ class ChatTemplate:
             known = ", ".join(self.templates)
             raise ChatTemplateError(
                 f"the model has no chat template {brief(wanted)}",
-                remedy=f"Use name= with one of {known}",
+                remedy=f"Use one of its names: {known}",
             )
         return self.templates[wanted]
 

@@ -58,23 +58,23 @@ _FIRST_INITIAL: Final = 0x1100
 def as_in_llama_cpp(rules: TokenizerRules, keys: VocabularyKeys) -> TokenizerRules:
     """Return the rules of a tokenizer, changed where llama.cpp does more than the file says."""
     added = {token["id"]: token for token in rules["added_tokens"]}
-    for number in _found_by_text(keys):
+    for number in found_by_text(keys):
         known = added.get(number) or {"id": number, **added_token(keys, number)}
         added[number] = {**known, "special": True, "normalized": False}
-    ordinary = _ordinary(keys)
-    tokens = [_with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in ordinary]
+    kept = ordinary(keys)
+    tokens = [_with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in kept]
     normalizer = rules["normalizer"]
     if keys.model == "bert":
         normalizer = {"type": "Sequence", "normalizers": [*_letters(normalizer), normalizer]}
     return {**rules, "added_tokens": tokens, "normalizer": normalizer}
 
 
-def _ordinary(keys: VocabularyKeys) -> frozenset[str]:
+def ordinary(keys: VocabularyKeys) -> frozenset[str]:
     """Return what is an ordinary token of Gemma 4, though other models end texts by it."""
     return frozenset({_S_END}) if _GEMMA4_END in keys.texts else frozenset()
 
 
-def _found_by_text(keys: VocabularyKeys) -> Iterator[int]:
+def found_by_text(keys: VocabularyKeys) -> Iterator[int]:
     """Yield the tokens that llama.cpp takes for control tokens by their text."""
     texts = set(_ENDS)
     for role, names in _OF_ROLES.items():

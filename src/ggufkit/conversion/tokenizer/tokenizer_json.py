@@ -22,13 +22,13 @@ _NO_BPE_EXTRAS: Final = {
 
 
 # Pre-tokenizers of BPE over characters; rare characters become tokens of bytes.
-_OF_CHARACTERS: Final = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
+OF_CHARACTERS: Final = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
 _LINES: Final = r"[^\n]+|[\n]+"  # llama.cpp merges nothing across them
 
 
 def byte_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:
     """Return the rules of BPE over bytes, or over characters where the pre-tokenizer says so."""
-    if keys.pre in _OF_CHARACTERS:
+    if keys.pre in OF_CHARACTERS:
         return character_pairs(keys, say)
     row = rules_of_name(keys.pre)
     if row is None:

@@ -1,0 +1,138 @@
+"""`ggufkit template`: render a conversation with the chat template of a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import MODEL, look_at
+from ggufkit.cli.output import emit, examples
+from ggufkit.cli.pipes import claim_standard_input
+from ggufkit.errors import MISFORMED, printable
+from ggufkit.system.text_file import Most, decoded, read_small, read_stream
+
+SECTION: Final = "Look"  # of the help
+
+STDIN: Final = "-"
+_OWN: Final = ("self", "messages", "tools", "add_generation_prompt", "name")  # not variables
+_JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+
+@click.command(
+    "template",
+    short_help="Render a conversation with the chat template of a model.",
+    epilog=examples(
+        "ggufkit template model.gguf --messages chat.json --add-generation-prompt",
+        "ggufkit template model.gguf --messages chat.json --tools tools.json",
+        "ggufkit template model.gguf --messages chat.json --set enable_thinking=false",
+        "ggufkit template model.gguf --messages chat.json --json | jq -r .prompt",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.option(
+    "--messages",
+    "messages_file",
+    type=_JSON_FILE,
+    required=True,
+    metavar="FILE",
+    help="JSON file of the conversation; - is standard input.",
+)
+@click.option(
+    "--tools",
+    "tools_file",
+    type=_JSON_FILE,
+    metavar="FILE",
+    help="JSON file of the tools that the model may call.",
+)
+@click.option(
+    "--add-generation-prompt", is_flag=True, help="End the prompt where the model's answer begins."
+)
+@click.option("--name", metavar="NAME", help="Use this one of several templates.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Set a variable of the template; VALUE is JSON, or else text.  [repeatable]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the prompt as JSON.")
+def command(  # noqa: PLR0913 (the options)
+    file: str,
+    *,
+    messages_file: str,
+    tools_file: str | None,
+    add_generation_prompt: bool,
+    name: str | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Render a conversation with the chat template of FILE, as transformers does.
+
+    The template runs in a sandbox, in a process of its own with limits on time and memory. The
+    conversation is a list of messages with a role and a content, or an object with "messages" and
+    perhaps "tools", as sent to servers.
+    """
+    chat = _json(messages_file, "--messages")
+    tools = None if tools_file is None else _json(tools_file, "--tools")
+    if isinstance(chat, dict):
+        tools = chat.get("tools") if tools is None else tools
+        chat = chat.get("messages")
+    variables = dict(_setting(each) for each in settings)
+    _require_list(chat, "--messages", "messages")
+    if tools is not None:
+        _require_list(tools, "--tools", "tools")
+    with look_at(file) as model:
+        template = ggufkit.chat_template(model)
+    prompt = template.render(
+        chat, tools=tools, add_generation_prompt=add_generation_prompt, name=name, **variables
+    )
+    if as_json:
+        emit({"prompt": prompt, "templates": list(template.templates)})
+    else:
+        _print_prompt(prompt)
+
+
+def _json(path: str, option: str) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return the content of a JSON file."""
+    most, shown = Most.VALUES, "standard input" if path == STDIN else path
+    try:
+        if path == STDIN:
+            claim_standard_input()
+            raw = read_stream(sys.stdin.buffer, most, shown)
+        else:
+            raw = read_small(Path(path), most)
+        return json.loads(decoded(raw))
+    except MISFORMED as error:
+        if isinstance(error, ggufkit.GGUFError):
+            raise
+        raise click.BadParameter(f"{shown} is not JSON: {error}", param_hint=option) from None
+
+
+def _require_list(value: object, option: str, what: str) -> None:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise click.BadParameter(f"there is no list of {what}", param_hint=option)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, is_there, value = text.partition("=")
+    if not is_there or not name.isidentifier():
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
+    if name in _OWN:
+        raise click.BadParameter(f"{name!r} is not set this way", param_hint="--set")
+    try:
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        return name, value
+
+
+def _print_prompt(prompt: str) -> None:
+    """Print a prompt: to a pipe as it is, on a terminal without control characters."""
+    if sys.stdout.isatty():
+        click.echo("\n".join(map(printable, prompt.split("\n"))))
+    else:
+        click.echo(prompt.encode("utf-8", "surrogatepass"), nl=False)
