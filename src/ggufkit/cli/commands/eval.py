@@ -1,0 +1,192 @@
+"""`ggufkit eval`: measure how well models predict a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ggufkit.cli import streams
+from ggufkit.cli.model_argument import FILE, MODEL
+from ggufkit.cli.options import TokenCount, resume_option, threads_option
+from ggufkit.cli.output import counted, emit, examples, paged, size, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.errors import printable
+from ggufkit.evaluation.comparison import CONFIDENCE, Comparison
+from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
+from ggufkit.evaluation.llama_report import report_lines
+from ggufkit.evaluation.statistics import Measurement
+
+SECTION: Final = "Quantize"  # of the help
+
+MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
+MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
+COLUMNS: Final = ("MODEL", "SIZE", "PPL")
+BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS Δp", "SAME TOP p")
+
+
+@click.command(
+    "eval",
+    short_help="Measure perplexity, and divergence from a base model.",
+    epilog=examples(
+        "ggufkit eval model-Q4_K_M.gguf --text wiki.test.raw",
+        "ggufkit eval model-Q*.gguf --text wiki.test.raw --base model-F16.gguf --chunks 50",
+        "ggufkit eval --base model-F16.gguf --text wiki.test.raw --base-logits base.kld",
+        "ggufkit eval model-Q4_K_M.gguf --base-logits base.kld --details",
+    ),
+)
+@click.argument("models", metavar="[MODEL]...", type=MODEL, nargs=-1)
+@click.option("--text", type=FILE, metavar="FILE", help="The text to read.")
+@click.option("--base", type=MODEL, metavar="MODEL", help="Compare the models with this one.")
+@click.option(
+    "--base-logits",
+    metavar="FILE",
+    help="Compare with this base file of llama-perplexity; with --base, write it first.",
+)
+@click.option(
+    "--context",
+    type=TokenCount(8, MAX_CONTEXT),
+    metavar="N",
+    help="Tokens per chunk.  [default: those of the base file, or 512]",
+)
+@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks.")
+@click.option(
+    "--micro-batch",
+    type=click.IntRange(1, MAX_CONTEXT),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Tokens computed at once; fewer need less memory.",
+)
+@click.option("--details", is_flag=True, help="Print all figures as llama-perplexity does.")
+@resume_option
+@threads_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    models: tuple[str, ...],
+    *,
+    details: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure how well each MODEL predicts a text, and how far it is from a base model.
+
+    Without a base, prints the perplexity. With one, also prints the divergence (KLD) of the
+    probabilities, and which models differ by more than chance. This runs llama.cpp through its
+    Python binding, the extra ggufkit[llama]. All figures equal those of llama-perplexity.
+    """
+    _require_text(**options)
+    with progress_bar("reading", in_bytes=False) as progress:
+        found = evaluate(models, progress=progress, **options)
+    streams.work_is_done()
+    if as_json:
+        emit(_plain(found))
+        return
+    with paged():
+        _print(found)
+        if details:
+            _print_details(found)
+
+
+def _require_text(
+    *, text: str | None, base: str | None, base_logits: str | None, **_others: object
+) -> None:
+    if text is None and base_logits is None:
+        raise click.UsageError("Missing option '--text'.")
+    if text is None and base is not None:
+        raise click.UsageError("Missing option '--text': --base reads it.")
+
+
+def _print(found: Evaluation) -> None:
+    click.echo(
+        f"{counted(found.chunks, 'chunk')} of {found.context} tokens, "
+        f"{counted(found.positions, 'token')} predicted"
+    )
+    click.echo()
+    with_base = any(model.divergence for model in found.models)
+    qualities = ([found.base] if found.base else []) + list(found.models)
+    header = COLUMNS + (BASE_COLUMNS if with_base else ())
+    rows = [_row(each, columns=len(header)) for each in qualities]
+    table(header, rows, right="l" + "r" * (len(header) - 1))
+    if found.comparisons:
+        click.echo()
+        click.echo(f"compared by chunks, all intervals together at {CONFIDENCE:.0%}:")
+    for each in found.comparisons:
+        click.echo(f"  {_sentence(each)}")
+
+
+def _row(quality: Quality, columns: int) -> tuple[str, ...]:
+    start = (printable(quality.name), size(quality.nbytes), _figure(quality.perplexity, 4))
+    apart = quality.divergence
+    if apart is None:
+        return start + ("",) * (columns - len(start))
+    return (
+        *start,
+        _figure(apart.ratio, 4),
+        _figure(apart.kld.mean, 6),
+        f"{apart.kld.median:.6f}",
+        f"{apart.kld.percentiles[99.9]:.6f}",
+        _percent(apart.rms_probability_change),
+        _percent(apart.same_top),
+    )
+
+
+def _figure(measured: Measurement, digits: int) -> str:
+    return f"{measured.value:.{digits}f} ± {_error(measured.error, digits)}"
+
+
+def _percent(measured: Measurement) -> str:
+    return f"{100 * measured.value:.3f} ± {_error(100 * measured.error, 3)} %"
+
+
+def _error(error: float, digits: int) -> str:
+    return "?" if math.isnan(error) else f"{error:.{digits}f}"
+
+
+def _sentence(one: Comparison) -> str:
+    """Return a line that says "better" only if the interval does not contain zero."""
+    first, second = (printable(Path(name).name) for name in (one.first, one.second))
+    if first == second:
+        first, second = printable(one.first), printable(one.second)
+    measure = MEASURES[one.measure]
+    if math.isinf(one.low):
+        return f"{first} and {second}: too few chunks to compare"
+    if one.better is None:
+        return (
+            f"{first} and {second}: no difference is shown; "
+            f"{measure} {one.difference:+.6f} ({one.low:+.6f} to {one.high:+.6f})"
+        )
+    better, worse = (first, second) if one.better == one.first else (second, first)
+    bounds = sorted((abs(one.low), abs(one.high)))
+    return (
+        f"{better} is better than {worse}: {measure} is lower by "
+        f"{abs(one.difference):.6f} ({bounds[0]:.6f} to {bounds[1]:.6f})"
+    )
+
+
+def _print_details(found: Evaluation) -> None:
+    for model in found.models:
+        click.echo()
+        click.echo(click.style(printable(model.name), bold=True))
+        click.echo("\n".join(_indented(report_lines(model.perplexity, model.divergence))))
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield f"  {line}".rstrip()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 (any part of the result)
+    """Return a result as JSON has it; figures that are not finite become null."""
+    if is_dataclass(value):
+        shown = (each.name for each in fields(value) if each.repr)
+        return {name: _plain(getattr(value, name)) for name in shown}
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,153 @@
+"""Base files of llama-perplexity: the log probabilities of a model at each counted position.
+
+A file has `_logits_`, the context, the vocabulary's size and the number of chunks as 32-bit
+integers, all tokens, and for each counted position a scale, a minimum and 16-bit codes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import IO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import FormatError, NotGGUFError, TruncatedError
+from ggufkit.evaluation.log_probabilities import HEAD, LogitCodes, decode, units
+from ggufkit.evaluation.scores import counted
+from ggufkit.quants.parallel import Floats
+from ggufkit.system.descriptors import ShortReadError, read_at, write_at
+
+TokenChunks = npt.NDArray[np.int32]
+MAGIC: Final = b"_logits_"
+HEADER: Final = struct.Struct("<8sIii")
+MOST_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
+LEAST_CONTEXT: Final = 8  # tokens: three positions count
+MOST_VOCABULARY: Final = 1 << 24
+TOKEN_BYTES: Final = 4
+CODE_BYTES: Final = 2
+REMEDY: Final = "Write the base file again"
+WRITE: Final = "Write one: `ggufkit eval --base MODEL --text FILE --base-logits OUT`"
+
+
+class BaseFile:
+    """A base file by its descriptor, read or written by position."""
+
+    def __init__(self, name: str, descriptor: int, tokens: TokenChunks, vocabulary: int) -> None:
+        """Take an open file; `tokens` are those of its chunks: (chunks, context)."""
+        self.name = name
+        self.tokens = tokens
+        self.vocabulary = vocabulary
+        self._descriptor = descriptor
+        self._row_bytes = units(vocabulary) * CODE_BYTES
+
+    @property
+    def context(self) -> int:
+        """The tokens of a chunk."""
+        return int(self.tokens.shape[1])
+
+    @property
+    def header(self) -> bytes:
+        """The bytes before the log probabilities."""
+        chunks, context = self.tokens.shape
+        packed = HEADER.pack(MAGIC, context, self.vocabulary, chunks)
+        return packed + self.tokens.astype("<i4").tobytes()
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the whole file."""
+        return self._at(len(self.tokens), 0)
+
+    def begin(self) -> None:
+        """Write what stands before the log probabilities."""
+        write_at(self._descriptor, self.header, 0)
+
+    def is_begun(self) -> bool:
+        """Whether the file begins as this one does."""
+        try:
+            return read_at(self._descriptor, len(self.header), 0) == self.header
+        except ShortReadError:
+            return False
+
+    def complete_chunks(self, nbytes: int) -> int:
+        """Return how many chunks a file of `nbytes` bytes holds whole."""
+        return max(nbytes - self._at(0, 0), 0) // (self._row_bytes * counted(self.context))
+
+    def log_probabilities(self, chunk: int, position: int) -> Floats:
+        """Return the log probabilities at a counted position."""
+        held = read_at(self._descriptor, self._row_bytes, self._at(chunk, position))
+        codes = np.frombuffer(held, "<u2")
+        if not np.isfinite(codes[:HEAD].view("<f4")).all():
+            raise FormatError(
+                f"the scale of chunk {chunk + 1}, position {position + 1} is not a number",
+                remedy=REMEDY,
+                path=self.name,
+            )
+        return decode(codes, self.vocabulary)
+
+    def put(self, chunk: int, position: int, codes: LogitCodes) -> None:
+        """Write the codes of a counted position."""
+        data = codes.astype("<u2", copy=False).tobytes()
+        write_at(self._descriptor, data, self._at(chunk, position))
+
+    def _at(self, chunk: int, position: int) -> int:
+        start = HEADER.size + self.tokens.size * TOKEN_BYTES
+        return start + (chunk * counted(self.context) + position) * self._row_bytes
+
+
+def open_base(path: Path, file: IO[bytes], chunks: int | None = None) -> BaseFile:
+    """Open a base file for at most `chunks` of its chunks; FormatError for one that is damaged."""
+    nbytes = os.fstat(file.fileno()).st_size
+    head = file.read(HEADER.size)
+    if not head.startswith(MAGIC):
+        raise NotGGUFError(
+            "this is not a base file of llama-perplexity", remedy=WRITE, path=str(path)
+        )
+    if len(head) < HEADER.size:
+        raise _cut("the header ends early", path)
+    _, context, vocabulary, held = HEADER.unpack(head)
+    _require_plausible(path, context, vocabulary, held)
+    token_bytes = context * held * TOKEN_BYTES
+    if HEADER.size + token_bytes > nbytes:
+        raise _cut("the tokens end early", path)
+    tokens = np.frombuffer(file.read(token_bytes), "<i4").astype(np.int32).reshape(held, context)
+    if not 0 <= tokens.min() <= tokens.max() < vocabulary:
+        raise FormatError(
+            f"a token is outside of the vocabulary of {vocabulary:,}", remedy=REMEDY, path=str(path)
+        )
+    whole = BaseFile(str(path), file.fileno(), tokens, vocabulary)
+    wanted = held if chunks is None else min(chunks, held)
+    complete = whole.complete_chunks(nbytes)
+    if complete < wanted:
+        raise _cut(f"only {complete} of {held} chunks are complete", path, complete)
+    return _FirstChunks(whole, wanted) if wanted < held else whole
+
+
+class _FirstChunks(BaseFile):
+    """The first chunks of a base file."""
+
+    def __init__(self, whole: BaseFile, chunks: int) -> None:
+        super().__init__(whole.name, whole._descriptor, whole.tokens[:chunks], whole.vocabulary)  # noqa: SLF001 (its own kind)
+        self._whole = whole
+
+    def _at(self, chunk: int, position: int) -> int:
+        return self._whole._at(chunk, position)  # noqa: SLF001 (its own kind)
+
+
+def _require_plausible(path: Path, context: int, vocabulary: int, chunks: int) -> None:
+    sound = (
+        LEAST_CONTEXT <= context <= MOST_CONTEXT and 0 < vocabulary <= MOST_VOCABULARY
+    ) and chunks > 0
+    if not sound:
+        raise FormatError(
+            f"the header is wrong: chunks {chunks}, context {context}, vocabulary {vocabulary}",
+            remedy=REMEDY,
+            path=str(path),
+        )
+
+
+def _cut(what: str, path: Path, complete: int = 0) -> TruncatedError:
+    remedy = REMEDY + (f", or read only the first chunks, {complete} at most" if complete else "")
+    return TruncatedError(what, remedy=remedy, path=str(path))

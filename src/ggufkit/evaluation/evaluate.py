@@ -1,0 +1,122 @@
+"""Measure how well models predict a text, and how far they are from a base."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ggufkit.evaluation.comparison import Comparison, comparisons
+from ggufkit.evaluation.passes import Passes
+from ggufkit.evaluation.scores import Scores, counted
+from ggufkit.evaluation.statistics import (
+    Divergence,
+    Measurement,
+    divergence,
+    perplexity,
+    perplexity_beside_base,
+)
+from ggufkit.evaluation.task import EvaluationTask, nbytes_of, require_sensible
+from ggufkit.llama_cpp.session import MICRO_BATCH
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.threads import Progress
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well one model predicts the text; `scores` has the figures of each position."""
+
+    name: str
+    nbytes: int
+    perplexity: Measurement
+    divergence: Divergence | None
+    scores: Scores = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The quality of models on one text.
+
+    `positions` is the number of tokens that were predicted. `base` is None unless its model was
+    read in this run.
+    """
+
+    context: int
+    chunks: int
+    positions: int
+    base: Quality | None
+    models: tuple[Quality, ...]
+    comparisons: tuple[Comparison, ...]
+
+
+def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
+    models: AnyPath | Sequence[AnyPath],
+    text: AnyPath | None = None,
+    *,
+    base: AnyPath | None = None,
+    base_logits: AnyPath | None = None,
+    context: int | None = None,
+    chunks: int | None = None,
+    micro_batch: int = MICRO_BATCH,
+    threads: int | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure the perplexity of `models` on the file `text`, and their divergence from a base.
+
+    The text is cut into chunks of `context` tokens (512), of which at most `chunks` are read. The
+    base is the model `base`, or the file `base_logits` of llama-perplexity, which also has the
+    text's tokens. With both, `base_logits` is written. All figures equal those of llama-perplexity
+    on the same chunks. `resume` keeps what is done if the run stops, and continues from what is
+    kept. `progress(done, total)` counts chunks.
+
+    Raises MissingExtraError without the extra `llama`, GGUFError with llama.cpp's message where it
+    fails, ValueTypeError for a text that is too short or models that do not fit together, and
+    FormatError for a damaged base file.
+    """
+    named = (models,) if isinstance(models, (str, bytes, os.PathLike)) else tuple(models)
+    task = EvaluationTask(
+        paths=tuple(as_path(each) for each in named),
+        text=None if text is None else as_path(text),
+        base=None if base is None else as_path(base),
+        base_logits=None if base_logits is None else as_path(base_logits),
+        context=context,
+        chunks=chunks,
+        micro_batch=micro_batch,
+        threads=worker_count(threads),
+        resume=resume,
+    )
+    require_sensible(task)
+    with Passes(task, progress) as passes:
+        base_scores = passes.read_base()
+        scores = {str(path): passes.read(path) for path in task.paths}
+        passes.finish()
+    return _evaluation(task, passes, base_scores, scores)
+
+
+def _evaluation(
+    task: EvaluationTask, passes: Passes, base_scores: Scores | None, scores: dict[str, Scores]
+) -> Evaluation:
+    chunks, context = passes.tokens.shape
+    with_base = passes.base is not None
+    base = None
+    if task.base is not None and base_scores is not None:
+        found = perplexity(base_scores)
+        base = Quality(str(task.base), nbytes_of(task.base), found, None, base_scores)
+    return Evaluation(
+        context=context,
+        chunks=chunks,
+        positions=chunks * counted(context),
+        base=base,
+        models=tuple(_quality(path, scores[str(path)], with_base=with_base) for path in task.paths),
+        comparisons=comparisons(scores, with_base=with_base),
+    )
+
+
+def _quality(path: Path, scores: Scores, *, with_base: bool) -> Quality:
+    found = perplexity_beside_base(scores) if with_base else perplexity(scores)
+    return Quality(
+        str(path), nbytes_of(path), found, divergence(scores) if with_base else None, scores
+    )

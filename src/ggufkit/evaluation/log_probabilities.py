@@ -1,0 +1,91 @@
+"""Logits of one position into log probabilities, and their 16-bit form in a base file.
+
+Source: `log_softmax` in llama.cpp's `tools/perplexity/perplexity.cpp`. Each step has the width that
+it has there, so that figures agree to the last digit printed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.quants.parallel import Floats
+
+LogitCodes = npt.NDArray[np.uint16]
+HEAD: Final = 4  # 16-bit units before the codes of a position: two floats, scale and minimum
+LEVELS: Final = np.float32(65535)
+DEEPEST: Final = np.float32(16)  # log probabilities further below the highest are not kept
+
+
+def units(vocabulary: int) -> int:
+    """Return the 16-bit units of one position in a base file; the codes are padded to pairs."""
+    return 2 * ((vocabulary + 1) // 2) + HEAD
+
+
+def exponentials(values: Floats) -> Floats:
+    """Return exp as the C library rounds it; NumPy's own for float32 is up to 2.5 units off."""
+    result: Floats = np.exp(values.astype(np.float64)).astype(np.float32)
+    return result
+
+
+def log_sum(logits: Floats, highest: np.float32) -> float:
+    """Return the logarithm of the sum of the exponentials of `logits - highest`."""
+    return float(np.log(exponentials(logits - highest).sum(dtype=np.float64)))
+
+
+def surprise(logits: Floats, token: int) -> float:
+    """Return the negative log probability of a token."""
+    highest = logits.max()
+    return log_sum(logits, highest) - float(logits[token] - highest)
+
+
+def surprise_beside_codes(logits: Floats, token: int) -> float:
+    """Return the same in single precision, as llama-perplexity has it where it writes a base."""
+    highest = logits.max()
+    return float(highest + np.float32(log_sum(logits, highest)) - logits[token])
+
+
+def encode(logits: Floats) -> LogitCodes:
+    """Return log probabilities in 16 bits each, behind their scale and minimum."""
+    highest = logits.max()
+    lowest = max(logits.min(), highest - DEEPEST)
+    scale = (highest - lowest) / LEVELS
+    result = np.zeros(units(len(logits)), np.uint16)
+    head = result[:HEAD].view(np.float32)
+    head[0] = scale
+    head[1] = lowest - highest - np.float32(log_sum(logits, highest))
+    if scale:
+        codes = np.rint(np.float32(1) / scale * (logits - lowest))
+        result[HEAD : HEAD + len(logits)] = np.maximum(codes, 0)
+    return result
+
+
+def decode(codes: LogitCodes, vocabulary: int) -> Floats:
+    """Return the log probabilities of one position."""
+    scale, lowest = codes[:HEAD].view(np.float32)
+    values: Floats = scale * codes[HEAD : HEAD + vocabulary] + lowest
+    return values
+
+
+def compare(logits: Floats, base: Floats, token: int) -> tuple[float, float, float, float, bool]:
+    """Compare logits with a base's log probabilities at one position.
+
+    Returns the negative log probabilities of the token by both, the divergence, the difference of
+    the token's probabilities, and whether both rank the same token first.
+    """
+    highest = logits.max()
+    total = highest + np.float32(log_sum(logits, highest))
+    mine, theirs = total - logits[token], -base[token]
+    likely = base > -DEEPEST
+    known = base[likely]
+    terms = exponentials(known) * (known - logits[likely] + total)
+    difference = exponentials(-mine) - exponentials(-theirs)
+    return (
+        float(mine),
+        float(theirs),
+        float(terms.sum(dtype=np.float64)),
+        float(difference),
+        bool(logits.argmax() == base.argmax()),
+    )

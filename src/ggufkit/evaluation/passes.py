@@ -1,0 +1,271 @@
+"""The passes of models over a text: the base first, then each model beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import DiskSpaceError, GGUFError, ValueTypeError
+from ggufkit.evaluation.base_file import BaseFile, TokenChunks, open_base
+from ggufkit.evaluation.kept import KeptScores, key_of, status_of
+from ggufkit.evaluation.log_probabilities import compare, encode, surprise, surprise_beside_codes
+from ggufkit.evaluation.reading import Meter, TextReader
+from ggufkit.evaluation.scores import Scores
+from ggufkit.evaluation.task import EvaluationTask
+from ggufkit.models.open import open as open_model
+from ggufkit.quants.parallel import Floats
+from ggufkit.system.interrupts import HELD
+from ggufkit.system.staging import Staging
+from ggufkit.system.text_file import Most, read_small
+from ggufkit.system.threads import Progress
+
+CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
+ROUNDING: Final = 1e-3  # of a log probability in 16 bits: 16 / 65535, and half of that
+SATURATED: Final = 15.0  # log probabilities below are cut in a base file
+
+
+@dataclass
+class _Counter:
+    """Counts the chunks of all passes."""
+
+    progress: Progress | None
+    passes: int
+    before: int = 0
+
+    def show(self, done: int, chunks: int) -> None:
+        if self.progress:
+            self.progress(self.before + done, self.passes * chunks)
+
+
+class Passes:
+    """All passes of a task; a context manager."""
+
+    def __init__(self, task: EvaluationTask, progress: Progress | None) -> None:
+        """Read the text, and open the base file that is there."""
+        self._task = task
+        self._stack = contextlib.ExitStack()
+        self._counter = _Counter(progress, len(task.all_paths))
+        self._kept: list[KeptScores] = []
+        self._tokens: TokenChunks | None = None
+        self.base: BaseFile | None = None
+        self._text: bytes | None = None
+        if task.text is not None:
+            self._text = read_small(task.text, Most.CALIBRATION).removesuffix(b"\n")
+
+    def __enter__(self) -> Passes:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all files; what is kept stays."""
+        for kept in self._kept:
+            kept.leave()
+        self._stack.close()
+
+    @property
+    def tokens(self) -> TokenChunks:
+        """The tokens of the text: (chunks, context)."""
+        if self._tokens is None:
+            raise ValueError("no model has read the text yet")
+        return self._tokens
+
+    def finish(self) -> None:
+        """Remove what was kept for a later run."""
+        for kept in self._kept:
+            kept.discard()
+
+    def read_base(self) -> Scores | None:
+        """Read the base file that is there, or the base model; None unless a model was read."""
+        task = self._task
+        if task.base is not None:
+            return self._read_base_model(task.base)
+        if task.base_logits is not None:
+            file = self._stack.enter_context(task.base_logits.open("rb"))
+            self.base = open_base(task.base_logits, file, task.chunks)
+            self._require_context(self.base.context)
+            self._tokens = self.base.tokens
+        return None
+
+    def read(self, path: Path) -> Scores:
+        """Return the scores of a model, beside the base if there is one."""
+        base = self.base
+
+        def beside(chunk: int, position: int, logits: Floats, token: int) -> tuple[float, ...]:
+            assert base is not None  # noqa: S101 (for mypy)
+            return compare(logits, base.log_probabilities(chunk, position), token)
+
+        def alone(_chunk: int, _position: int, logits: Floats, token: int) -> tuple[float, ...]:
+            return (surprise(logits, token),)
+
+        with self._reader(path) as reader:
+            facts = status_of(Path(base.name)) if base is not None and base.name else None
+            return self._pass(reader, alone if base is None else beside, facts)
+
+    def _read_base_model(self, path: Path) -> Scores:
+        target = self._task.base_logits
+        with self._reader(path) as reader:
+            if target is not None:
+                return self._write_base(reader, target)
+            folder = Path(tempfile.gettempdir())
+            file = tempfile.TemporaryFile(prefix="ggufkit-")  # noqa: SIM115 (the stack closes it)
+            self._stack.enter_context(file)
+            self.base = BaseFile("", file.fileno(), self.tokens, reader.vocabulary)
+            _require_space(folder, self.base.nbytes)
+            self.base.begin()
+            return self._pass(reader, _writing(self.base), None)
+
+    def _write_base(self, reader: TextReader, target: Path) -> Scores:
+        """Write the base file; with `resume` use one that is finished, or go on with a part."""
+        finished = self._finished_base(reader, target)
+        if finished is not None:
+            return finished
+        with HELD:
+            stage = Staging(target, kept=self._task.resume)
+        try:
+            base = BaseFile(str(target), stage.descriptor, self.tokens, reader.vocabulary)
+            if stage.is_new or not base.is_begun():
+                _require_space(target.parent, base.nbytes)
+                stage.resize(0)
+                base.begin()
+            scores = self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
+            stage.sync()
+            stage.publish()
+        finally:
+            stage.leave()
+        self._open_base(target)
+        return scores
+
+    def _finished_base(self, reader: TextReader, target: Path) -> Scores | None:
+        """Return the scores of the base if an earlier run read all of it."""
+        if not self._task.resume or not target.exists():
+            return None
+        with target.open("rb") as file:
+            kept = self._keep(reader, _facts_of(file.fileno()))
+        if kept.count < len(self.tokens):
+            kept.leave()
+            return None
+        self._kept.append(kept)
+        self._open_base(target)
+        return kept.first(kept.count)
+
+    def _open_base(self, target: Path) -> None:
+        file = self._stack.enter_context(target.open("rb"))
+        self.base = open_base(target, file)
+
+    def _reader(self, path: Path) -> TextReader:
+        """Load a model, and tokenize the text or compare its tokens with those known."""
+        context = self._task.context or CONTEXT
+        if self._tokens is not None:
+            context = self._tokens.shape[1]
+        reader = TextReader(
+            path, context, micro_batch=self._task.micro_batch, threads=self._task.threads
+        )
+        try:
+            self._fit_tokens(reader)
+        except BaseException:
+            reader.session.close()
+            raise
+        return reader
+
+    def _fit_tokens(self, reader: TextReader) -> None:
+        if self.base is not None and self.base.vocabulary != reader.vocabulary:
+            raise ValueTypeError(
+                f"{reader.path} has {reader.vocabulary:,} tokens in its vocabulary, and the base "
+                f"has {self.base.vocabulary:,}",
+                remedy="Compare models with the same tokenizer",
+            )
+        if self._text is None:
+            return
+        tokens = reader.tokenize(self._text, self._task.chunks)
+        if self._tokens is None:
+            self._tokens = tokens
+        elif not np.array_equal(tokens[: len(self._tokens)], self._tokens):
+            raise ValueTypeError(
+                f"{reader.path} does not split the text into the tokens of the base or first model",
+                remedy="Use the text of the base file, and models with the same tokenizer",
+            )
+
+    def _require_context(self, context: int) -> None:
+        if self._task.context not in (None, context):
+            raise ValueTypeError(
+                f"the base file has chunks of {context} tokens, not {self._task.context}",
+                remedy="Leave out the context, or write another base file",
+            )
+
+    def _pass(
+        self, reader: TextReader, meter: Meter, facts: object, base: BaseFile | None = None
+    ) -> Scores:
+        """Read all chunks, or those that no earlier run has read; `base` is being written."""
+        tokens, together = self.tokens, reader.sequences
+        parts: list[Scores] = []
+        kept = self._keep(reader, facts) if self._task.resume else None
+        start = 0
+        if kept:
+            self._kept.append(kept)
+            start = kept.count if base is None else _agreeing(base, kept.first(kept.count))
+            start = start if start == len(tokens) else start // together * together
+            parts.append(kept.first(start))
+        self._counter.show(start, len(tokens))
+        for done, scores in reader.read(tokens, meter, start):
+            parts.append(scores)
+            if kept:
+                kept.add(scores)
+            self._counter.show(done, len(tokens))
+        self._counter.before += len(tokens)
+        return Scores(np.concatenate([part.values for part in parts]))
+
+    def _keep(self, reader: TextReader, facts: object) -> KeptScores:
+        with open_model(reader.path) as model:
+            files = [status_of(file.path) for file in model.files]
+        tokens = self.tokens
+        key = key_of((files, tokens.shape, tokens.tobytes(), self._task.micro_batch, facts))
+        return KeptScores(reader.path, key, len(tokens), tokens.shape[1])
+
+
+def _writing(base: BaseFile) -> Meter:
+    """Return what writes a base file."""
+
+    def write(chunk: int, position: int, logits: Floats, token: int) -> tuple[float, ...]:
+        base.put(chunk, position, encode(logits))
+        return (surprise_beside_codes(logits, token),)
+
+    return write
+
+
+def _facts_of(descriptor: int) -> object:
+    """Return what stays of a file while it is written and published."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def _agreeing(base: BaseFile, scores: Scores) -> int:
+    """Return how many chunks of a base file that was begun belong to these scores.
+
+    Another model may have begun the same file since the scores were kept.
+    """
+    first = base.context // 2
+    for chunk, surprises in enumerate(scores.field("surprise")):
+        token = base.tokens[chunk, first + 1]
+        try:
+            held = -float(base.log_probabilities(chunk, 0)[token])
+        except (GGUFError, OSError):
+            return chunk
+        if surprises[0] < SATURATED and abs(held - surprises[0]) > ROUNDING:
+            return chunk
+    return len(scores.values)
+
+
+def _require_space(folder: Path, nbytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        raise DiskSpaceError(
+            f"{folder} has {free:,} bytes free, and the base's logits need {nbytes:,}",
+            remedy="Read fewer chunks, or name a file on another disk (base_logits=...)",
+        )

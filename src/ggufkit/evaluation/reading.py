@@ -1,0 +1,140 @@
+"""Run a model over the chunks of a text, and note figures at each counted position.
+
+Source: `perplexity` and `kl_divergence` in llama.cpp's `tools/perplexity/perplexity.cpp`. The
+tokens are handed over in the pieces that llama.cpp computes at once. So the logits are the same,
+but only those of one piece are in memory, whatever the context.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.evaluation.base_file import TokenChunks
+from ggufkit.evaluation.scores import FIELDS, Scores
+from ggufkit.llama_cpp.session import Session
+from ggufkit.quants.parallel import Floats
+from ggufkit.system.threads import in_turn, pool_of, require_wanted
+
+BATCH: Final = 2048  # tokens that llama-perplexity hands over at once
+MOST_SEQUENCES: Final = 64  # llama.cpp computes at most 256 together
+# Returns the figures at a counted position: chunk, position, logits, next token.
+Meter = Callable[[int, int, Floats, int], tuple[float, ...]]
+
+
+class TextReader:
+    """A model in llama.cpp that reads a text chunk by chunk; a context manager."""
+
+    def __init__(self, path: Path, context: int, *, micro_batch: int, threads: int) -> None:
+        """Load the model."""
+        self.path = path
+        self.context = context
+        self.sequences: int = max(1, min(BATCH // context, MOST_SEQUENCES))
+        self._batch = min(BATCH, self.sequences * context)
+        self._micro_batch = min(micro_batch, self._batch)
+        self._threads = threads
+        self.session = Session(
+            path,
+            length=context,
+            batch=self._batch,
+            sequences=self.sequences,
+            micro_batch=self._micro_batch,
+            threads=threads,
+        )
+
+    def __enter__(self) -> TextReader:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the model."""
+        self.session.close()
+
+    def tokenize(self, text: bytes, chunks: int | None = None) -> TokenChunks:
+        """Return the tokens of a text: (chunks, context)."""
+        if self.session.adds_end:
+            raise GGUFError(
+                f"the tokenizer of {self.path} ends each text with a token",
+                remedy="Perplexity is for models that continue a text",
+            )
+        tokens = self.session.tokenize(text)
+        held = len(tokens) // self.context
+        if not held:
+            raise ValueTypeError(
+                f"the text has {len(tokens)} tokens, but a chunk needs {self.context}",
+                remedy="Use a longer text, or fewer tokens per chunk",
+            )
+        held = held if chunks is None else min(chunks, held)
+        whole = np.array(tokens[: held * self.context], np.int32)
+        return whole.reshape(held, self.context)
+
+    def read(
+        self, tokens: TokenChunks, meter: Meter, start: int = 0
+    ) -> Iterator[tuple[int, Scores]]:
+        """Yield groups of chunks from `start` on: how many are done, and their scores."""
+        with pool_of(self._threads) as pool:
+            for first in range(start, len(tokens), self.sequences):
+                last = min(first + self.sequences, len(tokens))
+                yield last, self._group(tokens, range(first, last), meter, pool)
+
+    def _group(self, tokens: TokenChunks, chunks: range, meter: Meter, pool: Executor) -> Scores:
+        """Read chunks as parallel sequences, with an empty cache."""
+        scores = Scores.empty(len(chunks), self.context)
+        texts = [self._begun(tokens[chunk]) for chunk in chunks]
+        first = self.context // 2
+        self.session.clear()
+        for begin, end in self._pieces(len(chunks)):
+            self.session.decode([text[begin:end] for text in texts], begin, first_output=first)
+            places = range(max(begin, first), min(end, self.context - 1))
+            if end <= first:
+                continue
+            rows = self.session.logits_in_place().reshape(len(chunks), -1, self.vocabulary)
+            jobs = [
+                functools.partial(
+                    self._note, meter, chunk, place, rows[number, place - max(begin, first)], tokens
+                )
+                for number, chunk in enumerate(chunks)
+                for place in places
+            ]
+            noted = in_turn(pool, jobs, 2 * self._threads)
+            for number in range(len(chunks)):
+                for place in places:
+                    scores.values[number, place - first] = next(noted)
+        return scores
+
+    def _begun(self, chunk: TokenChunks) -> list[int]:
+        """Return a chunk whose first token is the model's beginning of a text, if it has one."""
+        beginning = self.session.beginning
+        listed: list[int] = chunk.tolist()
+        return listed if beginning is None else [beginning, *listed[1:]]
+
+    def _pieces(self, sequences: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions that llama.cpp computes at once, equally many of each sequence."""
+        together = max(1, self._micro_batch // sequences)
+        for start in range(0, self.context, self._batch):
+            stop = min(start + self._batch, self.context)
+            for begin in range(start, stop, together):
+                yield begin, min(begin + together, stop)
+
+    def _note(
+        self, meter: Meter, chunk: int, place: int, logits: Floats, tokens: TokenChunks
+    ) -> Sequence[float]:
+        require_wanted()
+        figures = meter(chunk, place - self.context // 2, logits, int(tokens[chunk, place + 1]))
+        if not np.isfinite(figures).all():
+            raise GGUFError(
+                f"{self.path} gives no finite probability in chunk {chunk + 1}",
+                remedy="Look for damaged tensors: `ggufkit check --data`",
+            )
+        return figures + (0.0,) * (len(FIELDS) - len(figures))
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that the model knows."""
+        return self.session.vocabulary_size

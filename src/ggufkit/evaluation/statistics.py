@@ -1,0 +1,171 @@
+"""Means with their errors, percentiles and ratios, as llama-perplexity computes them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ggufkit.evaluation.scores import Scores, ScoreValues
+from ggufkit.quants.parallel import Floats
+
+FEW: Final = 10  # values: llama-perplexity gives no error of fewer
+PERCENTILES: Final = (99.9, 99.0, 95.0, 90.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0, 0.1)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A figure and its standard error; the error is NaN where it cannot be computed."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How a figure is distributed over the positions of a text."""
+
+    mean: Measurement
+    minimum: float
+    maximum: float
+    percentiles: dict[float, float]
+
+    @property
+    def median(self) -> float:
+        """The value in the middle."""
+        return self.percentiles[50.0]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """How far a model is from its base.
+
+    `kld` is the Kullback-Leibler divergence at a position. `probability_change` is the difference
+    of the probabilities that both give to the text's token, and `rms_probability_change` the root
+    of its mean square. `same_top` is the share of positions where both rank the same token first.
+    """
+
+    base_perplexity: Measurement
+    correlation: float
+    log_ratio: Measurement
+    ratio: Measurement
+    difference: Measurement
+    kld: Distribution
+    probability_change: Distribution
+    rms_probability_change: Measurement
+    same_top: Measurement
+
+
+def perplexity(scores: Scores) -> Measurement:
+    """Return the perplexity of a pass without a base."""
+    values = scores.field("surprise")
+    mean = float(values.mean())
+    variance = float((values**2).mean()) - mean**2
+    return _exponential(Measurement(mean, _root(variance / (values.size - 1))))
+
+
+def perplexity_beside_base(scores: Scores) -> Measurement:
+    """Return the perplexity of a pass with a base, which is rounded otherwise."""
+    return _exponential(_mean_in_single(scores.field("surprise")))
+
+
+def divergence(scores: Scores) -> Divergence:
+    """Return how far a pass with a base is from the base."""
+    mine = _mean_in_single(scores.field("surprise"))
+    theirs = _mean_in_single(scores.field("base_surprise"))
+    covariance = _covariance(scores)
+    log_ratio = Measurement(
+        mine.value - theirs.value,
+        _root(mine.error**2 + theirs.error**2 - 2 * covariance),
+    )
+    ours, base = _exponential(mine), _exponential(theirs)
+    shared = ours.value * base.value * covariance
+    kld, change = scores.field("divergence"), scores.field("probability_change")
+    return Divergence(
+        base_perplexity=base,
+        correlation=_quotient(covariance, mine.error * theirs.error),
+        log_ratio=log_ratio,
+        ratio=_exponential(log_ratio),
+        difference=Measurement(
+            ours.value - base.value, _root(ours.error**2 + base.error**2 - 2 * shared)
+        ),
+        kld=_distribution(kld, _mean(kld, kld**2)),
+        probability_change=_distribution(change, _mean(change, _square_in_single(change))),
+        rms_probability_change=_root_mean_square(_square_in_single(change)),
+        same_top=_share(scores.field("same_top")),
+    )
+
+
+def _mean(values: ScoreValues, squares: ScoreValues) -> Measurement:
+    mean = float(values.sum() / values.size)
+    variance = float(squares.sum() / values.size) - mean * mean
+    known = variance > 0 and values.size > FEW
+    return Measurement(mean, math.sqrt(variance / (values.size - 1)) if known else 0.0)
+
+
+def _mean_in_single(values: ScoreValues) -> Measurement:
+    return _mean(values, _square_in_single(values))
+
+
+def _square_in_single(values: ScoreValues) -> ScoreValues:
+    """Return the squares, rounded to single precision as in llama-perplexity."""
+    narrow = values.astype(np.float32)
+    result: ScoreValues = (narrow * narrow).astype(np.float64)
+    return result
+
+
+def _covariance(scores: Scores) -> float:
+    mine = scores.field("surprise").astype(np.float32)
+    theirs = scores.field("base_surprise").astype(np.float32)
+    count = mine.size
+    if count < FEW:
+        return 0.0
+    both = (mine * theirs).sum(dtype=np.float64) / count
+    means = mine.sum(dtype=np.float64) / count * (theirs.sum(dtype=np.float64) / count)
+    return float((both - means) / (count - 1))
+
+
+def _exponential(log: Measurement) -> Measurement:
+    value = math.exp(log.value) if log.value < math.log(np.finfo(np.float64).max) else math.inf
+    return Measurement(value, value * log.error)
+
+
+def _root(variance: float) -> float:
+    return math.sqrt(variance) if variance >= 0 else math.nan
+
+
+def _quotient(above: float, below: float) -> float:
+    return above / below if below else math.nan
+
+
+def _root_mean_square(squares: ScoreValues) -> Measurement:
+    mean = _mean(squares, squares**2)
+    root = math.sqrt(mean.value)
+    return Measurement(root, _quotient(0.5, root) * mean.error)
+
+
+def _share(flags: ScoreValues) -> Measurement:
+    share = float(flags.mean())
+    below = max(flags.size - 1, 1)
+    return Measurement(share, math.sqrt(share * (1 - share) / below))
+
+
+def _distribution(values: ScoreValues, mean: Measurement) -> Distribution:
+    ordered = np.sort(values.astype(np.float32).reshape(-1))
+    return Distribution(
+        mean,
+        float(ordered[0]),
+        float(ordered[-1]),
+        {each: _percentile(ordered, each) for each in PERCENTILES},
+    )
+
+
+def _percentile(ordered: Floats, percent: float) -> float:
+    """Interpolate in single precision, as llama-perplexity does."""
+    place = np.float32(percent / 100) * np.float32(len(ordered) - 1)
+    below = int(place)
+    rest = place - np.float32(below)
+    above = ordered[min(below + 1, len(ordered) - 1)]
+    return float((np.float32(1) - rest) * ordered[below] + rest * above)

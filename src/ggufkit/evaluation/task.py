@@ -1,0 +1,87 @@
+"""What is to be measured, and whether that makes sense."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import OutputError, ValueTypeError
+from ggufkit.evaluation.base_file import LEAST_CONTEXT
+from ggufkit.format.values import Strings
+from ggufkit.models.open import open as open_model
+
+VOCABULARY: Final = "tokenizer.ggml.tokens"
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """The arguments of `evaluate`."""
+
+    paths: tuple[Path, ...]
+    text: Path | None
+    base: Path | None
+    base_logits: Path | None
+    context: int | None
+    chunks: int | None
+    micro_batch: int
+    threads: int
+    resume: bool
+
+    @property
+    def all_paths(self) -> tuple[Path, ...]:
+        """The models in the order of their reading."""
+        return self.paths if self.base is None else (self.base, *self.paths)
+
+
+def require_sensible(task: EvaluationTask) -> None:
+    """Raise a GGUFError for arguments or models that do not go together."""
+    if not task.paths and (task.base is None or task.base_logits is None):
+        raise ValueTypeError("no model is named", remedy="Name the models to measure")
+    if task.text is None and (task.base is not None or task.base_logits is None):
+        raise ValueTypeError("no text is named", remedy="Name a file of text to read (text=...)")
+    if task.context is not None and task.context < LEAST_CONTEXT:
+        raise ValueTypeError(
+            f"a chunk of {task.context} tokens is too short",
+            remedy=f"Use at least {LEAST_CONTEXT}; 512 is usual",
+        )
+    if task.resume and task.base is not None and task.base_logits is None:
+        raise ValueTypeError(
+            "to resume, the base needs a file that stays",
+            remedy="Name the file to write (base_logits=...)",
+        )
+    if len(set(task.all_paths)) < len(task.all_paths):
+        raise ValueTypeError("a model is named twice", remedy="Name each model once")
+    _require_other_output(task)
+    _require_one_vocabulary(task)
+
+
+def nbytes_of(path: Path) -> int:
+    """Return the size of all files of a model."""
+    with open_model(path) as model:
+        return sum(file.nbytes for file in model.files)
+
+
+def _require_other_output(task: EvaluationTask) -> None:
+    out = task.base_logits
+    if task.base is None or out is None or not out.exists():
+        return
+    inputs = (*task.all_paths, *((task.text,) if task.text else ()))
+    if any(path.exists() and out.samefile(path) for path in inputs):
+        raise OutputError(f"{out} is also an input", remedy="Write to another name")
+
+
+def _require_one_vocabulary(task: EvaluationTask) -> None:
+    """Raise an error before hours of work; `open` also refuses what llama.cpp would abort on."""
+    known: dict[Path, object] = {}
+    for path in task.all_paths:
+        with open_model(path) as model:
+            found = model.metadata.get(VOCABULARY)
+            known[path] = list(found) if isinstance(found, Strings) else found
+    first = task.all_paths[0]
+    for path, tokens in known.items():
+        if tokens != known[first]:
+            raise ValueTypeError(
+                f"{path} has another vocabulary than {first}",
+                remedy="Compare models with the same tokenizer",
+            )

@@ -1,0 +1,75 @@
+"""Intervals of differences: Student's quantiles, and when "better" is said."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ggufkit.evaluation.comparison import comparisons, quantile
+from ggufkit.evaluation.scores import FIELDS, Scores
+
+CHUNKS, POSITIONS = 12, 5
+
+
+def scores(divergence):
+    values = np.zeros((CHUNKS, POSITIONS, len(FIELDS)))
+    values[..., FIELDS.index("divergence")] = divergence
+    return Scores(values)
+
+
+@pytest.mark.parametrize(
+    ("probability", "freedom", "expected"),
+    [  # of printed tables
+        (0.975, 1, 12.7062),
+        (0.975, 2, 4.30265),
+        (0.975, 3, 3.18245),
+        (0.975, 10, 2.22814),
+        (0.995, 30, 2.75),
+        (0.95, 5, 2.01505),
+    ],
+)
+def test_quantiles_match_tables(probability, freedom, expected):
+    assert quantile(probability, freedom) == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_interval_contains_the_truth_as_often_as_it_says():
+    made = np.random.default_rng(5)
+    chunks = made.normal(1, 0.2, (400, CHUNKS, 1))
+    found = [comparisons({"a": scores(x), "b": scores(0)}, with_base=True)[0] for x in chunks]
+    hits = sum(each.low <= 1 <= each.high for each in found)
+    assert 0.92 <= hits / len(found) <= 0.98
+
+
+def test_paired_differences_show_what_separate_errors_hide():
+    shared = np.random.default_rng(6).normal(5, 3, (CHUNKS, POSITIONS))
+    (found,) = comparisons({"a": scores(shared + 0.1), "b": scores(shared)}, with_base=True)
+    assert found.better == "b"
+    assert found.difference == pytest.approx(0.1)
+
+
+def test_equal_models_are_not_called_better():
+    made = np.random.default_rng(7)
+    pair = {name: scores(made.normal(1, 1, (CHUNKS, POSITIONS))) for name in "ab"}
+    (found,) = comparisons(pair, with_base=True)
+    assert found.better is None
+    (same,) = comparisons({"a": scores(1), "b": scores(1)}, with_base=True)
+    assert (same.better, same.low, same.high) == (None, 0, 0)
+
+
+def test_intervals_of_more_pairs_are_wider():
+    made = np.random.default_rng(8)
+    three = {name: scores(made.normal(1, 1, (CHUNKS, POSITIONS))) for name in "abc"}
+    two = {name: three[name] for name in "ab"}
+    (alone,) = comparisons(two, with_base=True)
+    among = comparisons(three, with_base=True)[0]
+    assert (among.first, among.second) == (alone.first, alone.second)
+    assert among.high - among.low > alone.high - alone.low
+
+
+def test_two_chunks_are_too_few():
+    pair = {name: Scores(scores(1).values[:2]) for name in "ab"}
+    (found,) = comparisons(pair, with_base=True)
+    assert math.isinf(found.high)
+    assert found.better is None
