@@ -21,7 +21,7 @@ from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.models.model import Tensor
 
 SHOWN: Final = 5  # names in a problem
-_ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target
+ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target
 _NUMBER: Final = re.compile(r"\{i(?: \+ (\w+))?\}")  # in a name to replace
 
 
@@ -209,7 +209,12 @@ def _offset(template: str, lookup: Lookup) -> int:
 def _target_name(placed: Placed, target: Target, facts: ConfigFacts) -> str:
     """Return the name of a target with its numbers and fields filled in."""
     name = target.name.replace("{i}", str(placed.layer)).replace("{x}", str(placed.expert))
-    return with_fields(_ITEM.sub(lambda each: _item(each[1], placed.layer, facts), name), facts)
+    return with_items(name, placed.layer, facts)
+
+
+def with_items(text: str, number: int | None, facts: ConfigFacts) -> str:
+    """Return text with fields of the configuration, and items of lists by a tensor's number."""
+    return with_fields(ITEM.sub(lambda each: _item(each[1], number, facts), text), facts)
 
 
 def _item(expression: str, number: int | None, facts: ConfigFacts) -> str:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Target, outline
-from ggufkit.conversion.place import place, rename, with_fields
+from ggufkit.conversion.place import ITEM, place, rename, with_fields, with_items
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import GGUFError, ShapeError, brief
@@ -108,11 +108,19 @@ def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
         if facts.value(architecture.one_way.get(rule.pattern, False)):
             continue
         for target in rule.targets:
-            template = with_fields(target.name, facts)
-            known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
-            at = len(known) if target.parts == FIRST else 0
-            known.insert(at, Candidate(rule, _regex(template), target))
+            for template in _templates(target, facts):
+                known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
+                at = len(known) if target.parts == FIRST else 0
+                known.insert(at, Candidate(rule, _regex(template), target))
     return found
+
+
+def _templates(target: Target, facts: ConfigFacts) -> list[str]:
+    """Return the names that a target may have: one for each kind of layer if a list tells them."""
+    listed = ITEM.search(target.name)
+    items = facts.value(listed[1]) if listed else None
+    kinds = {str(each) for each in items} if isinstance(items, list) else {""}
+    return [with_fields(ITEM.sub(kind, target.name), facts) for kind in sorted(kinds)]
 
 
 def _regex(template: str) -> re.Pattern[str]:
@@ -133,8 +141,9 @@ def _claim(
             continue
         numbers = match.groupdict()
         claim = Claim(candidate.rule, numbers.get("i") or "", numbers.get("x") or "")
-        names = [_filled(with_fields(t.name, facts), claim) for t in claim.rule.targets]
-        if all(each in tensors for each in names):
+        layer = int(claim.layer) if claim.layer else None
+        names = [_filled(with_items(t.name, layer, facts), claim) for t in claim.rule.targets]
+        if name in names and all(each in tensors for each in names):
             return claim, names
     return None
 

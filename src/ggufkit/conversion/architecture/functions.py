@@ -202,6 +202,11 @@ def _length(model: Model, name: str, axis: int) -> int | None:
     return model.tensors[name].shape[axis] if name in model.tensors else None
 
 
+def _stored_as(model: Model, name: str, kind: str) -> bool:
+    """Whether a tensor is stored in a type."""
+    return name in model.tensors and model.tensors[name].type.name == kind
+
+
 def _named(model: Model, word: str) -> bool:
     """Whether the name of the model, or of a base model, contains a word."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
@@ -262,6 +267,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "count": Function(len, lambda number, _: (list(range(number)),)),
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
+    "extended": Function(layer_lists.extended, lambda values, _: (values,)),
+    "floats": Function(
+        lambda numbers: [0.0 if n is None else float(n) for n in numbers],
+        lambda numbers, _: ([shortest(n) for n in numbers],),
+    ),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
     "generation": Function(_generation, asks=FACTS),
@@ -275,6 +285,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
     "layers_named": Function(_layers_named, asks=FACTS),
+    "last_of_groups": Function(layer_lists.last_of_groups, layer_lists.group_size),
     "leading_layers": Function(layer_lists.leading_layers),
     "length": Function(_length, asks=MODEL),
     "layer_kinds": Function(layer_lists.layer_kinds),
@@ -297,9 +308,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
         pooling.classifier_pooling, lambda number, _: (pooling.named(number) or OPEN,)
     ),
     "single": Function(lambda value: value[0] if isinstance(value, list) else value),
+    "shifted": Function(
+        lambda numbers, by: [n + by for n in numbers],
+        lambda numbers, known: ([n - known[1] for n in numbers],),
+    ),
     "sliding": Function(
         lambda types: [kind == SLIDING for kind in types], layer_lists.sliding_types
     ),
+    "stored_as": Function(_stored_as, asks=MODEL),
     "sparsity_scale": Function(_sparsity_scale, _shares),
     "tokenizer": Function(
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL

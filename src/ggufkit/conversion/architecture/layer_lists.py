@@ -205,3 +205,27 @@ def layers_with(model: Model, suffix: str) -> list[int]:
     """Return the layers that have a tensor of this name."""
     found = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
     return sorted(int(each[1]) for each in found if each)
+
+
+def extended(values: Any, count: int, value: Any) -> list[Any]:  # noqa: ANN401
+    """Return the first values, at most `count`, with `value` after them up to `count`."""
+    if not isinstance(values, list):
+        raise CheckpointError(f"{brief(values)} is not a list")
+    kept = values[:count]
+    return [*kept, *(value for _ in layers(count - len(kept)))]
+
+
+def last_of_groups(whole: int, size: int, count: int) -> list[str]:
+    """Return which layers are the last of their group of `size`, or in none that is whole."""
+    ends = whole // size * size
+    return ["full" if (n + 1) % size == 0 or n >= ends else "linear" for n in layers(count)]
+
+
+def group_size(kinds: Any, known: Known) -> Solved:  # noqa: ANN401
+    """Return the size of the groups whose last layers are full."""
+    if not isinstance(kinds, list) or not isinstance(known[0], int):
+        return ()
+    fitting = (
+        n for n in range(1, known[0] + 2) if last_of_groups(known[0], n, len(kinds)) == kinds
+    )
+    return OPEN, next(fitting, OPEN), OPEN
