@@ -80,7 +80,9 @@ def complete_tensor(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def _file_of(ctx: click.Context) -> str:
-    return ctx.params.get("file") or next(iter(ctx.args), "")  # where click leaves it
+    """Return the model of a command line; click leaves it in one of these places."""
+    files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)
+    return next((str(file) for file in files if file), "")
 
 
 MODEL: Final = ModelName()

@@ -26,6 +26,9 @@ _UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 PIPED_WIDTH: Final = 120  # columns if the output is not a terminal
 LEAST_WIDTH: Final = 40
+MAX_WIDTH: Final = 1 << 62  # of lines that go to a pipe
+LEAST_CELL: Final = 12  # of a column that is shortened
+_DOTS: Final = "..."
 _WIDTH: Final = "ggufkit.width"  # in the context of a command
 _IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
 
@@ -83,10 +86,22 @@ def counted(number: int, noun: str) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:
-    """Print aligned columns; `right` has a letter for each column: l for left, r for right."""
+    """Print aligned columns; `right` has a letter for each column: l for left, r for right.
+
+    On a terminal the widest column of text is shortened so that lines fit.
+    """
     lines = [header, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     sides = right.ljust(len(header), "l")
+    widest = max(
+        (i for i, side in enumerate(sides[: len(header)]) if side == "l"),
+        default=None,
+        key=widths.__getitem__,
+    )
+    excess = sum(widths) + 2 * len(widths) - 2 - (_terminal_columns() or MAX_WIDTH)
+    if widest is not None and excess > 0:
+        widths[widest] = max(widths[widest] - excess, LEAST_CELL)
+        lines = [_with_shorter(line, widest, widths[widest]) for line in lines]
     marks = (">" if side == "r" else "<" for side in sides)
     form = "  ".join(f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=False))
     click.echo(click.style(form.format(*header).rstrip(), bold=True))
@@ -95,13 +110,28 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
         click.echo("\n".join(some))
 
 
+def _with_shorter(line: Sequence[str], column: int, width: int) -> Sequence[str]:
+    """Return a line of a table with a cell of at most `width` characters: without its middle."""
+    text = line[column]
+    if len(text) <= width:
+        return line
+    end = (width - len(_DOTS)) // 2
+    short = text[: width - len(_DOTS) - end] + _DOTS + text[len(text) - end :]
+    return (*line[:column], short, *line[column + 1 :])
+
+
 def columns() -> int:
     """Return the width of the terminal, also while `paged` buffers the output."""
+    return _terminal_columns() or PIPED_WIDTH
+
+
+def _terminal_columns() -> int | None:
+    """Return the width of the terminal, None if the output is not one."""
     context = click.get_current_context(silent=True)
-    known = context.meta.get(_WIDTH) if context else None
+    known: int | None = context.meta.get(_WIDTH) if context else None
     if known is None and sys.stdout.isatty():
         known = shutil.get_terminal_size().columns
-    return PIPED_WIDTH if known is None else max(known, LEAST_WIDTH)
+    return None if known is None else max(known, LEAST_WIDTH)
 
 
 @contextlib.contextmanager

@@ -145,9 +145,12 @@ def _tokenizer(metadata: Metadata) -> str | None:
 # For other programs.
 
 
-def describe(model: Model) -> dict[str, Any]:
-    """Return everything except tensor data as JSON values; see docs/inspect.md."""
-    return {
+def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
+    """Return everything except tensor data as JSON values; see docs/inspect.md.
+
+    With `tensors=False`, leave out the list of tensors.
+    """
+    found: dict[str, Any] = {
         "version": model.version,
         "byte_order": model.byte_order,
         "alignment": model.alignment,
@@ -166,8 +169,10 @@ def describe(model: Model) -> dict[str, Any]:
             key: {"type": model.metadata.type_name(key), "value": plain(model.metadata.typed(key))}
             for key in model.metadata
         },
-        "tensors": [_describe_tensor(tensor) for tensor in model.tensors.values()],
     }
+    if tensors:
+        found["tensors"] = [describe_tensor(tensor) for tensor in model.tensors.values()]
+    return found
 
 
 def _plain_summary(summary: Summary) -> dict[str, Any]:
@@ -175,7 +180,8 @@ def _plain_summary(summary: Summary) -> dict[str, Any]:
     return {**facts, "types": [vars(share) for share in summary.types]}
 
 
-def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
+def describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    """Return what a header says of a tensor as JSON values."""
     return {
         "name": tensor.name,
         "type": tensor.type.name,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+from ggufkit.cli import output
 from shell import done, ggufkit, process
 
 TEMPLATE = "{% for m in messages %}\n\t{{ m }}\x1b[31m{% endfor %}"
@@ -275,3 +276,81 @@ def test_closed_pipe_is_not_a_failure(tmp_path):
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith("parameters")
+
+
+# Several files, and some tensors.
+
+
+def test_several_files_are_shown_one_after_the_other(path):
+    found = done("inspect", path, path).lines
+    places = [at for at, line in enumerate(found) if line == f"{path}:"]
+    assert places[0] == 0
+    assert found[places[1] - 1] == ""
+    once = done("inspect", path).lines
+    assert found[1 : places[1] - 1] == once == found[places[1] + 1 :]
+
+
+def test_several_files_are_a_list_in_json(path):
+    assert done("inspect", path, path, "--json").json() == 2 * [
+        done("inspect", path, "--json").json()
+    ]
+
+
+def test_keys_of_several_files_stand_under_their_names(path):
+    found = done("inspect", path, path, "--key", "general.name")
+    assert found.lines == [f"{path}:", "Tiny", f"{path}:", "Tiny"]
+
+
+def test_the_list_of_tensors_can_be_left_out(path):
+    found = done("inspect", path, "--no-tensors")
+    assert "a.weight" not in found.out
+    assert "general.architecture" in found.out
+    document = done("inspect", path, "--json").json()
+    del document["tensors"]
+    assert done("inspect", path, "--no-tensors", "--json").json() == document
+
+
+@pytest.mark.parametrize("pattern", ["a.w*", "re:weight$", "a.weight"])
+def test_only_tensors_that_match_are_listed(path, pattern):
+    found = done("inspect", path, "--tensors", pattern)
+    assert [line.split()[0] for line in found.lines] == ["TENSOR", "a.weight"]
+    everything = done("inspect", path, "--json").json()["tensors"]
+    named = done("inspect", path, "--tensors", pattern, "--json").json()
+    assert named == [each for each in everything if each["name"] == "a.weight"]
+
+
+def test_several_patterns_keep_the_order_of_the_file(path):
+    found = done("inspect", path, "--tensors", "a.b*", "--tensors", "*").lines
+    assert [line.split()[0] for line in found[1:]] == ["a.weight", "a.bias"]
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(path):
+    found = ggufkit("inspect", path, "--tensors", "a.wait")
+    assert (found.code, found.out) == (1, "")
+    assert "no tensor matches 'a.wait'\n  Did you mean 'a.weight'?" in found.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--no-tensors", "--tensors", "*"),
+        ("--key", "general.name", "--no-tensors"),
+        ("--bytes", "--tensors", "*"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(path, options):
+    found = ggufkit("inspect", path, *options)
+    assert found.code == 2
+    assert "not both" in found.err
+
+
+def test_a_table_fits_the_terminal(path, monkeypatch):
+    name = "blk.0." + 8 * "long_" + "name.weight"
+    api.save(path, {name: WEIGHTS}, {})
+    monkeypatch.setattr(output, "_terminal_columns", lambda: 70)
+    found = done("inspect", path, "--tensors", "*").lines
+    assert max(map(len, found)) <= 70
+    assert found[1].startswith("blk.0.")
+    assert ".weight" in found[1]
+    monkeypatch.undo()
+    assert name in done("inspect", path, "--tensors", "*").out

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -22,10 +24,18 @@ from ggufkit.cli.output import (
     size,
     table,
 )
+from ggufkit.edits.name_patterns import Pattern, matching, pattern
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.header_map import Field, dissect
-from ggufkit.inspection.summary import PerLayer, Summary, describe, plain, summarize
+from ggufkit.inspection.summary import (
+    PerLayer,
+    Summary,
+    describe,
+    describe_tensor,
+    plain,
+    summarize,
+)
 from ggufkit.models.model import Model, Tensor
 from ggufkit.rules.findings import first_error
 
@@ -42,12 +52,14 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     epilog=examples(
         "ggufkit inspect model.gguf",
         "ggufkit inspect model.gguf --key tokenizer.chat_template",
+        "ggufkit inspect model.gguf --tensors 'blk.0.*'",
+        "ggufkit inspect *.gguf --no-tensors",
         "ggufkit inspect model.gguf --json | jq .summary",
         "ggufkit inspect broken.gguf --bytes",
         "ggufkit inspect download.gguf.part --partial",
     ),
 )
-@click.argument("file", type=MODEL)
+@click.argument("files", metavar="FILE...", type=MODEL, nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print everything in full as JSON.")
 @click.option(
     "--key",
@@ -57,46 +69,105 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     shell_complete=complete_key,
     help="Print the value of a metadata key.  [repeatable]",
 )
+@click.option("--no-tensors", is_flag=True, help="Leave out the list of tensors.")
+@click.option(
+    "--tensors",
+    "patterns",
+    metavar="PATTERN",
+    multiple=True,
+    help="List only the tensors that match: a name, a glob, or re:REGEX.  [repeatable]",
+)
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
 @click.option("--partial", is_flag=True, help="Show what is there of a file that is cut short.")
-def command(
-    file: str, *, as_json: bool, keys: tuple[str, ...], as_bytes: bool, partial: bool
+def command(  # noqa: PLR0913 (the options)
+    files: tuple[str, ...],
+    *,
+    as_json: bool,
+    keys: tuple[str, ...],
+    no_tensors: bool,
+    patterns: tuple[str, ...],
+    as_bytes: bool,
+    partial: bool,
 ) -> None:
     """Show what is in FILE: a summary of the model, its metadata and its tensors.
 
-    FILE is a GGUF file, any shard of a set, or a folder that holds one. Long values are
-    shortened; --json and --key print them in full. --bytes also works on damaged files. --partial
-    also shows a file that ends inside its header, such as the beginning of a download.
+    FILE is a GGUF file, any shard of a set, or a folder that holds one. Several are shown one after
+    the other. Long values are shortened; --json and --key print them in full. --bytes also works on
+    damaged files. --partial also shows a file that ends inside its header, such as the beginning of
+    a download.
     """
-    if keys and as_bytes:
-        raise click.UsageError("Use either --key or --bytes, not both")
+    chosen = {"--key": keys, "--no-tensors": no_tensors, "--tensors": patterns, "--bytes": as_bytes}
+    both = [option for option, value in chosen.items() if value]
+    if len(both) > 1:
+        raise click.UsageError(f"Use either {both[0]} or {both[1]}, not both")
+    if as_bytes and len(files) > 1:
+        raise click.UsageError("--bytes shows one file")
     if as_bytes:
-        _print_map(file, as_json=as_json)
+        _print_map(files[0], as_json=as_json)
         return
+    asked = _Asked(keys, [pattern(text) for text in patterns], tensors=not no_tensors)
+    if as_json:
+        documents = [_document(file, asked, partial=partial) for file in files]
+        emit(documents if len(files) > 1 else documents[0])
+        return
+    with contextlib.nullcontext() if keys else paged():
+        for number, file in enumerate(files):
+            if len(files) > 1:
+                _print_heading(file, is_first=number == 0)
+            _print_chosen(file, asked, partial=partial)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What to show of each file: some keys, some tensors, or everything."""
+
+    keys: tuple[str, ...]
+    patterns: list[Pattern]
+    tensors: bool
+
+
+def _print_heading(file: str, *, is_first: bool) -> None:
+    """Print the name of one of several files."""
+    if not is_first:
+        click.echo()
+    click.echo(click.style(f"{printable(file)}:", bold=True))
+
+
+def _document(file: str, asked: _Asked, *, partial: bool) -> object:
+    """Return what was asked for as JSON values."""
     with look_at(file, partial=partial) as model:
-        if keys:
-            _print_values(model, tuple(dict.fromkeys(keys)), as_json=as_json)
-        elif as_json:
-            emit(describe(model))
+        if asked.patterns:
+            return [describe_tensor(tensor) for tensor in _matching(model, asked.patterns)]
+        if not asked.keys:
+            return describe(model, tensors=asked.tensors)
+        types, values = model.metadata.type_name, model.metadata.typed
+        found = {key: {"type": types(key), "value": plain(values(key))} for key in asked.keys}
+    return found if len(found) > 1 else found[asked.keys[0]]
+
+
+def _print_chosen(file: str, asked: _Asked, *, partial: bool) -> None:
+    """Print what was asked for."""
+    with look_at(file, partial=partial) as model:
+        if asked.keys:
+            _print_values(model, tuple(dict.fromkeys(asked.keys)))
+        elif asked.patterns:
+            _print_tensors(model, _matching(model, asked.patterns))
         else:
-            with paged():
-                _print_model(model)
+            _print_model(model, tensors=asked.tensors)
+
+
+def _matching(model: Model, wanted: list[Pattern]) -> list[Tensor]:
+    """Return the tensors that match a pattern, in file order; each pattern must match one."""
+    names = {name for each in wanted for name in matching(model.tensors, each)}
+    return [tensor for tensor in model.tensors.values() if tensor.name in names]
 
 
 # One value.
 
 
-def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None:
+def _print_values(model: Model, keys: tuple[str, ...]) -> None:
     """Print the values of keys: one exactly, several with a newline after each."""
-    values = [model.metadata.typed(key) for key in keys]
-    if as_json:
-        documents = {
-            key: {"type": model.metadata.type_name(key), "value": plain(value)}
-            for key, value in zip(keys, values, strict=True)
-        }
-        emit(documents if len(keys) > 1 else documents[keys[0]])
-        return
-    for value in values:
+    for value in [model.metadata.typed(key) for key in keys]:
         if not isinstance(value, str):
             emit(plain(value))
         elif sys.stdout.isatty():
@@ -108,15 +179,16 @@ def _print_values(model: Model, keys: tuple[str, ...], *, as_json: bool) -> None
 # The model.
 
 
-def _print_model(model: Model) -> None:
+def _print_model(model: Model, *, tensors: bool) -> None:
     facts = [(label, text) for label, text in _facts(model, summarize(model)) if text]
     width = max(len(label) for label, _ in facts)
     for label, text in facts:
         click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
     click.echo()
     _print_metadata(model)
-    click.echo()
-    _print_tensors(model)
+    if tensors:
+        click.echo()
+        _print_tensors(model, list(model.tensors.values()))
 
 
 def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
@@ -253,7 +325,7 @@ def _short_item(item: object) -> str:
     return str(item)
 
 
-def _print_tensors(model: Model) -> None:
+def _print_tensors(model: Model, tensors: list[Tensor]) -> None:
     several = len(model.files) > 1
     rows = [
         (
@@ -264,7 +336,7 @@ def _print_tensors(model: Model) -> None:
             _place(tensor),
             *((printable(tensor.path.name),) if several and tensor.path else ()),
         )
-        for tensor in model.tensors.values()
+        for tensor in tensors
     ]
     header = ("TENSOR", "SHAPE", "TYPE", "BYTES", "OFFSET", *(("FILE",) if several else ()))
     table(header, rows, right="lllrr")
