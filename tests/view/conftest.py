@@ -1,10 +1,18 @@
-"""Models as the page shows them."""
+"""Models as the page shows them, and a server that runs in this process."""
 
 from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from dataclasses import dataclass
 
 import pytest
 
 import ggufkit
+from ggufkit.view.server import Address, bound, server_of
 from ggufkit.view.shown_model import ShownModel
 
 
@@ -34,3 +42,63 @@ def shown(tmp_path):
         return shown_of(path)
 
     return make
+
+
+@dataclass
+class Answer:
+    """What the server answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+@dataclass
+class Running:
+    """A server that runs, and how to ask it."""
+
+    address: Address
+
+    def ask(self, path, *, method="GET", headers=None, body=None, raw=False):
+        """Ask for a path below the token, or with `raw` for the path as it is."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.address.port, timeout=60)
+        with contextlib.closing(connection):
+            place = path if raw else f"/{self.address.token}/{path}"
+            connection.request(method, place, body, headers or {})
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, found, response.read())
+
+    def post(self, path, document):
+        """Send JSON to a path below the token."""
+        body = json.dumps(document).encode()
+        return self.ask(
+            path, method="POST", headers={"Content-Type": "application/json"}, body=body
+        )
+
+
+@contextlib.contextmanager
+def running(*models):
+    """Run a server for models on loopback."""
+    address = bound()
+    server = server_of(models, address)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [address.socket]})
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        yield Running(address)
+    finally:
+        server.should_exit = True
+        thread.join()
+        address.socket.close()
+
+
+@pytest.fixture(scope="session")
+def run_server():
+    """The context manager that runs a server."""
+    return running

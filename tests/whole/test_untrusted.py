@@ -133,6 +133,7 @@ RUNS = {
     "diff": [("IN", "plain.gguf"), ("IN", "plain.gguf", "--json"), ("IN", "broken/IN")],
     "name": [("IN",), ("IN", "--json"), ("IN", "--rename", "--dry-run"), ("IN", "--rename")],
     "list": [(), ("--json",)],
+    "view": [(EVIL,), ("IN", "--no-browser", "--host", EVIL)],  # else it serves until Ctrl-C
     "lora": [
         ("convert", f"gone{EVIL}", "OUT"),
         ("merge", "IN", "IN", "-o", "OUT"),

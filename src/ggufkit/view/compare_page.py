@@ -65,6 +65,7 @@ def _pair(before: ShownModel, after: ShownModel, name: str) -> dict[str, Any]:
         "after": after.number_of.get(name),
         "before_type": old.type.name if old else None,
         "after_type": new.type.name if new else None,
+        "elements": old.elements if old else 0,
         "before_nbytes": old.nbytes if old else 0,
         "after_nbytes": new.nbytes if new else 0,
         "comparable": bool(old and new and _comparable(old, new)),

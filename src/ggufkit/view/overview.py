@@ -12,7 +12,7 @@ from ggufkit.view.plain_values import cut
 from ggufkit.view.shown_model import ShownModel
 from ggufkit.view.treemap import Rectangle, laid_out
 
-MAP: Final = Rectangle(0.0, 0.0, 160.0, 90.0)  # the treemap's own units
+MAP: Final = Rectangle(0.0, 0.0, 160.0, 64.0)  # the treemap's own units
 LEAST_SHARE: Final = 0.0008  # of all bytes, for a rectangle of its own
 MAX_LAYERS: Final = 512  # columns of the grid: what llama.cpp loads
 MAX_ROLES: Final = 200  # rows of the grid

@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.errors import ChatTemplateError
-from ggufkit.frameworks.chat_template import ChatTemplate, chat_template
-from ggufkit.system.sandbox import StoppedError, answer_of
+from ggufkit.frameworks.chat_template import chat_template
 from ggufkit.view.plain_values import cut
 from ggufkit.view.shown_model import ShownModel
 
@@ -35,51 +34,25 @@ def templates(shown: ShownModel) -> dict[str, Any]:
 
 
 def prompt(shown: ShownModel, asked: dict[str, Any]) -> dict[str, Any]:
-    """Render a conversation in a process of its own, with limits on time and memory.
+    """Render a conversation; raises as `ChatTemplate.render` does, which limits its time.
 
     `asked` has `messages`, and may have `tools`, `name`, `add_generation_prompt` and `variables`.
-    Raises ChatTemplateError as `ChatTemplate.render` does, and for a template that takes too long.
     """
     found = chat_template(shown.model)
     if any(len(text) > MAX_TEMPLATE for text in found.templates.values()):
         raise ChatTemplateError("the chat template is too long to be rendered")
-    job = {
-        "templates": dict(found.templates),
-        "special_tokens": dict(found.special_tokens),
-        "messages": asked.get("messages"),
-        "tools": asked.get("tools") or None,
-        "add_generation_prompt": bool(asked.get("add_generation_prompt")),
-        "name": asked.get("name") or None,
-        "variables": asked.get("variables") or {},
-    }
-    try:
-        answer = answer_of("ggufkit.view.prompt_page", job)
-    except StoppedError as error:
-        raise ChatTemplateError(
-            f"the chat template was stopped: {error}",
-            remedy="`ggufkit check` shows what is wrong with the template of a model",
-        ) from error
-    if "error" in answer:
-        raise ChatTemplateError(answer["error"], remedy=answer["remedy"])
-    text = answer["text"]
+    messages, tools, variables = (asked.get(key) for key in ("messages", "tools", "variables"))
+    if not isinstance(messages, list) or not isinstance(tools or [], list):
+        raise ChatTemplateError("`messages` or `tools` is not a list")
+    given = variables if isinstance(variables, dict) else {}
+    text = found.render(
+        messages,
+        tools=tools or None,
+        add_generation_prompt=bool(asked.get("add_generation_prompt")),
+        name=str(asked.get("name") or "") or None,
+        **{str(key): value for key, value in given.items() if key not in _OWN},
+    )
     return {"text": text, "parts": list(_marked(text, special_texts(shown)))}
-
-
-def answer(job: dict[str, Any]) -> dict[str, str]:
-    """Render the job of `prompt`: the child process calls this."""
-    if not isinstance(job["messages"], list) or not isinstance(job["variables"], dict):
-        return {"error": "`messages` is not a list of messages", "remedy": ""}
-    try:
-        text = ChatTemplate(job["templates"], job["special_tokens"]).render(
-            job["messages"],
-            tools=job["tools"],
-            add_generation_prompt=job["add_generation_prompt"],
-            name=job["name"],
-            **{key: value for key, value in job["variables"].items() if key not in _OWN},
-        )
-    except ChatTemplateError as error:
-        return {"error": error.message, "remedy": error.remedy}
-    return {"text": text}
 
 
 _OWN: Final = frozenset({"messages", "tools", "add_generation_prompt", "name", "self"})

@@ -1,0 +1,281 @@
+// A picture of a matrix: tiles of a pyramid on a canvas, to pan and to zoom down to numbers.
+
+import { tile } from "./api.js";
+import { h } from "./dom.js";
+import { real, whole } from "./format.js";
+import { slider } from "./parts.js";
+import { note } from "./state.js";
+
+const KEPT = 48; // tiles
+const DEEPEST = -6; // 64 pixels for one value
+const NUMBERS = -5; // from here on, values are written too
+
+/** One axis: its length, and its place and scale in the view. */
+class Axis {
+  constructor(count, fit, at) {
+    Object.assign(this, { count, fit, at });
+  }
+
+  /** Elements in one pixel of the screen: an axis that fits is not thinned out further. */
+  per(zoom) {
+    return 2 ** Math.min(zoom, this.fit);
+  }
+
+  /** Elements in one pixel of a tile. */
+  step(level) {
+    return 2 ** Math.min(level, this.fit);
+  }
+
+  keepInside(zoom, pixels) {
+    const shown = pixels * this.per(zoom);
+    this.at = shown >= this.count ? (this.count - shown) / 2 : Math.min(Math.max(this.at, 0), this.count - shown);
+  }
+}
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  const read = (text) => style.getPropertyValue(text).trim().match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
+  const [low, middle, high, odd] = ["--low", "--middle", "--high", "--odd"].map(read);
+  const table = new Uint8ClampedArray(257 * 4);
+  for (let at = 0; at <= 255; at += 1) {
+    const part = Math.abs(at - 127.5) / 127.5;
+    const end = at < 127.5 ? low : high;
+    for (let channel = 0; channel < 3; channel += 1) table[4 * at + channel] = middle[channel] + (end[channel] - middle[channel]) * part ** 0.8;
+    table[4 * at + 3] = 255;
+  }
+  table.set([...odd, 255], 256 * 4);
+  return table;
+}
+
+function painted({ rows, columns, values }, range, table) {
+  const canvas = new OffscreenCanvas(Math.max(columns, 1), Math.max(rows, 1));
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  for (let at = 0; at < values.length; at += 1) {
+    const value = values[at];
+    const index = Number.isFinite(value) ? Math.round(127.5 + 127.5 * Math.min(Math.max(value / range, -1), 1)) : 256;
+    for (let channel = 0; channel < 4; channel += 1) image.data[4 * at + channel] = table[4 * index + channel];
+  }
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+export function picture({ facts, route, parameters, range: asked, state, chosen }) {
+  const top = facts.levels - 1;
+  const rows = new Axis(facts.rows, facts.row_level, Number(state.y ?? 0));
+  const columns = new Axis(facts.columns, facts.column_level, Number(state.x ?? 0));
+  const canvas = h("canvas", { class: "picture", height: 420, role: "img", "aria-label": `Picture of ${whole(facts.rows)} rows of ${whole(facts.columns)} values` });
+  const readout = h("output", { class: "readout", "aria-live": "polite" }, " ");
+  const kept = new Map();
+  let zoom = state.z === undefined ? null : Math.min(Math.max(Number(state.z) || 0, DEEPEST), top);
+  let range = 1;
+  let contrast = 1;
+  let cursor = state.row === undefined ? null : [Number(state.row), Number(state.column ?? 0)];
+  let waiting = false;
+
+  const level = () => Math.max(Math.ceil(zoom - 1e-9), 0);
+
+  /** The zoom that shows all of the matrix as large as it fits. */
+  function fitting() {
+    const fits = (next) => rows.count / rows.per(next) <= canvas.clientHeight && columns.count / columns.per(next) <= canvas.clientWidth;
+    let found = top;
+    while (found > DEEPEST && fits(found - 0.25)) found -= 0.25;
+    return found;
+  }
+
+  function tileAt(at, row, column) {
+    const key = `${at}/${row}/${column}`;
+    let found = kept.get(key);
+    if (!found) {
+      found = { canvas: null };
+      kept.set(key, found);
+      tile(route, { ...parameters, level: at, row, column }).then((values) => {
+        found.values = values;
+        redraw();
+      }, (error) => { readout.textContent = error.message; });
+      if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+    } else {
+      kept.delete(key);
+      kept.set(key, found); // the last used stay
+    }
+    return found;
+  }
+
+  function redraw() {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      if (canvas.isConnected) draw();
+    });
+  }
+
+  function draw() {
+    const scale = devicePixelRatio || 1;
+    const width = canvas.clientWidth;
+    const height = canvas.clientHeight;
+    canvas.width = width * scale;
+    canvas.height = height * scale;
+    const context = canvas.getContext("2d");
+    zoom ??= fitting();
+    context.scale(scale, scale);
+    context.imageSmoothingEnabled = false;
+    rows.keepInside(zoom, height);
+    columns.keepInside(zoom, width);
+    const at = level();
+    const table = painting();
+    const [rowSize, columnSize] = [facts.tile * rows.step(at), facts.tile * columns.step(at)];
+    const last = (axis, size, pixels) => Math.min(Math.floor((axis.at + pixels * axis.per(zoom)) / size), Math.floor((axis.count - 1) / size));
+    for (let row = Math.max(Math.floor(rows.at / rowSize), 0); row <= last(rows, rowSize, height); row += 1) {
+      for (let column = Math.max(Math.floor(columns.at / columnSize), 0); column <= last(columns, columnSize, width); column += 1) {
+        const found = tileAt(at, row, column);
+        if (!found.values?.values.length) continue;
+        if (found.painted !== table) [found.canvas, found.painted] = [painted(found.values, range / contrast, table), table];
+        const x = (column * columnSize - columns.at) / columns.per(zoom);
+        const y = (row * rowSize - rows.at) / rows.per(zoom);
+        context.drawImage(found.canvas, x, y, (found.values.columns * columns.step(at)) / columns.per(zoom), (found.values.rows * rows.step(at)) / rows.per(zoom));
+        if (zoom <= NUMBERS) write(context, found.values, x, y);
+      }
+    }
+    drawCursor(context);
+    canvas.dataset.drawn = [...kept.values()].every((each) => each.values) ? "yes" : "";
+  }
+
+  let lastTable = null;
+  function painting() {
+    const key = `${range}/${contrast}/${matchMedia("(prefers-color-scheme: dark)").matches}/${document.documentElement.dataset.theme}`;
+    if (lastTable?.key !== key) lastTable = Object.assign(colours(), { key });
+    return lastTable;
+  }
+
+  function write(context, { values, rows: held, columns: across }, x, y) {
+    const size = 1 / columns.per(zoom);
+    context.font = "11px ui-monospace, monospace";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    const from = [Math.max(Math.floor(-y / size), 0), Math.max(Math.floor(-x / size), 0)];
+    for (let row = from[0]; row < held && y + row * size < canvas.clientHeight; row += 1) {
+      for (let column = from[1]; column < across && x + column * size < canvas.clientWidth; column += 1) {
+        const value = values[row * across + column];
+        const text = real(Number.isFinite(value) ? value : String(value), size > 48 ? 3 : 2);
+        context.fillStyle = "#000c";
+        context.fillText(text, x + (column + 0.5) * size + 0.5, y + (row + 0.5) * size + 0.5);
+        context.fillStyle = "#fff";
+        context.fillText(text, x + (column + 0.5) * size, y + (row + 0.5) * size);
+      }
+    }
+  }
+
+  function drawCursor(context) {
+    if (!cursor) return;
+    const [x, y] = [(cursor[1] - columns.at) / columns.per(zoom), (cursor[0] - rows.at) / rows.per(zoom)];
+    const width = Math.max(1 / columns.per(zoom), 7);
+    const height = Math.max(1 / rows.per(zoom), 7);
+    context.lineWidth = 2;
+    for (const [style, grow] of [["#fff", 2], ["#111", 0.5]]) {
+      context.strokeStyle = style;
+      context.strokeRect(x - grow, y - grow, width + 2 * grow, height + 2 * grow);
+    }
+  }
+
+  function tell() {
+    if (!cursor) return;
+    const at = level();
+    const [rowStep, columnStep] = [rows.step(at), columns.step(at)];
+    const pixel = [Math.floor(cursor[0] / rowStep), Math.floor(cursor[1] / columnStep)];
+    const found = kept.get(`${at}/${Math.floor(pixel[0] / facts.tile)}/${Math.floor(pixel[1] / facts.tile)}`)?.values;
+    const value = found && found.values[(pixel[0] % facts.tile) * found.columns + (pixel[1] % facts.tile)];
+    const many = rowStep * columnStep > 1 ? `, one of ${whole(rowStep)} × ${whole(columnStep)} values` : "";
+    readout.textContent = `row ${whole(cursor[0])}, column ${whole(cursor[1])}: ${value === undefined ? "…" : real(Number.isFinite(value) ? value : String(value), 6)}${many}`;
+  }
+
+  const placed = () => {
+    const isWhole = zoom === fitting();
+    note({ z: isWhole ? "" : Number(zoom.toFixed(2)), x: isWhole ? "" : Math.round(columns.at), y: isWhole ? "" : Math.round(rows.at) });
+  };
+  const elementAt = (x, y) => [
+    Math.min(Math.max(Math.floor(rows.at + y * rows.per(zoom)), 0), rows.count - 1),
+    Math.min(Math.max(Math.floor(columns.at + x * columns.per(zoom)), 0), columns.count - 1)];
+
+  function zoomTo(next, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
+    const [row, column] = [rows.at + y * rows.per(zoom), columns.at + x * columns.per(zoom)];
+    zoom = Math.min(Math.max(next, DEEPEST), top);
+    rows.at = row - y * rows.per(zoom);
+    columns.at = column - x * columns.per(zoom);
+    redraw();
+    placed();
+  }
+
+  function show(row, column) {
+    cursor = [Math.min(Math.max(row, 0), rows.count - 1), Math.min(Math.max(column, 0), columns.count - 1)];
+    for (const [axis, value, pixels] of [[rows, cursor[0], canvas.clientHeight], [columns, cursor[1], canvas.clientWidth]]) {
+      if (value < axis.at || value >= axis.at + pixels * axis.per(zoom)) axis.at = value - (pixels * axis.per(zoom)) / 2;
+    }
+    redraw();
+    tell();
+  }
+
+  let held = null;
+  canvas.addEventListener("pointerdown", (event) => {
+    held = { x: event.offsetX, y: event.offsetY, row: rows.at, column: columns.at, moved: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (held && (held.moved || Math.hypot(event.offsetX - held.x, event.offsetY - held.y) > 4)) {
+      held.moved = true;
+      rows.at = held.row - (event.offsetY - held.y) * rows.per(zoom);
+      columns.at = held.column - (event.offsetX - held.x) * columns.per(zoom);
+      redraw();
+    } else if (!held) {
+      cursor = elementAt(event.offsetX, event.offsetY);
+      redraw();
+      tell();
+    }
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    const was = held;
+    held = null;
+    if (was?.moved) {
+      placed();
+      return;
+    }
+    cursor = elementAt(event.offsetX, event.offsetY);
+    redraw();
+    tell();
+    chosen?.(...cursor);
+  });
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoomTo(zoom + Math.sign(event.deltaY) * 0.5, event.offsetX, event.offsetY);
+  }, { passive: false });
+
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  function key(event) {
+    const start = cursor ?? elementAt(canvas.clientWidth / 2, canvas.clientHeight / 2);
+    const step = steps[event.key];
+    const far = event.shiftKey ? 16 : 1;
+    if (step) show(start[0] + step[0] * far * rows.step(level()), start[1] + step[1] * far * columns.step(level()));
+    else if (event.key === "+" || event.key === "=") zoomTo(zoom - 1, ...pixelOf(start));
+    else if (event.key === "-") zoomTo(zoom + 1, ...pixelOf(start));
+    else if (event.key === "0") zoomTo(fitting());
+    else if (event.key === "Enter") chosen?.(...start);
+    else return;
+    event.preventDefault();
+  }
+  const pixelOf = ([row, column]) => [(column - columns.at) / columns.per(zoom), (row - rows.at) / rows.per(zoom)];
+  const button = (text, label, action) => h("button", { type: "button", class: "quiet", "aria-label": label, onclick: action }, text);
+  const frame = h("div", { class: "picture-frame", tabindex: "0", role: "group", "aria-label": "Picture: arrows move the cursor, plus and minus zoom, 0 shows all, Enter decodes the block", onkeydown: key }, canvas);
+
+  Promise.resolve(asked).then((found) => {
+    range = found || 1;
+    redraw();
+  }, (error) => { readout.textContent = error.message; });
+  new ResizeObserver(redraw).observe(canvas);
+  addEventListener("theme", redraw);
+  return h("div", null,
+    h("div", { class: "bar-row" }, h("span", { class: "buttons" }, button("+", "Zoom in", () => zoomTo(zoom - 1)), button("−", "Zoom out", () => zoomTo(zoom + 1)), button("All", "Show all", () => zoomTo(fitting()))),
+      slider("Contrast", { min: -3, max: 4, step: 0.25, value: 0, text: (value) => `× ${real(2 ** value, 2)}`, onchange: (value) => { contrast = 2 ** value; redraw(); } }), readout),
+    frame,
+    h("p", { class: "muted key-line" }, h("span", { class: "ramp", "aria-hidden": "true" }), "negative, zero, positive. An overview shows one stored value of each group; nothing is averaged.",
+      facts.is_sampled_by_rows && " Rows of this tensor are slow to read, so neighbours share one."));
+}

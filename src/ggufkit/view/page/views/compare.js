@@ -1,0 +1,125 @@
+// Two models side by side: keys, types, and the error of each tensor.
+
+import { get, Refusal } from "../api.js";
+import { basename } from "../app.js";
+import { choice, h, name, table } from "../dom.js";
+import { bytes, percent, real, whole } from "../format.js";
+import { picture } from "../picture.js";
+import { link, note } from "../state.js";
+
+const SHOWN = 200; // rows
+const SORTS = { damage: "damage", name: "order of the file", size: "bytes" };
+
+export async function show(state) {
+  if (state.models.length < 2) {
+    return h("div", { class: "grid" }, h("section", { class: "card" }, h("h1", null, "Compare"), h("p", null, "Open two files: "), h("p", null, h("code", null, "ggufkit view FILE OTHER"))));
+  }
+  const before = state.model;
+  const other = Number(state.other ?? (before === 0 ? 1 : 0));
+  const found = await get("comparison", { model: before, other });
+  const others = state.models.map((each, at) => [at, basename(each.name)]).filter(([at]) => at !== before);
+  const chooser = h("label", { class: "field" }, h("span", null, "Compared with"), choice(others, other, (value) => { location.hash = link({ view: "compare", model: before, other: value }); }));
+  return h("div", { class: "grid" }, drawSides(found, chooser), drawTensors(found, { ...state, other }), drawKeys(found));
+}
+
+function drawSides(found, chooser) {
+  const rows = [["Bytes of tensors", (side) => bytes(side.nbytes)], ["Recipe", (side) => side.recipe ?? "–"], ["Bits per weight", (side) => real(side.bits_per_weight, 3)], ["Parameters", (side) => whole(side.parameters)]];
+  return h("section", { class: "card wide" }, h("h1", null, "Compare"), chooser,
+    table("Two models", [[""], ...found.models.map((side) => [name(basename(side.name))])], rows.map(([label, value]) => [label, ...found.models.map(value)])),
+    h("p", { class: "muted" }, found.models[0].nbytes ? `The second has ${percent(found.models[1].nbytes / found.models[0].nbytes)} of the bytes of the first.` : ""));
+}
+
+// Tensors: measured one after the other, because each is read whole.
+
+function drawTensors(found, state) {
+  const errors = new Map();
+  const rows = found.tensors;
+  const measurable = rows.filter((row) => row.comparable);
+  let sort = SORTS[state.sort] ? state.sort : "damage";
+  let stopped = true;
+  const list = h("div");
+  const told = h("span", { class: "muted", role: "status" }, `${whole(rows.length)} tensors`);
+  const shown = h("div");
+  const chart = h("div");
+  const damage = (row) => {
+    const error = errors.get(row.before);
+    if (!row.comparable) return 1e9;
+    if (!error) return -1e9;
+    return error.snr_db === "Infinity" ? -1e8 : -Number(error.snr_db);
+  };
+  const draw = () => {
+    const sorted = sort === "name" ? rows : [...rows].sort(sort === "damage" ? (a, b) => damage(b) - damage(a) : (a, b) => b.before_nbytes - a.before_nbytes);
+    list.replaceChildren(table("Tensors of both models", [["Tensor"], ["First"], ["Second"], ["RMSE", "number"], ["SNR (dB)", "number"], ["Cosine", "number"], ["Largest error", "number"]],
+      sorted.slice(0, SHOWN).map((row) => drawRow(row, errors.get(row.before), () => drawPicture(row)))), rows.length > SHOWN && h("p", { class: "muted" }, `The first ${SHOWN} of this order are shown.`) || "");
+  };
+  const drawPicture = async (row) => {
+    note({ t: row.before });
+    const facts = (await get("tensor", { model: state.model, tensor: row.before })).picture;
+    const error = errors.get(row.before) ?? await get("error", { model: state.model, other: state.other, tensor: row.before });
+    shown.replaceChildren(h("h3", null, "Second minus first: ", name(row.name)), picture({ facts, route: "error-tile", parameters: { model: state.model, other: state.other, tensor: row.before },
+      range: Promise.resolve(Number(error.rmse) * 3 || 1), state: {} }));
+    shown.scrollIntoView({ block: "nearest" });
+  };
+  const measure = async () => {
+    stopped = !stopped;
+    button.textContent = stopped ? "Measure errors" : "Stop";
+    for (const row of measurable) {
+      if (stopped || (errors.size && !list.isConnected)) return;
+      if (errors.has(row.before)) continue;
+      try {
+        errors.set(row.before, await get("error", { model: state.model, other: state.other, tensor: row.before }));
+      } catch (error) {
+        if (!(error instanceof Refusal)) throw error;
+        errors.set(row.before, { rmse: "NaN", snr_db: "NaN", cosine: "NaN", max_abs: "NaN" });
+      }
+      told.textContent = `${whole(errors.size)} of ${whole(measurable.length)} tensors measured`;
+      if (errors.size % 20 === 0) draw();
+    }
+    stopped = true;
+    button.hidden = true;
+    draw();
+    chart.replaceChildren(...drawQuality(found, errors));
+  };
+  const button = h("button", { type: "button", onclick: measure }, "Measure errors");
+  draw();
+  if (state.t !== undefined) {
+    const row = rows.find((each) => String(each.before) === state.t && each.comparable);
+    if (row) drawPicture(row);
+  }
+  return h("section", { class: "card wide" }, h("h2", null, "Tensors"), h("div", { class: "bar-row" }, measurable.length > 0 && button, told,
+    h("label", { class: "field" }, h("span", null, "Sort by"), choice(Object.entries(SORTS), sort, (value) => { sort = value; note({ sort: value === "damage" ? "" : value }); draw(); }))),
+  chart, shown, list);
+}
+
+function drawRow(row, error, open) {
+  const differs = row.before_type !== row.after_type;
+  const side = (type) => (type === null ? h("b", { class: "warning-text" }, "none") : differs ? h("b", null, type) : type);
+  const isOther = !row.comparable && row.before !== null && row.after !== null;
+  const figure = (key, digits = 4) => (error ? (error.same ? "same" : real(error[key], digits)) : "");
+  return [row.comparable ? h("button", { type: "button", class: "linklike", onclick: open, title: "Show the difference" }, name(row.name)) : name(row.name),
+    side(row.before_type), side(row.after_type), isOther ? h("small", null, "other shape") : figure("rmse"), figure("snr_db"), figure("cosine", 6), figure("max_abs")];
+}
+
+/** Overall: the signal and the noise of all tensors that differ. */
+function drawQuality(found, errors) {
+  let [signal, noise] = [0, 0];
+  for (const row of found.tensors) {
+    const error = errors.get(row.before);
+    if (!error || error.same || typeof error.snr_db !== "number") continue;
+    const power = error.rmse ** 2 * (row.elements ?? 1);
+    noise += power;
+    signal += power * 10 ** (error.snr_db / 10);
+  }
+  if (!noise) return [h("p", { class: "good" }, "No tensor that both have differs.")];
+  const overall = 10 * Math.log10(signal / noise);
+  return [h("p", null, h("b", null, `Overall SNR ${real(overall)} dB`), ` over all tensors that differ: the error is ${percent(Math.sqrt(noise / signal))} of the signal. `,
+    h("small", null, "Only a run of the model shows what this does to its answers."))];
+}
+
+function drawKeys(found) {
+  const value = (held) => (held === null ? h("span", { class: "muted" }, "missing") : name(typeof held === "string" ? held : JSON.stringify(held), "value"));
+  return h("section", { class: "card wide" }, h("h2", null, `Keys that differ (${whole(found.changed_keys)})`),
+    found.keys.length ? table("Keys that differ", [["Key"], ["First"], ["Second"]], found.keys.map((each) => [name(each.key),
+      [h("small", null, `${each.before_type} `), value(each.before)], [h("small", null, `${each.after_type} `), value(each.after)]].map((cell) => (Array.isArray(cell) ? h("span", null, cell) : cell))))
+      : h("p", { class: "good" }, "All keys are the same."));
+}

@@ -1,0 +1,92 @@
+// One tensor: facts, its picture, histograms, and the block at a place.
+
+import { get } from "../api.js";
+import { histogram } from "../charts.js";
+import { card, h, name, table } from "../dom.js";
+import { bytes, percent, real, shape, whole } from "../format.js";
+import { picture } from "../picture.js";
+import { go, link, note } from "../state.js";
+
+export async function show(state) {
+  const { model } = state;
+  const number = Number(state.t ?? 0);
+  const [tensor, facts] = await Promise.all([get("tensor", { model, tensor: number }), get("overview", { model })]);
+  const block = h("section", { class: "card", "aria-live": "polite" }, h("h2", null, "Block"),
+    h("p", { class: "muted" }, tensor.quantized ? "Choose a value in the picture to decode its block." : `${tensor.type} stores each value by itself.`));
+  const chosen = async (row, column) => {
+    note({ row, column });
+    if (tensor.quantized) block.replaceChildren(...await drawBlock(state, number, row, column));
+  };
+  if (state.row !== undefined && tensor.quantized && tensor.picture) {
+    chosen(Number(state.row), Number(state.column ?? 0)).catch((error) => block.append(h("p", null, name(error.message, ""))));
+  }
+  const step = (label, to, key) => h("button", { type: "button", class: "quiet", "data-go": key, disabled: to < 0 || to >= facts.tensors,
+    onclick: () => go({ view: "tensor", model, t: to }) }, label);
+  const values = tensor.picture && picture({
+    facts: tensor.picture, route: "tile", parameters: { model, tensor: number }, state, chosen,
+    range: get("sample", { model, tensor: number }).then((sample) => Number(sample.range) || Number(sample.largest) || 1) });
+  return h("div", { class: "grid" },
+    h("section", { class: "card wide" },
+      h("div", { class: "bar-row" }, h("a", { href: link({ view: "tensors", model }) }, "All tensors"),
+        h("span", { class: "buttons" }, step("Previous", number - 1, "previous"), step("Next", number + 1, "next"))),
+      h("h1", null, name(tensor.name)), drawFacts(tensor)),
+    values && h("section", { class: "card wide" }, h("h2", null, "Values"), values),
+    card("Statistics", statisticsOf(tensor, state, number)), tensor.picture && block);
+}
+
+function list(known) {
+  return h("dl", { class: "facts-list" }, known.filter(([, value]) => value !== null && value !== undefined)
+    .map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, "")))));
+}
+
+function drawFacts(tensor) {
+  return list([["Type", `${tensor.type}, ${real(tensor.bits)} bits per weight`], ["Shape", shape(tensor.shape)], ["Elements", whole(tensor.elements)],
+    ["Bytes", `${whole(tensor.nbytes)} (${bytes(tensor.nbytes)})`], ["Offset", tensor.offset === null ? null : whole(tensor.offset)],
+    ["Blocks", tensor.quantized ? `${tensor.block_size} values in ${tensor.block_bytes} bytes` : null], ["Group", tensor.group], ["File", tensor.file]]);
+}
+
+function statisticsOf(tensor, state, number) {
+  const holder = h("div", { class: "statistics" });
+  if (!tensor.decodable) holder.append(h("p", { class: "muted" }, "The values of this tensor cannot be decoded."));
+  else if (tensor.reads_at_once) drawStatistics(state, number, holder);
+  else holder.append(h("p", null, `Statistics read all ${bytes(tensor.nbytes)}.`), h("button", { type: "button", onclick: () => drawStatistics(state, number, holder) }, "Read them"));
+  return holder;
+}
+
+async function drawStatistics(state, number, holder) {
+  holder.replaceChildren(h("p", { class: "muted" }, "Reading…"));
+  let found;
+  try {
+    found = await get("statistics", { model: state.model, tensor: number });
+  } catch (error) {
+    holder.replaceChildren(h("p", null, name(error.message, "")));
+    return;
+  }
+  const levels = Object.entries(found.levels ?? {}).map(([level, count]) => [Number(level), count]).sort((a, b) => a[0] - b[0]);
+  const charts = [["Values", found.histogram.edges, found.histogram.counts], ["Scales of groups", found.scales?.edges ?? [], found.scales?.counts ?? []],
+    ["Levels", levels.map(([level]) => level), levels.map(([, count]) => count)]];
+  holder.replaceChildren(
+    list([["Min", real(found.min, 6)], ["Max", real(found.max, 6)], ["Mean", real(found.mean, 6)], ["Standard deviation", real(found.std, 6)],
+      ["Norm", real(found.norm, 6)], ["Zeros", `${percent(found.zero_share)} (${whole(found.zeros)})`],
+      ["NaN", found.nan ? whole(found.nan) : null], ["Infinite", found.infinite ? whole(found.infinite) : null]]),
+    ...charts.filter(([, , counts]) => counts.length).map((chart) => histogram(...chart)));
+}
+
+async function drawBlock(state, number, row, column) {
+  const block = await get("block", { model: state.model, tensor: number, row, column });
+  const groups = block.scales.length;
+  const each = block.levels.length / groups;
+  const columns = [["Column", "number"], ["Scale", "number"], ["Level", "number"], block.offsets && ["Offset", "number"], ["Value", "number"]].filter(Boolean);
+  const line = (level, at) => {
+    const group = Math.floor(at / each);
+    return [whole(block.column + at), real(block.scales[group], 6), real(level), block.offsets && real(block.offsets[group], 6), real(block.values[at], 6)].filter((cell) => cell !== null);
+  };
+  return [h("h2", null, "Block"),
+    h("p", { class: "muted" }, `Row ${whole(block.row)}, columns ${whole(block.column)} to ${whole(block.column + block.levels.length - 1)}${block.offset === null ? "" : `, at byte ${whole(block.offset)}`}`),
+    h("h3", null, "Fields"),
+    h("dl", { class: "fields" }, Object.entries(block.fields).map(([field, values]) => h("div", null, h("dt", null, field), h("dd", null, values.map((value) => real(value, 6)).join("  "))))),
+    h("details", null, h("summary", null, "Bytes"), h("pre", { class: "text", tabindex: "0" }, block.bytes.match(/../g).join(" "))),
+    h("h3", null, "Values"),
+    h("p", { class: "muted" }, `value = scale × level${block.offsets ? " + offset" : ""}; ${groups === 1 ? "one scale" : `${groups} scales, each for ${each} values`}`),
+    table("Values of the block", columns, block.levels.map(line))];
+}

@@ -1,0 +1,246 @@
+"""What the page may ask: one route for each function of the views, all read-only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ggufkit._version import __version__
+from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.frameworks.extras import library
+from ggufkit.view import (
+    compare_page,
+    faults_page,
+    memory_page,
+    metadata_page,
+    overview,
+    picture,
+    prompt_page,
+    tensor_page,
+    tokens_page,
+)
+from ggufkit.view.shown_model import ShownModel
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+PAGE: Final = Path(__file__).with_name("page")
+MAX_BODY: Final = 4 << 20  # bytes of a conversation or a text
+MAX_COUNT: Final = 1000  # rows in one answer
+_MEDIA: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+class Asked:
+    """The parameters of a request, checked."""
+
+    def __init__(self, values: dict[str, str], models: Sequence[ShownModel]) -> None:
+        """Keep the parameters, and the models that they may choose from."""
+        self.values = values
+        self.models = models
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a whole number from 0 on; ValueTypeError for anything else."""
+        text = self.values.get(name, str(default))
+        if not (text.isascii() and text.isdecimal()) or len(text) > 15:  # noqa: PLR2004 (beyond any file)
+            raise ValueTypeError(f"`{name}` is not a number of this model")
+        return int(text)
+
+    def text(self, name: str) -> str:
+        """Return a text, empty if it is missing."""
+        return self.values.get(name, "")
+
+    def rows(self) -> tuple[int, int]:
+        """Return the first row that is asked for, and the number of rows."""
+        return self.number("start"), min(self.number("count", 100), MAX_COUNT)
+
+    def model(self, name: str = "model") -> ShownModel:
+        """Return the model of a number; ValueTypeError if there are not so many."""
+        at = self.number(name)
+        if at >= len(self.models):
+            raise ValueTypeError(
+                f"there is no model {at} on this page", remedy="Open the page again"
+            )
+        return self.models[at]
+
+    def tile(self) -> picture.TilePlace:
+        """Return the place of a tile."""
+        return picture.TilePlace(*map(self.number, ("level", "row", "column")))
+
+
+RouteAnswer = Callable[[Asked], Any]
+
+
+def _index(asked: Asked) -> dict[str, Any]:
+    names = [{"name": shown.name, "nbytes": shown.model.nbytes} for shown in asked.models]
+    return {"version": __version__, "models": names}
+
+
+GETS: Final[dict[str, RouteAnswer]] = {
+    "models": _index,
+    "overview": lambda asked: overview.overview(asked.model()),
+    "treemap": lambda asked: overview.treemap(asked.model()),
+    "layers": lambda asked: overview.layer_grid(asked.model()),
+    "faults": lambda asked: faults_page.faults(asked.model()),
+    "metadata": lambda asked: metadata_page.metadata_rows(
+        asked.model(), asked.text("search"), *asked.rows()
+    ),
+    "value": lambda asked: metadata_page.metadata_value(
+        asked.model(),
+        asked.number("key"),
+        asked.number("start"),
+        asked.number("count", metadata_page.MAX_TEXT),
+    ),
+    "document": lambda asked: metadata_page.metadata_document(asked.model(), asked.number("key")),
+    "tensors": lambda asked: tensor_page.tensor_rows(asked.model(), asked.values, *asked.rows()),
+    "tensor": lambda asked: tensor_page.tensor_details(asked.model(), asked.number("tensor")),
+    "statistics": lambda asked: tensor_page.statistics(asked.model(), asked.number("tensor")),
+    "sample": lambda asked: picture.sample_statistics(asked.model().tensor(asked.number("tensor"))),
+    "block": lambda asked: tensor_page.block(
+        asked.model(), *map(asked.number, ("tensor", "row", "column"))
+    ),
+    "tokenizer": lambda asked: tokens_page.tokens_facts(asked.model()),
+    "tokens": lambda asked: tokens_page.token_rows(
+        asked.model(), asked.text("search"), *asked.rows()
+    ),
+    "token": lambda asked: tokens_page.token_merges(asked.model(), asked.number("id")),
+    "templates": lambda asked: prompt_page.templates(asked.model()),
+    "memory": lambda asked: memory_page.memory_facts(asked.model()),
+    "comparison": lambda asked: compare_page.comparison(asked.model(), asked.model("other")),
+    "error": lambda asked: compare_page.tensor_error(
+        asked.model(), asked.model("other"), asked.number("tensor")
+    ),
+}
+# Pictures: float32 values, little endian, row by row.
+TILES: Final[dict[str, RouteAnswer]] = {
+    "tile": lambda asked: picture.tile(asked.model().tensor(asked.number("tensor")), asked.tile()),
+    "error-tile": lambda asked: compare_page.error_tile(
+        asked.model(), asked.model("other"), asked.number("tensor"), asked.tile()
+    ),
+}
+# Long texts come in the body of a request; they change nothing either.
+POSTS: Final[dict[str, Callable[[Asked, dict[str, Any]], Any]]] = {
+    "split": lambda asked, body: tokens_page.split_text(
+        asked.model(), str(body.get("text", "")), special=body.get("special") is not False
+    ),
+    "prompt": lambda asked, body: prompt_page.prompt(asked.model(), body),
+    "memory": lambda asked, body: memory_page.memory(asked.model(), body),
+    "template-lines": lambda _, body: prompt_page.compare_templates(
+        str(body.get("before", "")), str(body.get("after", ""))
+    ),
+}
+
+
+def application(models: Sequence[ShownModel]) -> Starlette:
+    """Return the server's application for open models; `PageGuard` keeps others out."""
+    routing = library("starlette.routing", "view")
+    made: Starlette = library("starlette.applications", "view").Starlette(
+        routes=[
+            *(routing.Route(f"/{name}", _file(name)) for name in _page_files()),
+            routing.Route("/", _file("index.html")),
+            *(routing.Route(f"/api/{name}", _get(models, GETS[name])) for name in GETS),
+            *(routing.Route(f"/api/{name}", _tile(models, TILES[name])) for name in TILES),
+            *(
+                routing.Route(f"/api/{name}", _post(models, POSTS[name]), methods=["POST"])
+                for name in POSTS
+            ),
+        ]
+    )
+    return made
+
+
+def _page_files() -> list[str]:
+    """Return the names of the page's files: nothing else is served, so no path leads outside."""
+    found = (path for path in PAGE.rglob("*") if path.suffix in _MEDIA)
+    return sorted(path.relative_to(PAGE).as_posix() for path in found)
+
+
+def _file(name: str) -> Callable[[Request], Response]:
+    responses = library("starlette.responses", "view")
+
+    def serve(_: Request) -> Response:
+        path = PAGE / name
+        made: Response = responses.Response(path.read_bytes(), media_type=_MEDIA[path.suffix])
+        return made
+
+    return serve
+
+
+def _get(models: Sequence[ShownModel], answer: RouteAnswer) -> Callable[[Request], Response]:
+    def serve(request: Request) -> Response:
+        return _answered(lambda: _json(answer(Asked(dict(request.query_params), models))))
+
+    return serve
+
+
+def _tile(models: Sequence[ShownModel], answer: RouteAnswer) -> Callable[[Request], Response]:
+    responses = library("starlette.responses", "view")
+
+    def found(request: Request) -> Response:
+        values = answer(Asked(dict(request.query_params), models))
+        shape = ",".join(map(str, values.shape))
+        made: Response = responses.Response(
+            values.astype("<f4").tobytes(),
+            media_type="application/octet-stream",
+            headers={"X-Shape": shape},
+        )
+        return made
+
+    return lambda request: _answered(lambda: found(request))
+
+
+def _post(models: Sequence[ShownModel], answer: Callable[[Asked, dict[str, Any]], Any]) -> Any:  # noqa: ANN401 (an endpoint)
+    in_thread = library("starlette.concurrency", "view").run_in_threadpool
+
+    async def serve(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _error("the request is not JSON", status=415)
+        data = bytearray()
+        async for part in request.stream():
+            data += part
+            if len(data) > MAX_BODY:
+                return _error(f"the request has more than {MAX_BODY:,} bytes", status=413)
+
+        def found() -> Response:
+            body = json.loads(bytes(data))
+            if not isinstance(body, dict):
+                raise ValueTypeError("the request is not an object of JSON")
+            return _json(answer(Asked(dict(request.query_params), models), body))
+
+        response: Response = await in_thread(_answered, found)
+        return response
+
+    return serve
+
+
+def _answered(found: Callable[[], Response]) -> Response:
+    """Return an answer; errors become JSON with the message and the remedy."""
+    try:
+        return found()
+    except GGUFError as error:
+        return _error(error.message, error.remedy)
+    except OSError as error:
+        return _error(str(error), "Is the file still there?")
+    except (RecursionError, UnicodeError, json.JSONDecodeError) as error:
+        return _error(f"the request is not valid: {type(error).__name__}")
+
+
+def _error(message: str, remedy: str = "", *, status: int = 422) -> Response:
+    return _json({"error": message, "remedy": remedy}, status)
+
+
+def _json(document: object, status: int = 200) -> Response:
+    # ASCII, because texts of a file may hold bytes that are not UTF-8.
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    made: Response = library("starlette.responses", "view").Response(
+        text, status, media_type="application/json"
+    )
+    return made
