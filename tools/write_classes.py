@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "classes.md"
 RECORD: Final = ROOT / "tests" / "oracle" / "digests.json"
+FLAGS: Final = RECORD.with_name("flag_digests.json")
 KINDS: Final = ("auto", "f32", "q8_0")
 DRAFTS: Final = ("DFLASH", "EAGLE3", "ASSISTANT", "DEEPSEEK4_DSPARK")  # in a name of llama.cpp's
 HEADER: Final = """# Classes
@@ -94,7 +95,7 @@ def rows(conversion: Path) -> list[list[str]]:
             projectors.update(each.names)
         else:
             texts.update(dict.fromkeys(each.names, own))
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json.loads(RECORD.read_text(encoding="utf-8")) | _drafts()
     identical = compared_projectors()
     found = []
     for name in sorted({*texts, *projectors}, key=lambda name: (name.lower(), name)):
@@ -106,7 +107,7 @@ def rows(conversion: Path) -> list[list[str]]:
             _yes(any(case["logits"] for case in cases)),
             _yes(any(case["round trip"] for case in cases)),
             "identical" if name in identical else _yes(name in projectors),
-            _draft(texts.get(name, ""), classes),
+            _draft(name, texts.get(name, ""), classes),
         ]
         found.append(row)
     return found
@@ -120,12 +121,29 @@ def compared_projectors() -> set[str]:
     return {classes(case["config"])[0] for case in projector_folders.cases().values()}
 
 
+def _drafts() -> dict[str, dict[str, object]]:
+    """Return the record of draft models, which the converter converts with their targets."""
+    sys.path.insert(0, str(RECORD.parent))
+    import drafts  # noqa: PLC0415 (of the oracle's tests)
+
+    recorded = json.loads(FLAGS.read_text(encoding="utf-8"))["--target-model-dir"]
+    return {
+        case: {
+            "class": drafts.DRAFTS[case].config["architectures"][0],
+            "logits": False,
+            "round trip": False,
+            "auto": digest,
+        }
+        for case, digest in recorded.items()
+    }
+
+
 def _yes(is_so: bool) -> str:  # noqa: FBT001
     return "yes" if is_so else ""
 
 
-def _draft(own: str, classes: dict[str, Registered]) -> str:
-    if any(word in value(own, "model_arch", classes) for word in DRAFTS):
+def _draft(name: str, own: str, classes: dict[str, Registered]) -> str:
+    if "Eagle3" in name or any(word in value(own, "model_arch", classes) for word in DRAFTS):
         return "model"
     return "`--mtp`" if value(own, "supports_mtp_export", classes) == "True" else ""
 

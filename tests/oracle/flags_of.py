@@ -9,6 +9,7 @@ away.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -16,8 +17,11 @@ import shutil
 import struct
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import drafts
 
 RECORD = Path(__file__).with_name("flag_digests.json")
 PRE_TOKENIZER = "gpt-2"
@@ -54,11 +58,14 @@ FLAGS = (
     Flag("--no-mtp", {"mtp": False}, (*PREDICTING, "glm4vmoe")),
     Flag("--sentence-transformers-dense-modules", {"dense_modules": True}, (DENSE,)),
     Flag("--bigendian", {}, ("llama-f32", "llama-f16")),
+    Flag("--target-model-dir", {}, tuple(drafts.DRAFTS)),
 )  # fmt: skip
 
 
 def checkpoint_for(flag: str, case: str, checkpoints: Path, place: Path) -> Path:
-    """Return the folder to convert: a copy with dense modules for the flag that adds them."""
+    """Return the folder to convert: a draft model, or a copy with dense modules for their flag."""
+    if "target" in flag:
+        return drafts.make(case, place / case)
     if "dense" not in flag:
         return checkpoints / case
     folder = shutil.copytree(checkpoints / case, place / case)
@@ -99,12 +106,16 @@ def main(llama_cpp: str, checkpoints: str) -> None:
     TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
     logging.disable(logging.WARNING)
     found: dict[str, dict[str, str]] = {}
+    # transformers looks for names of models in the path of a checkpoint that names no type.
+    neutral = Path(tempfile.gettempdir(), "zz")
     for flag, _, cases in FLAGS:
         for case in cases:
-            with tempfile.TemporaryDirectory() as place:
-                folder = checkpoint_for(flag, case, Path(checkpoints), Path(place))
-                out = Path(place) / "out.gguf"
+            with empty(neutral) as place:
+                folder = checkpoint_for(flag, case, Path(checkpoints), place)
+                out = place / "out.gguf"
                 sys.argv = ["convert", str(folder), "--outfile", str(out), flag]
+                if "target" in flag:
+                    sys.argv.append(str(Path(checkpoints) / drafts.DRAFTS[case].target))
                 try:
                     converter.main()
                 finally:  # it keeps choices in its classes
@@ -113,6 +124,16 @@ def main(llama_cpp: str, checkpoints: str) -> None:
                     EmbeddingGemma.module_paths = []
                 found.setdefault(flag, {})[case] = digest(out, flag)
     RECORD.write_text(json.dumps(found, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def empty(folder: Path) -> Iterator[Path]:
+    """Provide a folder that is removed afterwards."""
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def _classes(base: type) -> list[type]:

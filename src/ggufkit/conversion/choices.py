@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ggufkit.conversion.tensors.storage_type import AUTO
+from ggufkit.system.descriptors import AnyPath
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Choices:
     fp8_as_q8: bool = False
     dense_modules: bool = False
     mtp: bool | None = None
+    target: AnyPath | None = None
 
     @property
     def keys(self) -> list[str]:

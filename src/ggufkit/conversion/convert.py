@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -13,13 +14,13 @@ import numpy as np
 
 from ggufkit.checks.consistency import inconsistencies
 from ggufkit.checks.subject import Subject
-from ggufkit.conversion.architecture.architecture import find
+from ggufkit.conversion.architecture.architecture import Architecture, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import Dequantized, decoded
-from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
+from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint, opened_config
 from ggufkit.conversion.checkpoint.hub_folder import fetched
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.dense_modules import with_dense_modules
@@ -50,6 +51,7 @@ from ggufkit.system.threads import Say
 
 SHOWN: Final = 3  # names in a note
 DEFAULTS: Final = Choices()
+TARGET: Final = "target"  # of a draft model: the model whose tokens it drafts
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
@@ -76,6 +78,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     fuse_gate_up_exps: bool = False,
     fp8_as_q8: bool = False,
     dense_modules: bool = False,
+    target: AnyPath | None = None,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -90,14 +93,15 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     `vocab_only` leaves out all tensors. `mtp` is True for only the layers that predict further
     tokens, False for a model without them. `fuse_qkv` and `fuse_gate_up_exps` join tensors that
     llama.cpp reads as one. `fp8_as_q8` stores matrices that are FP8 in the checkpoint as Q8_0.
-    `dense_modules` adds the dense layers of sentence-transformers.
+    `dense_modules` adds the dense layers of sentence-transformers. `target` is the folder of the
+    model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer.
 
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
     """
     choices = Choices(
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp,
+        fp8_as_q8, dense_modules, mtp, target,
     )  # fmt: skip
     with (
         _opened(folder, choices, follow_links=follow_links) as checkpoint,
@@ -127,6 +131,8 @@ def _opened(folder: AnyPath, choices: Choices, *, follow_links: bool) -> Iterato
         try:
             if choices.dense_modules:
                 checkpoint = with_dense_modules(checkpoint)
+            if choices.target is not None:
+                checkpoint = replace(checkpoint, target=opened_config(choices.target))
             yield checkpoint
         except BaseException:
             checkpoint.close()
@@ -167,6 +173,7 @@ def classes(config: Mapping[str, Any]) -> list[str]:
 def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _silent) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
     architecture = find(classes(checkpoint.config), choices.arch_path, checkpoint.config)
+    home, tokenizer = _tokenizer(checkpoint, architecture, choices.arch_path)
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
     facts = ConfigFacts(checkpoint, architecture)
@@ -194,12 +201,33 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
         **describe(checkpoint, name=name, overrides=choices.overrides, tensors=tensors, say=say),
         **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
-        **vocabulary(checkpoint, architecture.vocabulary, rows=rows, pre=pre, say=say),
+        **vocabulary(home, tokenizer, rows=rows, pre=pre, say=say),
     }
+    metadata |= parameters(facts, architecture.late)[0]
     model = Model(Metadata(metadata), Tensors(tensors))
     if not choices.vocab_only and not choices.mtp and (problems := _about_missing(model, facts)):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     return model.reading(checkpoint.files)
+
+
+def _tokenizer(
+    checkpoint: Checkpoint, architecture: Architecture, arch_path: Sequence[Path]
+) -> tuple[Checkpoint, str]:
+    """Return the checkpoint that has the tokenizer, and the kind of tokenizer.
+
+    A draft model has the tokenizer of its target, read as its target's class reads it ("target"),
+    or as a kind ("llama of target"). Raises CheckpointError if the target is not given.
+    """
+    kind, _, owner = architecture.vocabulary.rpartition(" of ")
+    if owner != TARGET:
+        return checkpoint, architecture.vocabulary
+    target = checkpoint.target
+    if target is None:
+        raise CheckpointError(
+            f"{checkpoint.folder} is a draft model, and its tokenizer is that of its target",
+            remedy="Give the target's folder: `ggufkit convert --target-model-dir`",
+        )
+    return target, kind or find(classes(target.config), arch_path, target.config).vocabulary
 
 
 def _placed(
@@ -209,6 +237,7 @@ def _placed(
     placement = place(plain.tensors, facts)
     made = [*generate(facts), *placement.tensors]
     problems = [*placement.problems, *_about_layers(facts, placement), *_about_shapes(facts, made)]
+    made.sort(key=lambda tensor: tensor.name in facts.architecture.last)
     fp8 = plain.fp8 if choices.fp8_as_q8 else ()
     from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
     arranged = _arranged(made, facts, choices)

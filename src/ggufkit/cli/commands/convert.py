@@ -37,7 +37,7 @@ _TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
 }  # fmt: skip
 # Options that concern text models alone.
 _OF_TEXT_MODELS: Final = (
-    "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
+    "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules", "target",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -129,6 +129,13 @@ def _overrides(
     "dense_modules",
     is_flag=True,
     help="Add the dense layers of sentence-transformers.",
+)
+@click.option(
+    "--target-model-dir",
+    "target",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the model that a draft model drafts for: it has the tokenizer.",
 )
 @click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
 @click.option(

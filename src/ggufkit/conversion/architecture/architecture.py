@@ -36,12 +36,12 @@ ABSTRACT: Final = ("decoder", "projector", "vision", "audio", "qwenvl", "siglip"
 CLIP: Final = "clip"  # general.architecture of all projectors
 PROJECTORS: Final = "projectors"  # the folder of projectors, beside ours and in a user's folder
 _TABLES: Final = (
-    "defaults", "defaults_of", "early", "metadata", "tensors", "generated", "expects", "rename",
-    "shapes", "export", "one_way", "rename_back", "from_keys", "parts", "types",
+    "defaults", "defaults_of", "early", "metadata", "late", "tensors", "generated", "expects",
+    "rename", "shapes", "export", "one_way", "rename_back", "from_keys", "parts", "types",
 )  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
-_ENTRIES: Final = ("early", "metadata")
-_LISTS: Final = ("classes", "required", "skip", "only", "fresh", "uneven", "stacks")
+_ENTRIES: Final = ("early", "metadata", "late")
+_LISTS: Final = ("classes", "required", "skip", "only", "fresh", "uneven", "stacks", "last")
 _WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if", "convert_if")
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
@@ -64,6 +64,7 @@ class Architecture:
     defaults_of: Mapping[str, Mapping[str, Any]] = field(repr=False)
     early: ConfigEntries = field(repr=False)  # metadata that comes before general.*
     metadata: ConfigEntries = field(repr=False)
+    late: ConfigEntries = field(repr=False)  # metadata that comes after tokenizer.*
     generated: Mapping[str, str] = field(repr=False)
     expects: Mapping[str, list[Any] | str] = field(repr=False)
     rename: Mapping[str, str] = field(repr=False)
@@ -81,6 +82,7 @@ class Architecture:
     required: tuple[str, ...] = field(repr=False)
     uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
     stacks: tuple[str, ...] = field(repr=False)  # the order of a layer's stacked tensors
+    last: tuple[str, ...] = field(repr=False)  # tensors that come last
 
 
 def architectures(
@@ -227,6 +229,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         required=tuple(whole.get("required", [])),
         uneven=tuple(whole.get("uneven", [])),
         stacks=tuple(whole.get("stacks", [])),
+        last=tuple(whole.get("last", [])),
         **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
     )
 

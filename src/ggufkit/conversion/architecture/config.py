@@ -66,6 +66,8 @@ class ConfigFacts:
             **merged(checkpoint.config, architecture.config),
             **self.more,
         }
+        if checkpoint.target is not None:
+            self.fields["target"] = merged(checkpoint.target.config, "text_config")
         self.read: set[str] = {"rope_parameters"}
         self.functions: dict[str, Callable[..., Any]] = bound(FACTS, self)
         self._rope: dict[str, Any] | None = None

@@ -169,6 +169,18 @@ def _layers_named(facts: Configuration, prefix: str) -> int | None:
     return max(found, default=0) if names else None
 
 
+def _has_tensor(facts: Configuration, text: str) -> bool:
+    """Whether the name of a tensor of the checkpoint contains a text."""
+    return any(text in name for name in facts.checkpoint.tensors)
+
+
+def _lacks_file(facts: Configuration, name: str) -> bool:
+    """Return True; CheckpointError if the checkpoint has a file that would change the result."""
+    if facts.checkpoint.path(name) is not None:
+        raise CheckpointError(f"{name} is in the folder, and ggufkit cannot apply it")
+    return True
+
+
 def _all_layers(facts: Configuration, layers: int, predicting: int) -> int:
     """Return the number of layers, with as many predicting ones as have tensors."""
     most = layers + predicting
@@ -266,6 +278,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "each": Function(lambda count, value: [value for _ in layers(count)]),
     "count": Function(len, lambda number, _: (list(range(number)),)),
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
+    "has_tensor": Function(_has_tensor, asks=FACTS),
+    "lacks_file": Function(_lacks_file, asks=FACTS),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "floats": Function(

@@ -51,6 +51,7 @@ class Checkpoint:
     files: tuple[AnyFile, ...] = field(default=(), repr=False)
     follow_links: bool = False
     elsewhere: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
+    target: Checkpoint | None = field(default=None, repr=False)  # of a draft model
 
     @property
     def readers_limit(self) -> ReadersLimit:
@@ -123,6 +124,17 @@ def open_checkpoint(
         place, with_text_config(config), Tensors(tensors), tuple(files), follow_links,
         elsewhere or {},
     )  # fmt: skip
+
+
+def opened_config(folder: AnyPath) -> Checkpoint:
+    """Open a folder for its configuration and tokenizer, without its tensors."""
+    place = as_path(folder)
+    config = read_json(place, "config.json") if place.is_dir() else None
+    if config is None:
+        raise CheckpointError(
+            f"{place} has no config.json", remedy="Give the folder of the target's checkpoint"
+        )
+    return Checkpoint(place, with_text_config(config), Tensors([]))
 
 
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ggufkit.conversion.tensors.arithmetic import AnyFloats, centered, compute, scale_rows
+from ggufkit.conversion.tensors.draft_ids import draft_offsets, target_ids
 from ggufkit.conversion.tensors.moves import (
     concat,
     entry,
@@ -350,6 +351,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
+    "target_ids": Operation(target_ids, draft_offsets),
     "transpose": Operation(transpose, transpose),
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),
     "unpermute": reverse(reordering(half_pairs)),

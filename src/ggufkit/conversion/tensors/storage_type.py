@@ -34,6 +34,7 @@ _PRECISE: Final = re.compile(
     r"|indexer\.proj|altup_(correct|predict)_coef))\.weight"
 )
 
+_INTEGERS: Final = ("d2t",)  # ids of tokens
 _TERNARY: Final = ("TQ1_0", "TQ2_0")
 # F16 in ternary files: three values are too few for these.
 _NOT_TERNARY: Final = re.compile(
@@ -75,7 +76,7 @@ def stored(
     the usual ones. A matrix `from_fp8` becomes Q8_0.
     """
     kind = _kind(tensor, wanted, types or {}, from_fp8=from_fp8)
-    if tensor.type == kind or tensor.type.is_quantized:
+    if tensor.type == kind or tensor.type.is_quantized or tensor.name in _INTEGERS:
         return tensor
     if tensor.type.name not in _FLOATS:
         if tensor.type.dtype is None:

@@ -1,0 +1,103 @@
+"""Draft models: their tokenizer and some of their keys are those of their target."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracle"))
+import drafts
+
+import ggufkit
+from ggufkit.errors import CheckpointError
+from plain_checkpoint import ARCH, CONFIG
+
+# The same draft models with a target that has no tokenizer, which these tests have no need of.
+DRAFT = 'like = "{0}"\nname = "{1}"\nclasses = ["{2}"]\nvocabulary = "{3}"\n'
+KINDS = {
+    "eagle3": ("eagle3", "eagle3", "LlamaForCausalLMEagle3", "none of target"),
+    "dflash": ("dflash", "dflash", "DFlashDraftModel", "target"),
+    "dspark-speculator": ("dspark", "dflash", "DSparkSpeculator", "target"),
+}
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "target").mkdir()
+    config = CONFIG | {"num_hidden_layers": 9, "vocab_size": 416}
+    (tmp_path / "target/config.json").write_text(json.dumps(config))
+    return tmp_path / "target"
+
+
+@pytest.fixture
+def convert(tmp_path):
+    def converted(case, **options):
+        arch = tmp_path / "arch"
+        arch.mkdir()
+        (arch / "plain.toml").write_text(ARCH)
+        (arch / "draft.toml").write_text(DRAFT.format(*KINDS[case]))
+        return ggufkit.convert(drafts.make(case, tmp_path / case), arch_path=[arch], **options)
+
+    return converted
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_draft_model_needs_its_target(convert, case):
+    with pytest.raises(CheckpointError, match="target") as caught:
+        convert(case)
+    assert "--target-model-dir" in (caught.value.remedy or "")
+
+
+def test_eagle_reads_three_layers_of_its_target(convert, target):
+    with convert("eagle3", target=target) as model:
+        assert list(model.metadata["eagle3.target_layers"]) == [2, 4, 6]
+        assert model.metadata["eagle3.target_hidden_size"] == CONFIG["hidden_size"]
+
+
+@pytest.mark.parametrize("case", ["eagle3", "dspark-speculator"])
+def test_tokens_of_the_draft_become_ids_of_the_target_at_the_end(convert, target, case):
+    with convert(case, target=target) as model:
+        name, tensor = list(model.tensors.items())[-1]
+        ids = tensor.raw().view(np.int64).reshape(-1)
+    assert (name, tensor.type.name) == ("d2t", "I64")
+    assert ids.tolist() == list(range(0, 3 * drafts.SOME, 3))
+
+
+def test_tokens_beyond_the_target_are_an_error(convert, target):
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"vocab_size": 200}))
+    with (
+        convert("eagle3", target=target) as model,
+        pytest.raises(CheckpointError, match="100 different tokens below 200"),
+    ):
+        model.tensors["d2t"].raw()
+
+
+def test_mask_of_the_draft_comes_after_the_tokenizer(convert, target):
+    with convert("dflash", target=target) as model:
+        assert list(model.metadata)[-1] == "tokenizer.ggml.mask_token_id"
+        assert list(model.metadata["dflash.target_layers"]) == [1, 2, 3]
+
+
+def test_embedding_of_the_mask_that_cannot_be_applied_is_an_error(convert, target, tmp_path):
+    make = drafts.make
+
+    def with_mask(case, folder):
+        made = make(case, folder)
+        (made / "mask_embedding.pt").write_bytes(b"")
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drafts, "make", with_mask)
+        with pytest.raises(CheckpointError) as caught:
+            convert("dflash", target=target)
+    assert "mask_embedding.pt" in str(caught.value.problems)
+
+
+def test_target_without_config_json_is_named(convert, tmp_path):
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
+        convert("eagle3", target=tmp_path)
