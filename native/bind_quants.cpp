@@ -46,8 +46,11 @@ void require_matching(const Codec &codec, size_t elements, size_t bytes) {
 }
 
 int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
-               std::optional<FloatsIn> weights, const std::string &isa) {
+               std::optional<FloatsIn> weights, const std::string &isa, int effort) {
     const Codec &codec = codec_of(isa, id);
+    const ImproverOf *improver = effort > 0 ? find_improver(table_named(isa), id) : nullptr;
+    require(effort >= 0 && effort <= effort_count, "there is no such effort");
+    require(effort == 0 || improver, "the tensor type has no search");
     require(codec.encode != nullptr, "the tensor type has no encoder");
     require(codec.weights != weights_required || weights, "the tensor type requires weights");
     require_matching(codec, src.size(), dst.size());
@@ -58,8 +61,12 @@ int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
     if (weights) require_aligned(*weights);
     const float *weight = weights ? weights->data() : nullptr;
     nb::gil_scoped_release unlocked;
-    return codec.encode(src.data(), dst.data(), static_cast<int64_t>(src.size() / width),
-                        static_cast<int64_t>(width), weight);
+    const auto rows = static_cast<int64_t>(src.size() / width), columns = static_cast<int64_t>(width);
+    const int64_t bad = codec.encode(src.data(), dst.data(), rows, columns, weight);
+    if (improver && bad == nothing_wrong) {
+        improver->improve(src.data(), dst.data(), rows, columns, weight, effort - 1);
+    }
+    return bad;
 }
 
 void decode(uint32_t id, BytesIn src, FloatsOut dst, bool streaming, const std::string &isa) {
@@ -96,6 +103,13 @@ nb::list codecs(const std::string &isa) {
     return rows;
 }
 
+nb::list improvable() {
+    nb::list ids;
+    const Improvers &improvers = *runnable_tables().back()->improvers;
+    for (uint32_t i = 0; i < improvers.count; ++i) ids.append(improvers.of[i].id);
+    return ids;
+}
+
 }  // namespace
 
 void bind_quants(nb::module_ &module) {
@@ -106,8 +120,10 @@ void bind_quants(nb::module_ &module) {
                "weights: 0 unused, 1 taken, 2 required.");
     module.def("encode", &encode, nb::arg("id"), nb::arg("src").noconvert(),
                nb::arg("dst").noconvert(), nb::arg("width"),
-               nb::arg("weights").noconvert().none(), nb::arg("isa"),
-               "Encode float32 rows; return the first element that does not fit, or -1.");
+               nb::arg("weights").noconvert().none(), nb::arg("isa"), nb::arg("effort") = 0,
+               "Encode float32 rows; return the first element that does not fit, or -1. `effort` is 0 for "
+               "ggml's blocks, 1 or 2 for a search for better ones.");
+    module.def("improvable", &improvable, "Ids of the types that have a search.");
     module.def("decode", &decode, nb::arg("id"), nb::arg("src").noconvert(),
                nb::arg("dst").noconvert(), nb::arg("streaming"), nb::arg("isa"),
                "Decode blocks to float32, past the caches where `streaming`.");

@@ -101,6 +101,13 @@ const Codec *find_codec(const Table &table, uint32_t id) {
     return nullptr;
 }
 
+const ImproverOf *find_improver(const Table &table, uint32_t id) {
+    for (uint32_t i = 0; i < table.improvers->count; ++i) {
+        if (table.improvers->of[i].id == id) return &table.improvers->of[i];
+    }
+    return nullptr;
+}
+
 int64_t last_level_cache_bytes() {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
     const int64_t bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);

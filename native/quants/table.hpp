@@ -34,10 +34,32 @@ struct Codec {
     void (*encode_block)(const float *x, const float *weights, float row_mean_square, uint8_t *block);
 };
 
+// Improves the blocks that a codec made: it searches for blocks with smaller weighted errors.
+struct ImproverOf {
+    uint32_t id;  // ggml's number of the type
+
+    // `dst` holds the blocks that `encode` makes of the other arguments; `effort` is one of
+    // `efforts`.
+    void (*improve)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                    const float *weights, int effort);
+
+    // The scalar port, as that of a codec: only the portable object has it.
+    void (*improve_block)(const float *x, const float *weights, float row_mean_square, int effort,
+                          uint8_t *block);
+};
+
+struct Improvers {
+    uint32_t count;
+    const ImproverOf *of;
+};
+
+constexpr int effort_count = 2;
+
 // All codecs compiled for one instruction set.
 struct Table {
     const char *isa;
     uint32_t lanes;
     uint32_t count;
     const Codec *codecs;
+    const Improvers *improvers;
 };

@@ -29,7 +29,9 @@ def encode(
     width: int,
     weights: npt.NDArray[np.float32] | None,
     isa: str,
+    effort: int = 0,
 ) -> int: ...
+def improvable() -> list[int]: ...
 def decode(
     id: int,
     src: npt.NDArray[np.uint8],

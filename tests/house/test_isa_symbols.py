@@ -17,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ["cmake", "ninja", "nm"]
+SYMBOLS = {"isa.cpp": "ggufkit_quants_table", "improvers.cpp": "ggufkit_improvers"}
+MARK = "-DGGUFKIT_ISA="
 COMPILERS_OWN = {"DW.ref.__gxx_personality_v0"}  # how exceptions end, the same in all objects
 
 pytestmark = pytest.mark.skipif(
@@ -35,7 +37,7 @@ def tool(name):
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory):
-    """Return the compile command of each kernel object, by the name of its instruction set."""
+    """Return the compile command of each kernel object, by the name of its only symbol."""
     build = tmp_path_factory.mktemp("build")
     configure = [tool("cmake"), "-S", str(ROOT), "-B", str(build), "-G", "Ninja"]
     options = {
@@ -47,15 +49,19 @@ def commands(tmp_path_factory):
     definitions = [f"-D{key}={value}" for key, value in options.items()]
     subprocess.run([*configure, *definitions], check=True, capture_output=True)
     entries = json.loads((build / "compile_commands.json").read_text())
-    kernels = [shlex.split(e["command"]) for e in entries if e["file"].endswith("isa.cpp")]
-    mark = "-DGGUFKIT_ISA="
-    return {a.removeprefix(mark): c for c in kernels for a in c if a.startswith(mark)}
+    found = {}
+    for entry in entries:
+        symbol = SYMBOLS.get(Path(entry["file"]).name)
+        command = shlex.split(entry["command"])
+        isas = [each.removeprefix(MARK) for each in command if each.startswith(MARK)]
+        found |= {f"{symbol}_{isa}": command for isa in isas if symbol}
+    return found
 
 
 def test_each_object_exports_only_its_table(commands, tmp_path):
-    assert "portable" in commands
-    for isa, command in commands.items():
-        object_file = tmp_path / f"{isa}.o"
+    assert {f"{symbol}_portable" for symbol in SYMBOLS.values()} <= commands.keys()
+    for symbol, command in commands.items():
+        object_file = tmp_path / f"{symbol}.o"
         at = command.index("-o") + 1
         rest = [*command[at + 1 :], "-O0"]
         subprocess.run([*command[:at], str(object_file), *rest], check=True)
@@ -64,10 +70,10 @@ def test_each_object_exports_only_its_table(commands, tmp_path):
             check=True, capture_output=True, text=True,
         )  # fmt: skip
         names = {line.split()[0] for line in listing.stdout.splitlines()}
-        assert names - COMPILERS_OWN == {f"ggufkit_quants_table_{isa}"}
+        assert names - COMPILERS_OWN == {symbol}
 
 
 def test_compiler_flags_forbid_contraction_and_unsafe_math(commands):
-    for isa, command in commands.items():
-        assert "-ffp-contract=off" in command, isa
-        assert not {"-ffast-math", "-march=native", "-Ofast"} & set(command), isa
+    for symbol, command in commands.items():
+        assert "-ffp-contract=off" in command, symbol
+        assert not {"-ffast-math", "-march=native", "-Ofast"} & set(command), symbol

@@ -51,13 +51,19 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
             const Int capped = minimum(nearest_int(wanted), all_ints<Int>(31));
             const Int scale = maximum(capped, all_ints<Int>(-32));
             const Lane own = inverse_or_zero(d * to_floats(scale));
-            words[0] |= shift_right(scale + 32, 4) << (16 + 2 * group);
-            words[1] |= (scale & 15) << 4 * group;
+            add_scale(scale, group, words);
             Int *pairs = words + 2 + 4 * group;
             strange = either(strange, uneven_pairs<Iq4Codes<Lane>>(x + 32 * group, own, pairs));
         }
         store_words<34, block_bytes>(words, bytes);
         return strange;
+    }
+
+    // Adds the scale of a group to the first two words of a block.
+    template <class Int>
+    static KERNEL_INLINE void add_scale(Int scale, int group, Int *words) {
+        words[0] |= shift_right(scale + 32, 4) << (16 + 2 * group);
+        words[1] |= (scale & 15) << 4 * group;
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

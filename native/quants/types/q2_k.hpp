@@ -47,15 +47,30 @@ struct Q2_K : EncodesAnyLane<Q2_K> {
         const GroupFits<Lane, 16> fits = fit_groups<WeighsSize>(rule, x, importance);
         const auto rounded = round_scales<is_weighted<Importance>, 15>(fits);
         const Lane d = float_of_half(rounded.d), minimum = float_of_half(rounded.minimum);
-        Int words[21], scales[16];
+        Int scales[16];
+        for (int i = 0; i < 16; ++i) {
+            // A negative scale, which plain fits may have, fills the minimum's bits too.
+            scales[i] = (rounded.scales[i] | rounded.minima[i] << 4) & 255;
+        }
+        const auto levels_of = [&](int group, Int *levels) {
+            group_levels<16, 3>(x + 16 * group, fits.of[group], d * to_floats(scales[group] & 15),
+                                minimum * to_floats(scales[group] >> 4), levels);
+        };
+        pack<Lane>(levels_of, scales, rounded.d | rounded.minimum << 16, bytes);
+        return fits.strange;
+    }
+
+    // Packs a block; `scales` are the bytes of the groups, `halves` the words of their scales, and
+    // `levels_of(group, levels)` gives the levels of a group.
+    template <class Lane, class LevelsOf>
+    static KERNEL_INLINE void pack(LevelsOf levels_of, const IntOf<Lane> *scales,
+                                   IntOf<Lane> halves, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        Int words[21];
         for (int half = 0; half < 2; ++half) {
             Int levels[128];
             for (int group = 0; group < 8; ++group) {
-                const int own = 8 * half + group;
-                // A negative scale, which plain fits may have, fills the minimum's bits too.
-                scales[own] = (rounded.scales[own] | rounded.minima[own] << 4) & 255;
-                group_levels<16, 3>(x + 16 * own, fits.of[own], d * to_floats(scales[own] & 15),
-                                    minimum * to_floats(scales[own] >> 4), levels + 16 * group);
+                levels_of(8 * half + group, levels + 16 * group);
             }
             for (int i = 0; i < 8; ++i) {
                 words[4 + 8 * half + i] = Quarters<Int>(levels, i).two_bits(0);
@@ -65,9 +80,8 @@ struct Q2_K : EncodesAnyLane<Q2_K> {
             const Int *four = scales + 4 * i;
             words[i] = pack_bytes(four[0], four[1], four[2], four[3]);
         }
-        words[20] = rounded.d | rounded.minimum << 16;
+        words[20] = halves;
         store_words<21, block_bytes>(words, bytes);
-        return fits.strange;
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

@@ -97,19 +97,17 @@ struct Q3_K : EncodesAnyLane<Q3_K> {
         }
     }
 
-private:
-    // Packs a block whose scales have been rounded to levels from 0 to 63.
-    template <class Lane, class Fit>
-    static void put(const Lane *x, const Fit *fits, const IntOf<Lane> *rounded, IntOf<Lane> d,
-                    uint8_t *bytes) {
+    // Packs a block whose scales have been rounded to levels from 0 to 63; `levels_of(group, levels)`
+    // gives the levels of a group.
+    template <class Lane, class LevelsOf>
+    static KERNEL_INLINE void pack(LevelsOf levels_of, const IntOf<Lane> *rounded, IntOf<Lane> d,
+                                   uint8_t *bytes) {
         using Int = IntOf<Lane>;
         Int words[27] = {};
         for (int half = 0; half < 2; ++half) {
             Int levels[128];
             for (int group = 0; group < 8; ++group) {
-                const int own = 8 * half + group;
-                const Lane scale = float_of_half(d) * to_floats(rounded[own] - 32);
-                symmetric_levels<4>(x + 16 * own, scale, fits[own], levels + 16 * group);
+                levels_of(8 * half + group, levels + 16 * group);
             }
             for (int i = 0; i < 8; ++i) {
                 const Quarters<Int> quarters(levels, i);
@@ -125,6 +123,17 @@ private:
         }
         store_words<27, block_bytes>(words, bytes);
         scatter_halves<block_bytes>(d, bytes + 108);
+    }
+
+private:
+    template <class Lane, class Fit>
+    static void put(const Lane *x, const Fit *fits, const IntOf<Lane> *rounded, IntOf<Lane> d,
+                    uint8_t *bytes) {
+        const auto levels_of = [=](int group, IntOf<Lane> *levels) {
+            const Lane scale = float_of_half(d) * to_floats(rounded[group] - 32);
+            symmetric_levels<4>(x + 16 * group, scale, fits[group], levels);
+        };
+        pack<Lane>(levels_of, rounded, d, bytes);
     }
 
 public:

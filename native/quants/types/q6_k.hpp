@@ -32,17 +32,30 @@ struct Q6_K : EncodesAnyLane<Q6_K> {
         const Lane extreme = extreme_of<16>(scales), inverse = -128.0f / extreme;
         const auto empty = less(absolute(extreme), all<Lane>(least_group));
         const Int d = half_of_float(1.0f / inverse);
-        Int words[52], rounded[16];
+        Int rounded[16];
         for (int group = 0; group < 16; ++group) {
             const Int level = nearest_int(inverse * scales[group]);
             rounded[group] = low_byte(minimum(level, all_ints<Int>(127)));
         }
+        const auto levels_of = [&](int group, Int *levels) {
+            const Lane scale = float_of_half(d) * to_floats(rounded[group]);
+            symmetric_levels<32>(x + 16 * group, scale, fits[group], levels);
+        };
+        pack<Lane>(levels_of, rounded, d, empty, bytes);
+        return any_not_finite<256>(x);
+    }
+
+    // Packs a block, zeros in lanes that are `empty`; `levels_of(group, levels)` gives the levels
+    // of a group.
+    template <class Lane, class LevelsOf>
+    static KERNEL_INLINE void pack(LevelsOf levels_of, const IntOf<Lane> *rounded, IntOf<Lane> d,
+                                   MaskOf<Lane> empty, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        Int words[52];
         for (int half = 0; half < 2; ++half) {
             Int levels[128];
             for (int group = 0; group < 8; ++group) {
-                const int own = 8 * half + group;
-                const Lane scale = float_of_half(d) * to_floats(rounded[own]);
-                symmetric_levels<32>(x + 16 * own, scale, fits[own], levels + 16 * group);
+                levels_of(8 * half + group, levels + 16 * group);
             }
             pack_half(levels, words + 16 * half, words + 32 + 8 * half);
         }
@@ -53,7 +66,6 @@ struct Q6_K : EncodesAnyLane<Q6_K> {
         for (auto &word : words) word = select(empty, Int{}, word);
         store_words<52, block_bytes>(words, bytes);
         scatter_halves<block_bytes>(select(empty, Int{}, d), bytes + 208);
-        return any_not_finite<256>(x);
     }
 
     static void decode_block(const uint8_t *bytes, float *x) {

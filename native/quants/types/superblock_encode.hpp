@@ -49,26 +49,19 @@ void pack_scales(GroupScales<Lane, 8> &rounded, IntOf<Lane> *words) {
     words[2] = pack_bytes(high[0], high[1], high[2], high[3]);
 }
 
-// Encodes a block into words: two halves, three words of scales, for Q5_K eight of fifth bits,
-// and 32 of pairs.
-template <int Top, int BlockBytes, class Rule, class Lane, class Importance>
-MaskOf<Lane> encode_superblock(const Rule &rule, const Lane *x, const Importance &importance,
-                               uint8_t *bytes) {
+// Packs a block into words: two halves, three words of scales, for Q5_K eight of fifth bits, and
+// 32 of pairs. `levels_of(group, levels)` gives the levels of a group under the scales as packed.
+template <int Top, int BlockBytes, class Lane, class LevelsOf>
+KERNEL_INLINE void pack_superblock(LevelsOf levels_of, GroupScales<Lane, 8> &rounded,
+                                   uint8_t *bytes) {
     using Int = IntOf<Lane>;
     constexpr int fifths = Top > 15 ? 8 : 0;
-    const GroupFits<Lane, 8> fits = fit_groups<WeighsGroup>(rule, x, importance);
-    GroupScales<Lane, 8> rounded = round_scales<is_weighted<Importance>, 63>(fits);
-    if constexpr (Top > 15 || !is_weighted<Importance>) clamp_to_63(rounded);
     Int words[4 + fifths + 32] = {rounded.d | rounded.minimum << 16};
     pack_scales<Lane>(rounded, words + 1);
-    const Lane d = float_of_half(rounded.d), minimum = float_of_half(rounded.minimum);
     for (int group = 0; group < 8; group += 2) {
         Int levels[64];
-        for (int i = 0; i < 2; ++i) {
-            const int own = group + i;
-            group_levels<32, Top>(x + 32 * own, fits.of[own], d * to_floats(rounded.scales[own]),
-                                  minimum * to_floats(rounded.minima[own]), levels + 32 * i);
-        }
+        levels_of(group, levels);
+        levels_of(group + 1, levels + 32);
         for (int i = 0; i < 8; ++i) {
             const Int *low = levels + 4 * i, *high = low + 32;
             const Int lows = pack_bytes(low[0], low[1], low[2], low[3]);
@@ -82,6 +75,20 @@ MaskOf<Lane> encode_superblock(const Rule &rule, const Lane *x, const Importance
         }
     }
     store_words<4 + fifths + 32, BlockBytes>(words, bytes);
+}
+
+template <int Top, int BlockBytes, class Rule, class Lane, class Importance>
+MaskOf<Lane> encode_superblock(const Rule &rule, const Lane *x, const Importance &importance,
+                               uint8_t *bytes) {
+    const GroupFits<Lane, 8> fits = fit_groups<WeighsGroup>(rule, x, importance);
+    GroupScales<Lane, 8> rounded = round_scales<is_weighted<Importance>, 63>(fits);
+    if constexpr (Top > 15 || !is_weighted<Importance>) clamp_to_63(rounded);
+    const Lane d = float_of_half(rounded.d), minimum = float_of_half(rounded.minimum);
+    const auto levels_of = [&](int group, IntOf<Lane> *levels) {
+        group_levels<32, Top>(x + 32 * group, fits.of[group], d * to_floats(rounded.scales[group]),
+                              minimum * to_floats(rounded.minima[group]), levels);
+    };
+    pack_superblock<Top, BlockBytes, Lane>(levels_of, rounded, bytes);
     return fits.strange;
 }
 

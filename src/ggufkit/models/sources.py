@@ -17,6 +17,7 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, Made, Source, Span, rows_and_width
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
+from ggufkit.quants.search import Search
 from ggufkit.system.mapped_file import Bytes
 
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
@@ -79,12 +80,13 @@ class Retyped(Made):
     """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
 
     `weights` is the importance of each column: shape (width,), or (matrices, width) for a stack of
-    matrices.
+    matrices. `search` is that of `quants.quantize`.
     """
 
     tensor: Tensor
     type: TensorType
     weights: Floats | None = None
+    search: Search | None = None
 
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and pack rows `start` to `stop`."""
@@ -113,7 +115,7 @@ class Retyped(Made):
         if out is None:
             out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
         for part, weights in self._weighted(start, start + len(rows)):
-            codec.encode_rows(rows[part], self.type, out[part], imatrix=weights)
+            codec.encode_rows(rows[part], self.type, out[part], imatrix=weights, search=self.search)
         return out
 
     def _refuse(self, rows: Floats, start: int) -> NoReturn:
@@ -164,17 +166,23 @@ def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
     return Swapped(tensor.source, tensor.type, byte_order)
 
 
-def retyped(tensor: Tensor, type: str | int | TensorType, weights: Floats | None = None) -> Tensor:
+def retyped(
+    tensor: Tensor,
+    type: str | int | TensorType,
+    weights: Floats | None = None,
+    search: Search | None = None,
+) -> Tensor:
     """Return `tensor` as another type: decoded to float32 and quantized when written.
 
-    `weights` is the importance of its columns (see `Retyped`). Raises ShapeError where rows do
-    not divide into blocks, TensorTypeError for opaque types.
+    `weights` is the importance of its columns, and `search` looks for better blocks (see
+    `Retyped`). Raises ShapeError where rows do not divide into blocks, TensorTypeError for opaque
+    types.
     """
     target = tensor_type(type)
     if target == tensor.type:
         return tensor
     _check_requantize(tensor.type, target)
-    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target, weights))
+    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target, weights, search))
 
 
 _check_requantize = functools.lru_cache(codec.check_requantize)

@@ -1,9 +1,10 @@
-"""The keys that llama-quantize writes: the recipe, the version, and keys that users add."""
+"""The keys that quantizing writes: version, recipe, importance data, and keys that users add."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -12,12 +13,15 @@ from ggufkit.format.file_types import GUESSED, NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.format.values import TypedValue, whole_number
+from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.recipes import ALIASES
 
 QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
 VERSION_KEY: Final = "general.quantization_version"
 FILE_TYPE_KEY: Final = "general.file_type"
+SEARCH_KEY: Final = "quantize.search"  # ggufkit's own: the search for better blocks
+MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
 
 
 def stamped(metadata: Metadata, number: int, *others: tuple[str, TypedValue]) -> Metadata:
@@ -49,3 +53,29 @@ def guessed_file_type(tensors: Iterable[Tensor]) -> int:
         held[tensor.type.name] += 1
         most = max(most, tensor.type.name, key=held.__getitem__)  # on a tie the first one stays
     return NUMBER_OF.get(ALIASES.get(most, most), 0) | GUESSED
+
+
+def imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, TypedValue]]:
+    """Yield the keys that describe the importance matrix."""
+    if data is None:
+        return
+    imatrix, path = data
+    if path:
+        yield "quantize.imatrix.file", _cut(path)
+    if imatrix.datasets:
+        yield "quantize.imatrix.dataset", _cut(imatrix.datasets[0])
+    yield "quantize.imatrix.entries_count", np.uint32(len(imatrix.entries))
+    if imatrix.chunk_count > 0:
+        yield "quantize.imatrix.chunks_count", np.uint32(imatrix.chunk_count)
+
+
+def search_keys(searches: Iterable[str | None]) -> Iterator[tuple[str, TypedValue]]:
+    """Yield the key that names the search, if it made any tensor."""
+    used = next((search for search in searches if search), None)
+    if used:
+        yield SEARCH_KEY, used
+
+
+def _cut(text: str) -> str:
+    """Cut `text` to the whole characters that fit in llama-quantize's buffer."""
+    return os.fsencode(text)[:MAX_TEXT].decode("utf-8", "ignore")

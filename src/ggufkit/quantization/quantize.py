@@ -11,25 +11,28 @@ import functools
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypedDict
-
-import numpy as np
+from typing import TYPE_CHECKING, TypedDict
 
 from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeError
 from ggufkit.format.arguments import mapping, texts, whole_numbers
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.format.values import TypedValue
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened
 from ggufkit.models.layers import BLOCK, block_count, layer_of, prune_layers
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.models.sources import retyped
 from ggufkit.quantization.eligibility import is_whole
-from ggufkit.quantization.file_keys import file_type_of, guessed_file_type, stamped
+from ggufkit.quantization.file_keys import (
+    file_type_of,
+    guessed_file_type,
+    imatrix_keys,
+    search_keys,
+    stamped,
+)
 from ggufkit.quantization.recipes import (
     KEEP_ALL,
     PROMOTED,
@@ -51,12 +54,11 @@ from ggufkit.quantization.type_choice import (
 from ggufkit.quants import codec, packing
 from ggufkit.quants.codec import AnyType
 from ggufkit.quants.parallel import Floats
+from ggufkit.quants.search import Search, check_search, search_for
 from ggufkit.system.descriptors import AnyPath
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
 
 
 class QuantizeOptions(TypedDict, total=False):
@@ -77,6 +79,7 @@ class QuantizeOptions(TypedDict, total=False):
     keep_split: bool
     keep_order: bool
     promote_uncovered: bool
+    search: Search | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
@@ -85,7 +88,7 @@ class Decision:
 
     `fell_from` is the chosen type if its rows do not fit it, `promoted_from` the chosen type if it
     needs importance data that is missing. `weights` is the importance data, `needs_imatrix` is true
-    if the type requires it.
+    if the type requires it. `search` is the search for better blocks, None for ggml's blocks.
     """
 
     before: Tensor
@@ -94,6 +97,7 @@ class Decision:
     promoted_from: TensorType | None = None
     needs_imatrix: bool = False
     weights: Floats | None = None
+    search: Search | None = None
 
     @property
     def is_changed(self) -> bool:
@@ -107,7 +111,7 @@ class Quantization:
 
     `shard_counts` is the number of tensors in each shard if the input's shards are kept.
     `unmatched` lists the patterns for types, and the parts of names for importance data, that match
-    no name.
+    no name. `search` is the search for better blocks that was asked for.
     """
 
     model: Model
@@ -116,6 +120,13 @@ class Quantization:
     has_imatrix: bool
     shard_counts: tuple[int, ...] | None
     unmatched: tuple[str, ...] = ()
+    search: Search | None = None
+
+    @property
+    def unsearched(self) -> list[Decision]:
+        """The quantized tensors whose types have no search, although one was asked for."""
+        made = [d for d in self.decisions if d.is_changed and d.after.type.is_quantized]
+        return [d for d in made if self.search and d.search is None]
 
     @property
     def uncovered(self) -> list[Decision]:
@@ -156,7 +167,8 @@ def quantize(
     ggufkit's own options: `types` gives types by exact name of the tensor, `like` copies the types
     of another model, and without a recipe all other tensors keep their type. `keep_order` keeps the
     order of the input's tensors, and `promote_uncovered` takes the nearest type that needs no
-    importance data.
+    importance data. `search` ("better" or "best") looks for blocks with smaller errors than ggml's;
+    the output is then not that of llama-quantize, and the key `quantize.search` says so.
 
     Raises TensorTypeError for an unknown recipe, for types that cannot be decoded or encoded, and
     for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
@@ -187,8 +199,9 @@ def decide(
     walked = tensors if keeps_split else sorted(tensors, key=lambda t: order_key(t.name))
     choices = choose(walked, facts, chosen, requests, imatrix=data is not None)
     promote = options.get("promote_uncovered", False)
+    search = check_search(options.get("search"))
     decide_one = functools.partial(
-        _decision, recipe=chosen, data=data, names=names, promote=promote
+        _decision, chosen, data=data, names=names, promote=promote, search=search
     )
     ordered = tensors if options.get("keep_order", False) else walked
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
@@ -196,7 +209,12 @@ def decide(
     counted = [block_count(pruned.metadata)[0]] if names else []
     layers = [(key, pruned.metadata.typed(key)) for key in counted]
     metadata = stamped(
-        pruned.metadata, number, *overrides.typed_items(), *_imatrix_keys(data), *layers
+        pruned.metadata,
+        number,
+        *overrides.typed_items(),
+        *imatrix_keys(data),
+        *search_keys(decision.search for decision in decisions),
+        *layers,
     )
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     counts = _shard_counts(model, decisions) if keeps_split else None
@@ -204,7 +222,7 @@ def decide(
     require_names(known, requests, mapping("types", options.get("types")))
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
     made.made_from(model.inputs, model.readers_limit, *([data[0].limit] if data else []))
-    return Quantization(made, decisions, chosen, data is not None, counts, lost)
+    return Quantization(made, decisions, chosen, data is not None, counts, lost, search)
 
 
 # Options.
@@ -286,13 +304,14 @@ def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]
 
 
 def _decision(  # noqa: PLR0913 (a part of `decide`)
+    recipe: Recipe,
     tensor: Tensor,
     choice: Choice,
     *,
-    recipe: Recipe,
     data: tuple[Imatrix, str] | None,
     names: Mapping[str, str],
     promote: bool,
+    search: Search | None,
 ) -> Decision:
     kind = choice.type
     weights = None
@@ -300,13 +319,15 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
         weights = data[0].weights(names.get(tensor.name, tensor.name), tensor.shape)
     while promote and weights is None and kind != tensor.type and _needs(recipe, kind, tensor):
         kind = tensor_type(PROMOTED[kind.name])
+    made = retyped(tensor, kind, weights, search)
     return Decision(
         tensor,
-        retyped(tensor, kind, weights),
+        made,
         fell_from=choice.wanted if choice.fell_back else None,
         promoted_from=choice.type if kind != choice.type else None,
         needs_imatrix=_needs(recipe, kind, tensor),
         weights=weights,
+        search=None if made is tensor else search_for(search, kind),
     )
 
 
@@ -331,25 +352,6 @@ def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -
     changed = [decision.is_changed for decision in decisions]
     known = None if any(changed) else file_type_of(metadata)
     return known if known is not None else guessed_file_type(d.after for d in decisions)
-
-
-def _imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, TypedValue]]:
-    """Yield the keys that describe the importance matrix."""
-    if data is None:
-        return
-    imatrix, path = data
-    if path:
-        yield "quantize.imatrix.file", _cut(path)
-    if imatrix.datasets:
-        yield "quantize.imatrix.dataset", _cut(imatrix.datasets[0])
-    yield "quantize.imatrix.entries_count", np.uint32(len(imatrix.entries))
-    if imatrix.chunk_count > 0:
-        yield "quantize.imatrix.chunks_count", np.uint32(imatrix.chunk_count)
-
-
-def _cut(text: str) -> str:
-    """Cut `text` to the whole characters that fit in llama-quantize's buffer."""
-    return os.fsencode(text)[:MAX_TEXT].decode("utf-8", "ignore")
 
 
 # Refusals.

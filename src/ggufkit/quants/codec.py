@@ -17,6 +17,7 @@ from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import packing, parallel
 from ggufkit.quants.parallel import ArrayPiece, Floats, Numbers
+from ggufkit.quants.search import Search
 from ggufkit.system.cpu import instruction_set, instruction_sets, usable_cores
 from ggufkit.system.mapped_file import Bytes
 
@@ -41,11 +42,12 @@ BYTES: Final = np.dtype(np.uint8)
 FLOAT: Final = np.dtype(np.float32)
 
 
-def quantize(
+def quantize(  # noqa: PLR0913 (options, each of which says one thing)
     array: npt.ArrayLike,
     type: AnyType,
     *,
     imatrix: npt.ArrayLike | None = None,
+    search: Search | None = None,
     threads: int | None = None,
     out: Bytes | None = None,
 ) -> Bytes:
@@ -55,8 +57,10 @@ def quantize(
     strides, and converts piece by piece to float32; integer types take integers too.
     An array of the type's own dtype keeps its bytes; the result is a view if it is contiguous.
     `imatrix` holds a weight per column, of shape (width,), or (experts, width) for an array of
-    three axes; types without weighted encoding ignore it. `out`, if given, is filled and
-    returned: contiguous uint8 of the resulting shape, not overlapping `array`.
+    three axes; types without weighted encoding ignore it. `search` ("better" or "best") looks for
+    blocks with smaller errors than ggml's, in the same format; types without a search ignore it.
+    `out`, if given, is filled and returned: contiguous uint8 of the resulting shape, not
+    overlapping `array`.
 
     Raises TensorTypeError for a type that has no encoder or requires weights, ShapeError where
     rows do not divide into blocks or weights or `out` do not fit, ValueTypeError for other dtypes,
@@ -70,7 +74,7 @@ def quantize(
     if packing.is_own_dtype(native, target):
         same = np.ascontiguousarray(source, native).view(np.uint8)
         return same if out is None else _copied(same, _checked_out(out, shape, BYTES, source))
-    pack = packing.packer(source.dtype, target)
+    pack = packing.packer(source.dtype, target, search)
     packed = _checked_out(out, shape, BYTES, source)
     rows = parallel.as_rows(packed)
 
@@ -163,17 +167,23 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
 
 
 def encode_rows(
-    rows: Floats, type: AnyType, out: Bytes | None = None, *, imatrix: npt.ArrayLike | None = None
+    rows: Floats,
+    type: AnyType,
+    out: Bytes | None = None,
+    *,
+    imatrix: npt.ArrayLike | None = None,
+    search: Search | None = None,
 ) -> Bytes:
     """Pack contiguous float32 `rows` (n, width) into `out` (n, bytes of a row), in this thread.
 
-    Releases the interpreter lock. `imatrix` has shape (width,). Raises as `quantize` does.
+    Releases the interpreter lock. `imatrix` has shape (width,); `search` is that of `quantize`.
+    Raises as `quantize` does.
     """
     target = encodable(type)
     rows = np.asarray(rows)
     packed = _checked_out(out, _packed_shape(rows.shape, target), BYTES, rows)
     weights = packing.column_weights(imatrix, rows.shape[-1:], target)
-    bad = packing.packer(rows.dtype, target)(rows, weights, target, packed.reshape(-1))
+    bad = packing.packer(rows.dtype, target, search)(rows, weights, target, packed.reshape(-1))
     if bad >= 0:
         raise _refusal(rows, bad, target, 0, 0)
     return packed

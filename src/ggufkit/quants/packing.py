@@ -13,6 +13,7 @@ import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants.parallel import Floats, Numbers
+from ggufkit.quants.search import effort_of
 from ggufkit.system.cpu import instruction_set, instruction_sets
 from ggufkit.system.mapped_file import Bytes
 
@@ -76,27 +77,33 @@ def column_weights(
     return weights if use else None
 
 
-def packer(dtype: np.dtype[Any], target: TensorType) -> Packer:
-    """Return the function that packs elements of `dtype`; it returns the first misfit, or -1."""
+def packer(dtype: np.dtype[Any], target: TensorType, search: str | None = None) -> Packer:
+    """Return the function that packs elements of `dtype`; it returns the first misfit, or -1.
+
+    `search` is the name of a search for better blocks (see `search.py`).
+    """
     whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
     exact_in_float32 = dtype.kind == "f" and np.can_cast(dtype, np.float32)
     if whole and dtype.kind in "iuf" and not exact_in_float32:
         return _store_whole
     if dtype.kind == "f" or is_bfloat16(dtype):
-        return encode
+        return functools.partial(encode, effort=effort_of(search, target))
     raise ValueTypeError(
         f"an array of {dtype} cannot be packed as {target}",
         remedy="Convert it first, for example with `array.astype(np.float32)`",
     )
 
 
-def encode(view: Numbers, weights: Floats | None, target: TensorType, out: Bytes) -> int:
+def encode(
+    view: Numbers, weights: Floats | None, target: TensorType, out: Bytes, effort: int = 0
+) -> int:
     """Pack floats; return the index of the first that does not fit, or -1."""
     floats = _as_float32(view).reshape(-1)
     if floats.size == 0:
         return -1
+    more = (effort,) if effort else ()
     isa = instruction_set()
-    return _native.encode(target.id, floats, out, view.shape[-1], weights, isa)
+    return _native.encode(target.id, floats, out, view.shape[-1], weights, isa, *more)
 
 
 def decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> None:

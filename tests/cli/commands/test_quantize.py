@@ -371,3 +371,14 @@ def test_shell_completes_recipes():
 
 def test_json_is_one_document(source):
     assert json.loads(done("quantize", source, "F16", "--dry-run", "--json").out)["recipe"] == "F16"
+
+
+def test_search_is_shown_with_the_types_that_have_none(source):
+    shown = done("quantize", source, "Q4_0", "--dry-run", "--search", "better")
+    assert "search better: 1 tensor" in shown.out
+    mixed = ["--tensor-type", "ffn_up=Q8_0", "--search", "best"]
+    result = done("quantize", source, "Q4_0", "--dry-run", "--json", *mixed)
+    assert "1 tensor without a search: Q8_0 has none" in result.err
+    document = json.loads(result.out)
+    assert document["search"] == "best"
+    assert {tensor["search"] for tensor in document["tensors"]} == {None}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,21 +13,18 @@ import click
 import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.options import cluster_option, no_clobber_option, resume_option, threads_option
-from ggufkit.cli.output import counted, dims, emit, examples, grouped, note, paged, size, table
-from ggufkit.cli.target_options import aimed, target_of, target_options
-from ggufkit.cli.write_model import PIPE, report, working, write_out
-from ggufkit.errors import GGUFError, printable
+from ggufkit.cli.output import examples, note
+from ggufkit.cli.quantization.report import report_quantized, warn
+from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
+from ggufkit.cli.write_model import PIPE, working, write_out
+from ggufkit.errors import GGUFError
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
-from ggufkit.models.model import Tensor, bits_per_weight
-from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import (
-    Decision,
     Quantization,
     QuantizeOptions,
     decide,
-    named,
     refuse,
 )
 from ggufkit.quantization.recipe_files import (
@@ -41,6 +36,7 @@ from ggufkit.quantization.recipe_files import (
     read_tensor_types,
 )
 from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
+from ggufkit.quants.search import EFFORTS, SEARCHED
 
 SECTION: Final = "Quantize"  # of the help
 
@@ -88,6 +84,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
         "ggufkit quantize model-f16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf",
         "ggufkit quantize model-f16.gguf folder/ Q4_K_M,Q5_K_M,Q8_0",
         "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --tensor-type attn_v=Q8_0 --dry-run",
+        "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --imatrix imatrix.gguf --search best",
         "ggufkit quantize model-f16.gguf out.gguf mine.toml",
         "ggufkit quantize model-f16.gguf out.gguf --like other-UD-Q4_K_XL.gguf",
         "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
@@ -115,6 +112,12 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "--promote-uncovered",
     is_flag=True,
     help="If a type needs importance data that is missing, use the nearest type that does not.",
+)
+@click.option(
+    "--search",
+    type=click.Choice(list(EFFORTS)),
+    help="Look for blocks with smaller errors than llama-quantize's, for the types "
+    f"{', '.join(SEARCHED)}.",
 )
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
@@ -181,6 +184,8 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 def command(source: str, out: str | None, recipe: str | None, **given: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
+    With --search, the tensors are of the same types and sizes, with smaller errors.
+
     RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
     own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
     For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT.
@@ -211,10 +216,10 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         for done in made:
             if not dry_run:
                 refuse(done, allow_requantize=given["allow_requantize"])
-            _warn(done, allowed=given["allow_requantize"], of_several=len(made) > 1)
+            warn(done, allowed=given["allow_requantize"], of_several=len(made) > 1)
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
-        _report(made, paths, dry_run=dry_run, as_json=as_json)
+        report_quantized(made, paths, dry_run=dry_run, as_json=as_json)
 
 
 def _options(
@@ -275,120 +280,3 @@ def _write(
     pairs = [(done.model, target) for done, target in zip(made, targets, strict=True)]
     with working(**work) as options:
         return ggufkit.write_many(pairs, shard_counts=counts, **options)
-
-
-# Reports.
-
-
-def _report(
-    made: Sequence[Quantization], paths: Sequence[list[Path]], *, dry_run: bool, as_json: bool
-) -> None:
-    if as_json:
-        documents = [_plain(*each) for each in zip(made, paths, strict=True)]
-        emit(documents[0] if len(documents) == 1 else {"outputs": documents})
-    elif dry_run:
-        with paged():
-            for done in made:
-                _print(done)
-    else:
-        report(list(itertools.chain.from_iterable(paths)))
-
-
-def _warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:
-    """Print the notes of an output, with its recipe if there are several outputs."""
-    for text in _notes(done, allowed=allowed):
-        note(f"{done.recipe.name}: {text}" if of_several else text)
-
-
-def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
-    for part in done.unmatched:
-        yield (
-            f"{part!r} changes nothing: no tensor name contains it, or the recipe "
-            f"{done.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
-        )
-    if done.requantized:
-        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
-        held = f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds})"
-        yield f"{held}: quantizing again loses quality; " + (
-            "start from F32, F16 or BF16 if you can"
-            if allowed
-            else "without --allow-requantize it is refused"
-        )
-    fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
-    for (wanted, taken), number in fallen.items():
-        held = counted(number, "tensor")
-        yield f"{held} with rows that do not divide into blocks: {taken} instead of {wanted}"
-    promoted = Counter((d.promoted_from, d.after.type) for d in done.decisions if d.promoted_from)
-    for (wanted, taken), number in promoted.items():
-        yield f"{counted(number, 'tensor')} without importance data: {taken} instead of {wanted}"
-    if done.uncovered:
-        held = named([d.after.name for d in done.uncovered])
-        yield f"importance data is missing, and without it this is refused: {held}"
-    others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
-    if others:
-        yield f"the importance matrix does not cover {named(others)}"
-
-
-def _print(done: Quantization) -> None:
-    rows = [
-        (
-            printable(d.after.name),
-            dims(d.after.shape),
-            d.before.type.name,
-            d.after.type.name if d.is_changed else "",
-            grouped(d.before.nbytes),
-            grouped(d.after.nbytes),
-        )
-        for d in done.decisions
-    ]
-    table(("TENSOR", "SHAPE", "TYPE", "BECOMES", "BYTES", "WILL BE"), rows, right="llllrr")
-    click.echo()
-    for label, tensors in (("now ", _before(done)), ("then", _after(done))):
-        bits = bits_per_weight(tensors)
-        rate = "" if bits is None else f", {bits:.2f} bits per weight"
-        click.echo(f"{label}  {size(_nbytes(tensors))}{rate}")
-
-
-def _before(done: Quantization) -> list[Tensor]:
-    return [decision.before for decision in done.decisions]
-
-
-def _after(done: Quantization) -> list[Tensor]:
-    return [decision.after for decision in done.decisions]
-
-
-def _nbytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
-
-
-def _plain(done: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
-    return {
-        "recipe": done.recipe.name,
-        "files": [{"path": str(path), "nbytes": path.stat().st_size} for path in paths],
-        "nbytes": _nbytes(_before(done)),
-        "new_nbytes": _nbytes(_after(done)),
-        "bits_per_weight": bits_per_weight(_before(done)),
-        "new_bits_per_weight": bits_per_weight(_after(done)),
-        "file_nbytes": layout(done.model, "model.gguf", shard_counts=done.shard_counts).nbytes,
-        "fallbacks": [d.after.name for d in done.decisions if d.fell_from],
-        "uncovered": [d.after.name for d in done.uncovered],
-        "unweighted": [d.after.name for d in done.unweighted],
-        "unmatched": list(done.unmatched),
-        "tensors": [_plain_decision(decision) for decision in done.decisions],
-    }
-
-
-def _plain_decision(decision: Decision) -> dict[str, Any]:
-    before, after = decision.before, decision.after
-    return {
-        "name": after.name,
-        "shape": list(after.shape),
-        "type": before.type.name,
-        "new_type": after.type.name,
-        "nbytes": before.nbytes,
-        "new_nbytes": after.nbytes,
-        "fell_from": decision.fell_from and decision.fell_from.name,
-        "promoted_from": decision.promoted_from and decision.promoted_from.name,
-        "needs_imatrix": decision.needs_imatrix,
-        "has_imatrix": decision.weights is not None,
-    }

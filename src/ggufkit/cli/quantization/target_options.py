@@ -11,6 +11,7 @@ from ggufkit.cli.options import parse_size
 from ggufkit.cli.progress import progress_bar
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
+from ggufkit.quantization.file_keys import SEARCH_KEY
 from ggufkit.quantization.quantize import QuantizeOptions
 
 _size = click.option(
@@ -64,12 +65,15 @@ def aimed(
     parts = (options.get("include_weights", ()), options.get("exclude_weights", ()))
     opened = given if isinstance(given, Imatrix | None) else Imatrix.open(given)
     imatrix = opened and opened.selected(*parts)
+    keys = dict(options.get("override_kv") or {})
+    if options.get("search"):
+        keys[SEARCH_KEY] = options["search"]  # the file will have this key too
     with progress_bar("measuring", in_bytes=False) as progress:
         types = types_for(
             model,
             **target,
             imatrix=imatrix,
-            override_kv=options.get("override_kv"),
+            override_kv=keys,
             threads=threads,
             progress=progress,
         )

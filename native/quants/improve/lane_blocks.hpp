@@ -1,0 +1,35 @@
+// Blocks of all lanes in memory: reading fields, and replacing the blocks of some lanes.
+#pragma once
+#include "../lane.hpp"
+
+namespace {
+
+template <class Lane>
+constexpr int width_of = is_scalar<Lane> ? 1 : lanes;
+
+// Calls read(block, values) for the block of each lane; `Count` values of it become Ints.
+template <int Stride, int Count, class Lane, class Read>
+KERNEL_INLINE void read_fields(const uint8_t *bytes, Read read, IntOf<Lane> *fields) {
+    int32_t values[Count * width_of<Lane>];
+    for (int lane = 0; lane < width_of<Lane>; ++lane) {
+        int32_t own[Count];
+        read(bytes + lane * Stride, own);
+        for (int i = 0; i < Count; ++i) values[i * width_of<Lane> + lane] = own[i];
+    }
+    memcpy(fields, values, sizeof values);
+}
+
+// Copies the blocks of the lanes in `mask`.
+template <int Stride>
+KERNEL_INLINE void replace_blocks(Mask mask, const uint8_t *made, uint8_t *bytes) {
+    for (uint32_t some = lanes_in(mask); some != 0; some &= some - 1) {
+        const int lane = __builtin_ctz(some);
+        memcpy(bytes + lane * Stride, made + lane * Stride, Stride);
+    }
+}
+template <int Stride>
+KERNEL_INLINE void replace_blocks(bool mask, const uint8_t *made, uint8_t *bytes) {
+    if (mask) memcpy(bytes, made, Stride);
+}
+
+}  // namespace

@@ -1,0 +1,120 @@
+// Levels of elements under any scale, their errors, and the sums that least squares need.
+//
+// All arguments are clamped before they are rounded, so that floats and Floats round alike and
+// every instruction set makes the same bytes.
+#pragma once
+#include "../types/iq4.hpp"
+
+namespace {
+
+// Whole numbers from `Low` to `High`.
+template <int Low, int High>
+struct EvenLevels {
+    static constexpr float low = Low, high = High;
+    static constexpr float spread = 1.0f / (High - Low);  // one level, as a share of all
+
+    template <class Lane>
+    static KERNEL_INLINE void four(const Lane *scaled, Lane *levels) {
+        UNROLL
+        for (int j = 0; j < 4; ++j) {
+            const Lane inside = minimum(scaled[j], all<Lane>(High));
+            levels[j] = nearest(maximum(inside, all<Lane>(Low)));
+        }
+    }
+};
+
+// The sixteen levels of IQ4.
+struct UnevenLevels {
+    static constexpr float low = -127, high = 113;
+    static constexpr float spread = 1.0f / 16;
+
+    template <class Lane>
+    static KERNEL_INLINE Iq4Codes<Lane> codes(const Lane *scaled) {
+        constexpr float unit = Iq4Codes<Lane>::unit;
+        Lane inside[4];
+        UNROLL
+        for (int j = 0; j < 4; ++j) {
+            const Lane below = minimum(scaled[j] * unit, all<Lane>(120.0f * unit));
+            inside[j] = maximum(below, all<Lane>(-127.5f * unit));
+        }
+        return Iq4Codes<Lane>(inside);
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void four(const Lane *scaled, Lane *levels) {
+        const Iq4Codes<Lane> found = codes(scaled);
+        UNROLL
+        for (int j = 0; j < 4; ++j) levels[j] = found.level(j);
+    }
+};
+
+// The weighted errors of `Size` elements under several scales, each with its nearest levels.
+template <class Levels, int Size, int Count, class Lane>
+KERNEL_INLINE void errors_of(const Lane *x, const Lane *weights, const Lane (&scales)[Count],
+                             Lane (&errors)[Count]) {
+    Lane inverses[Count];
+    UNROLL
+    for (int k = 0; k < Count; ++k) {
+        inverses[k] = inverse_or_zero(scales[k]);
+        errors[k] = Lane{};
+    }
+#pragma GCC unroll 1
+    for (int i = 0; i < Size; i += 4) {
+        UNROLL
+        for (int k = 0; k < Count; ++k) {
+            Lane scaled[4], levels[4];
+            UNROLL
+            for (int j = 0; j < 4; ++j) scaled[j] = x[i + j] * inverses[k];
+            Levels::four(scaled, levels);
+            UNROLL
+            for (int j = 0; j < 4; ++j) {
+                const Lane miss = x[i + j] - scales[k] * levels[j];
+                errors[k] = errors[k] + weights[i + j] * (miss * miss);
+            }
+        }
+    }
+}
+
+// The sums of weight * element * level, and of weight * level * level: their quotient is the
+// scale with the least error for these levels.
+template <class Lane>
+struct ScaleSums {
+    Lane products, squares;
+
+    KERNEL_INLINE Lane scale() const {
+        return select(less(Lane{}, squares), products / squares, Lane{});
+    }
+};
+
+template <class Levels, int Size, int Count, class Lane>
+KERNEL_INLINE void sums_of(const Lane *x, const Lane *weights, const Lane (&inverses)[Count],
+                           ScaleSums<Lane> (&sums)[Count]) {
+    UNROLL
+    for (int k = 0; k < Count; ++k) sums[k] = {Lane{}, Lane{}};
+#pragma GCC unroll 1
+    for (int i = 0; i < Size; i += 4) {
+        UNROLL
+        for (int k = 0; k < Count; ++k) {
+            Lane scaled[4], levels[4];
+            UNROLL
+            for (int j = 0; j < 4; ++j) scaled[j] = x[i + j] * inverses[k];
+            Levels::four(scaled, levels);
+            UNROLL
+            for (int j = 0; j < 4; ++j) {
+                const Lane weighted = weights[i + j] * levels[j];
+                sums[k].products = sums[k].products + weighted * x[i + j];
+                sums[k].squares = sums[k].squares + weighted * levels[j];
+            }
+        }
+    }
+}
+
+// A later candidate must be better by more than the rounding errors of sums.
+constexpr float clearly = 1.0f - 0x1.0p-15f;
+
+template <class Lane>
+KERNEL_INLINE MaskOf<Lane> is_finite_error(Lane error) {
+    return less(error, all<Lane>(largest_float));
+}
+
+}  // namespace

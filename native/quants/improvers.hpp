@@ -1,0 +1,103 @@
+// Improves the blocks of whole rows: as codec.hpp, with a block per lane, and with the scalar port for
+// the blocks that fill no tile.
+//
+// An improver has `Type` and improve(x, importance, effort, block). It takes ggml's block as the
+// first candidate and replaces it only by one with a smaller weighted error.
+#pragma once
+#include "codec.hpp"
+#include "improve/shared_line.hpp"
+#include "improve/shared_scale.hpp"
+
+extern "C" const Improvers ggufkit_improvers_portable;
+
+namespace {
+
+// Searches, from quick to thorough.
+constexpr Effort efforts[] = {{0, 2, 1, 1}, {16, 3, 3, 4}};
+
+template <class Improver>
+void improve_scalar(const float *x, const float *weights, float row_mean_square, int effort,
+                    uint8_t *block) {
+    if (weights) {
+        const BlockImportance importance{weights, row_mean_square};
+        Improver::improve(x, importance, efforts[effort], block);
+    } else {
+        Improver::improve(x, Unweighted{}, efforts[effort], block);
+    }
+}
+
+inline const ImproverOf &portable_improver(uint32_t id) {
+    const ImproverOf *found = ggufkit_improvers_portable.of;
+    while (found->id != id) ++found;
+    return *found;
+}
+
+template <class Improver, bool Weighted>
+void improve_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                  const float *weights, int effort) {
+    using Type = typename Improver::Type;
+    constexpr int size = Type::block_size, bytes = Type::block_bytes;
+    const int64_t blocks = rows * (width / size);
+    ImportanceWalk<Weighted && weighs_by_row<Type>> walk(src, rows, width, weights);
+    int64_t block = 0;
+    if constexpr (!portable) {
+        for (; block + lanes <= blocks; block += lanes) {
+            Floats tile[size];
+            load_tile<size>(src + block * size, tile);
+            uint8_t *to = dst + block * bytes;
+            if constexpr (Weighted) {
+                Improver::improve(tile, walk.template next_tile<size>(), efforts[effort], to);
+            } else {
+                Improver::improve(tile, Unweighted{}, efforts[effort], to);
+            }
+        }
+    }
+    for (; block < blocks; ++block) {
+        BlockImportance own{nullptr, 0.0f};
+        if constexpr (Weighted) own = walk.template next_block<size>();
+        const float *x = src + block * size;
+        uint8_t *to = dst + block * bytes;
+        if constexpr (portable) {
+            improve_scalar<Improver>(x, own.weights, own.row_mean_square, effort, to);
+        } else {
+            portable_improver(Type::id).improve_block(x, own.weights, own.row_mean_square, effort,
+                                                      to);
+        }
+    }
+}
+
+template <class Improver>
+void improve(const float *src, uint8_t *dst, int64_t rows, int64_t width, const float *weights,
+             int effort) {
+    if constexpr (weights_of<typename Improver::Type> != weights_unused) {
+        if (weights) return improve_rows<Improver, true>(src, dst, rows, width, weights, effort);
+    }
+    if constexpr (weights_of<typename Improver::Type> != weights_required) {
+        improve_rows<Improver, false>(src, dst, rows, width, nullptr, effort);
+    }
+}
+
+template <class Improver>
+constexpr ImproverOf improver() {
+    ImproverOf made{};
+    made.id = Improver::Type::id;
+    made.improve = improve<Improver>;
+    if constexpr (portable) made.improve_block = improve_scalar<Improver>;
+    return made;
+}
+
+constexpr ImproverOf all_improvers[] = {
+    improver<ImprovesOneScale<ImprovesQ4_0>>(),
+    improver<ImprovesOneScale<ImprovesQ5_0>>(),
+    improver<ImprovesOneScale<ImprovesIQ4_NL>>(),
+    improver<ImprovesSharedScale<ImprovesQ3_K>>(),
+    improver<ImprovesSharedScale<ImprovesQ6_K>>(),
+    improver<ImprovesSharedScale<ImprovesIQ4_XS>>(),
+    improver<ImprovesOneLine<Q4_1>>(),
+    improver<ImprovesOneLine<Q5_1>>(),
+    improver<ImprovesSharedLine<ImprovesQ2_K>>(),
+    improver<ImprovesSharedLine<ImprovesQ4_K>>(),
+    improver<ImprovesSharedLine<ImprovesQ5_K>>(),
+};
+
+}  // namespace

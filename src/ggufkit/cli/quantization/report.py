@@ -1,0 +1,140 @@
+"""Shows what `ggufkit quantize` decided and did: notes, a table, or JSON."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
+from ggufkit.cli.write_model import report
+from ggufkit.errors import printable
+from ggufkit.models.model import Tensor, bits_per_weight
+from ggufkit.output.layout import layout
+from ggufkit.quantization.quantize import Decision, Quantization, named
+
+
+def report_quantized(
+    made: Sequence[Quantization], paths: Sequence[list[Path]], *, dry_run: bool, as_json: bool
+) -> None:
+    """Print what became of each recipe: paths, a table for a dry run, or JSON."""
+    if as_json:
+        documents = [_plain(*each) for each in zip(made, paths, strict=True)]
+        emit(documents[0] if len(documents) == 1 else {"outputs": documents})
+    elif dry_run:
+        with paged():
+            for done in made:
+                _print(done)
+    else:
+        report(list(itertools.chain.from_iterable(paths)))
+
+
+def warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:
+    """Print the notes of an output, with its recipe if there are several outputs."""
+    for text in _notes(done, allowed=allowed):
+        note(f"{done.recipe.name}: {text}" if of_several else text)
+
+
+def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
+    for part in done.unmatched:
+        yield (
+            f"{part!r} changes nothing: no tensor name contains it, or the recipe "
+            f"{done.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
+        )
+    if done.requantized:
+        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
+        held = f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds})"
+        yield f"{held}: quantizing again loses quality; " + (
+            "start from F32, F16 or BF16 if you can"
+            if allowed
+            else "without --allow-requantize it is refused"
+        )
+    fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
+    for (wanted, taken), number in fallen.items():
+        held = counted(number, "tensor")
+        yield f"{held} with rows that do not divide into blocks: {taken} instead of {wanted}"
+    promoted = Counter((d.promoted_from, d.after.type) for d in done.decisions if d.promoted_from)
+    for (wanted, taken), number in promoted.items():
+        yield f"{counted(number, 'tensor')} without importance data: {taken} instead of {wanted}"
+    if done.uncovered:
+        held = named([d.after.name for d in done.uncovered])
+        yield f"importance data is missing, and without it this is refused: {held}"
+    for kind, number in Counter(d.after.type for d in done.unsearched).items():
+        yield f"{counted(number, 'tensor')} without a search: {kind} has none"
+    others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
+    if others:
+        yield f"the importance matrix does not cover {named(others)}"
+
+
+def _print(done: Quantization) -> None:
+    rows = [
+        (
+            printable(d.after.name),
+            dims(d.after.shape),
+            d.before.type.name,
+            d.after.type.name if d.is_changed else "",
+            grouped(d.before.nbytes),
+            grouped(d.after.nbytes),
+        )
+        for d in done.decisions
+    ]
+    table(("TENSOR", "SHAPE", "TYPE", "BECOMES", "BYTES", "WILL BE"), rows, right="llllrr")
+    click.echo()
+    for label, tensors in (("now ", _before(done)), ("then", _after(done))):
+        bits = bits_per_weight(tensors)
+        rate = "" if bits is None else f", {bits:.2f} bits per weight"
+        click.echo(f"{label}  {size(_nbytes(tensors))}{rate}")
+    if done.search:
+        searched = counted(sum(d.search is not None for d in done.decisions), "tensor")
+        click.echo(f"search {done.search}: {searched}")
+
+
+def _before(done: Quantization) -> list[Tensor]:
+    return [decision.before for decision in done.decisions]
+
+
+def _after(done: Quantization) -> list[Tensor]:
+    return [decision.after for decision in done.decisions]
+
+
+def _nbytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _plain(done: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
+    return {
+        "recipe": done.recipe.name,
+        "files": [{"path": str(path), "nbytes": path.stat().st_size} for path in paths],
+        "nbytes": _nbytes(_before(done)),
+        "new_nbytes": _nbytes(_after(done)),
+        "bits_per_weight": bits_per_weight(_before(done)),
+        "new_bits_per_weight": bits_per_weight(_after(done)),
+        "file_nbytes": layout(done.model, "model.gguf", shard_counts=done.shard_counts).nbytes,
+        "fallbacks": [d.after.name for d in done.decisions if d.fell_from],
+        "uncovered": [d.after.name for d in done.uncovered],
+        "unweighted": [d.after.name for d in done.unweighted],
+        "unmatched": list(done.unmatched),
+        "search": done.search,
+        "tensors": [_plain_decision(decision) for decision in done.decisions],
+    }
+
+
+def _plain_decision(decision: Decision) -> dict[str, Any]:
+    before, after = decision.before, decision.after
+    return {
+        "name": after.name,
+        "shape": list(after.shape),
+        "type": before.type.name,
+        "new_type": after.type.name,
+        "nbytes": before.nbytes,
+        "new_nbytes": after.nbytes,
+        "fell_from": decision.fell_from and decision.fell_from.name,
+        "promoted_from": decision.promoted_from and decision.promoted_from.name,
+        "needs_imatrix": decision.needs_imatrix,
+        "has_imatrix": decision.weights is not None,
+        "search": decision.search,
+    }

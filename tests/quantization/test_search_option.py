@@ -1,0 +1,101 @@
+"""The search of `quantize`: what it changes in a model, and that writing keeps searches apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import ValueTypeError
+from ggufkit.output.layout import layout
+from ggufkit.output.resume import digest
+from ggufkit.quantization.quantize import decide
+from shell import done
+
+RNG = np.random.default_rng(3)
+TENSORS = {
+    "blk.0.ffn_up.weight": RNG.standard_normal((64, 512), np.float32),
+    "blk.0.ffn_down.weight": RNG.standard_normal((64, 512), np.float32),
+    "norm.bias": np.ones(96, np.float32),
+}
+KEYS = {"general.architecture": "llama"}
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.gguf"
+    ggufkit.save(path, TENSORS, KEYS)
+    return path
+
+
+def lost(path, name):
+    with ggufkit.open(path) as model:
+        found = model.tensors[name].numpy()
+    return float(np.square(found - TENSORS[name]).sum())
+
+
+@pytest.mark.parametrize("search", ["better", "best"])
+def test_searched_file_has_the_same_size_and_a_smaller_error(source, tmp_path, search):
+    plain, found = tmp_path / "plain.gguf", tmp_path / "found.gguf"
+    with ggufkit.open(source) as model:
+        ggufkit.write(ggufkit.quantize(model, "Q4_0"), plain)
+        ggufkit.write(ggufkit.quantize(model, "Q4_0", search=search), found)
+    with ggufkit.open(plain) as one, ggufkit.open(found) as other:
+        assert {t.name: t.type for t in one.tensors.values()} == {
+            t.name: t.type for t in other.tensors.values()
+        }
+        assert other.metadata["quantize.search"] == search
+        assert "quantize.search" not in one.metadata
+    assert lost(found, "blk.0.ffn_up.weight") < 0.97 * lost(plain, "blk.0.ffn_up.weight")
+
+
+def test_result_does_not_depend_on_threads(source, tmp_path):
+    written = []
+    for threads in (1, 3):
+        out = tmp_path / f"{threads}.gguf"
+        with ggufkit.open(source) as model:
+            made = ggufkit.quantize(model, "Q3_K_M", search="better")
+            ggufkit.write(made, out, threads=threads)
+        written.append(out.read_bytes())
+    assert written[0] == written[1]
+
+
+def test_decisions_name_the_search_of_each_tensor(source):
+    with ggufkit.open(source) as model:
+        options = {"types": {"blk.0.ffn_up.weight": "Q8_0", "blk.0.ffn_down.weight": "Q4_K"}}
+        done = decide(model, search="best", **options)
+    named = {decision.after.name: decision.search for decision in done.decisions}
+    assert named == {
+        "blk.0.ffn_up.weight": None,
+        "blk.0.ffn_down.weight": "best",
+        "norm.bias": None,
+    }
+    assert [decision.after.name for decision in done.unsearched] == ["blk.0.ffn_up.weight"]
+
+
+def test_a_model_without_searched_tensors_does_not_claim_a_search(source):
+    with ggufkit.open(source) as model:
+        assert "quantize.search" not in ggufkit.quantize(model, "Q8_0", search="best").metadata
+
+
+def test_resuming_tells_searches_apart(source):
+    with ggufkit.open(source) as model:
+        plans = [
+            digest(layout(ggufkit.quantize(model, "Q4_0", search=search, override_kv=keys), "o"))
+            for search, keys in ((None, {"quantize.search": "best"}), ("best", {}))
+        ]
+    assert plans[0] != plans[1]
+
+
+def test_an_unknown_search_is_refused(source):
+    with ggufkit.open(source) as model, pytest.raises(ValueTypeError, match="better, best"):
+        ggufkit.quantize(model, "Q4_0", search="bester")
+
+
+def test_a_target_size_counts_the_key_of_the_search(source, tmp_path):
+
+    out = tmp_path / "out.gguf"
+    with ggufkit.open(source) as model:
+        exact = layout(ggufkit.quantize(model, "Q4_0", search="best"), "o").nbytes
+    done("quantize", source, out, "--target-size", exact, "--search", "best")
+    assert out.stat().st_size <= exact
