@@ -246,6 +246,13 @@ def test_pruned_real_model_generates_text_and_can_be_restored(smollm2, tmp_path)
     assert speak(tmp_path / "whole.gguf") == "The capital of France is Paris."
 
 
+def test_refuses_a_graft_that_leaves_out_a_layer(model):
+    trunk = ggufkit.select(model, prune=[2, 3])
+    with pytest.raises(ShapeError, match=r"layer 2 is not grafted") as caught:
+        ggufkit.select(trunk, graft=[(model, "blk.3.*")])
+    assert "layers 2 to 3" in caught.value.remedy
+
+
 def test_refuses_a_graft_of_another_shape(model, tmp_path):
     wide = {"blk.0.attn_q.weight": np.zeros(16, np.float32)}
     ggufkit.save(tmp_path / "wide.gguf", wide, KEYS)

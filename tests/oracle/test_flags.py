@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -14,6 +15,8 @@ import drafts
 import flags_of
 
 import ggufkit
+import llama_loads
+from ggufkit.format.coerce import plain
 
 pytestmark = pytest.mark.oracle
 
@@ -39,3 +42,32 @@ def test_flag_gives_the_bytes_of_the_converter(flag, case, tmp_path):
     with ggufkit.convert(folder, **chosen) as model:
         ggufkit.write(model, tmp_path / "ours.gguf", byte_order=order)
     assert flags_of.digest(tmp_path / "ours.gguf", flag) == RECORDED[flag][case]
+
+
+def keys(model):
+    """Return all keys but the size, which a graft estimates for models with experts."""
+    values = model.metadata
+    return {
+        key: (values.type_name(key), plain(values[key]))
+        for key in values
+        if key != "general.size_label"
+    }
+
+
+@pytest.mark.parametrize("case", flags_of.PREDICTING)
+def test_grafted_head_makes_the_whole_model_again_and_llama_cpp_loads_it(case, tmp_path):
+    paths = {}
+    for name, mtp in (("whole", None), ("trunk", False), ("head", True)):
+        paths[name] = tmp_path / f"{name}.gguf"
+        options = {"pre": flags_of.PRE_TOKENIZER, "outtype": "f32", "mtp": mtp}
+        with ggufkit.convert(FOLDER / "checkpoints" / case, **options) as model:
+            ggufkit.write(model, paths[name])
+    with ggufkit.open(paths["trunk"]) as trunk, ggufkit.open(paths["whole"]) as whole:
+        count = trunk.metadata[f"{trunk.metadata['general.architecture']}.block_count"]
+        grafted = ggufkit.select(trunk, graft=[(paths["head"], f"blk.{count}.*")])
+        ggufkit.write(grafted, tmp_path / "grafted.gguf")
+        assert keys(grafted) == keys(whole)
+        assert set(grafted.tensors) == set(whole.tensors)
+        for name, tensor in grafted.tensors.items():
+            assert np.array_equal(tensor.raw(), whole.tensors[name].raw()), name
+    assert llama_loads.refusals([paths["whole"], tmp_path / "grafted.gguf"]) == {}
