@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -14,13 +15,13 @@ import numpy as np
 
 from ggufkit.errors import DiskSpaceError, GGUFError, ValueTypeError
 from ggufkit.evaluation.base_file import BaseFile, TokenChunks, open_base
+from ggufkit.evaluation.hidden_base import HiddenBase, HiddenWriter
 from ggufkit.evaluation.kept import KeptScores, key_of, status_of
 from ggufkit.evaluation.log_probabilities import compare, encode, surprise, surprise_beside_codes
-from ggufkit.evaluation.reading import Meter, TextReader
-from ggufkit.evaluation.scores import Scores
-from ggufkit.evaluation.task import EvaluationTask
+from ggufkit.evaluation.reading import Meter, Prediction, TextReader
+from ggufkit.evaluation.scores import Scores, counted
+from ggufkit.evaluation.task import EvaluationTask, is_small
 from ggufkit.models.open import open as open_model
-from ggufkit.quants.parallel import Floats
 from ggufkit.system.interrupts import HELD
 from ggufkit.system.staging import Staging
 from ggufkit.system.text_file import Most, read_small
@@ -28,6 +29,8 @@ from ggufkit.system.threads import Progress
 
 CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 ROUNDING: Final = 1e-3  # of a log probability in 16 bits: 16 / 65535, and half of that
+FLOAT_BYTES: Final = 4
+GGUF: Final = b"GGUF"
 SATURATED: Final = 15.0  # log probabilities below are cut in a base file
 
 
@@ -54,7 +57,7 @@ class Passes:
         self._counter = _Counter(progress, len(task.all_paths))
         self._kept: list[KeptScores] = []
         self._tokens: TokenChunks | None = None
-        self.base: BaseFile | None = None
+        self.base: BaseFile | HiddenBase | None = None
         self._text: bytes | None = None
         if task.text is not None:
             self._text = read_small(task.text, Most.CALIBRATION).removesuffix(b"\n")
@@ -87,22 +90,22 @@ class Passes:
         if task.base is not None:
             return self._read_base_model(task.base)
         if task.base_logits is not None:
-            file = self._stack.enter_context(task.base_logits.open("rb"))
-            self.base = open_base(task.base_logits, file, task.chunks)
-            self._require_context(self.base.context)
-            self._tokens = self.base.tokens
+            base = self._open_base(task.base_logits, task.chunks)
+            self._require_context(base.context)
+            self._tokens = base.tokens
         return None
 
     def read(self, path: Path) -> Scores:
         """Return the scores of a model, beside the base if there is one."""
         base = self.base
 
-        def beside(chunk: int, position: int, logits: Floats, token: int) -> tuple[float, ...]:
+        def beside(found: Prediction) -> tuple[float, ...]:
             assert base is not None  # noqa: S101 (for mypy)
-            return compare(logits, base.log_probabilities(chunk, position), token)
+            known = base.log_probabilities(found.chunk, found.position)
+            return compare(found.logits, known, found.token)
 
-        def alone(_chunk: int, _position: int, logits: Floats, token: int) -> tuple[float, ...]:
-            return (surprise(logits, token),)
+        def alone(found: Prediction) -> tuple[float, ...]:
+            return (surprise(found.logits, found.token),)
 
         with self._reader(path) as reader:
             facts = status_of(Path(base.name)) if base is not None and base.name else None
@@ -110,7 +113,9 @@ class Passes:
 
     def _read_base_model(self, path: Path) -> Scores:
         target = self._task.base_logits
-        with self._reader(path) as reader:
+        with self._reader(path, keeps_inputs=is_small(target)) as reader:
+            if target is not None and is_small(target):
+                return self._write_small_base(reader, target)
             if target is not None:
                 return self._write_base(reader, target)
             folder = Path(tempfile.gettempdir())
@@ -155,17 +160,46 @@ class Passes:
         self._open_base(target)
         return kept.first(kept.count)
 
-    def _open_base(self, target: Path) -> None:
-        file = self._stack.enter_context(target.open("rb"))
-        self.base = open_base(target, file)
+    def _write_small_base(self, reader: TextReader, target: Path) -> Scores:
+        """Write what follows from the layers, collected in a temporary file."""
+        chunks, context = self.tokens.shape
+        shape = (chunks, counted(context), reader.session.width)
+        folder = Path(tempfile.gettempdir())
+        _require_space(folder, FLOAT_BYTES * math.prod(shape))
+        with tempfile.TemporaryFile(prefix="ggufkit-") as file:
+            file.truncate(FLOAT_BYTES * math.prod(shape))
+            writer = HiddenWriter(reader, np.memmap(file, np.float32, "r+", 0, shape))
 
-    def _reader(self, path: Path) -> TextReader:
+            def write(found: Prediction) -> tuple[float, ...]:
+                writer.put(found)
+                return (surprise_beside_codes(found.logits, found.token),)
+
+            scores = self._pass(reader, write, None)
+            writer.save(target, self.tokens)
+        self._open_base(target)
+        return scores
+
+    def _open_base(self, target: Path, chunks: int | None = None) -> BaseFile | HiddenBase:
+        file = self._stack.enter_context(target.open("rb"))
+        if file.peek(len(GGUF)).startswith(GGUF):
+            small = HiddenBase(target, chunks, self._task.threads)
+            self._stack.callback(small.close)
+            self.base = small
+        else:
+            self.base = open_base(target, file, chunks)
+        return self.base
+
+    def _reader(self, path: Path, *, keeps_inputs: bool = False) -> TextReader:
         """Load a model, and tokenize the text or compare its tokens with those known."""
         context = self._task.context or CONTEXT
         if self._tokens is not None:
             context = self._tokens.shape[1]
         reader = TextReader(
-            path, context, micro_batch=self._task.micro_batch, threads=self._task.threads
+            path,
+            context,
+            micro_batch=self._task.micro_batch,
+            threads=self._task.threads,
+            keeps_inputs=keeps_inputs,
         )
         try:
             self._fit_tokens(reader)
@@ -232,9 +266,9 @@ class Passes:
 def _writing(base: BaseFile) -> Meter:
     """Return what writes a base file."""
 
-    def write(chunk: int, position: int, logits: Floats, token: int) -> tuple[float, ...]:
-        base.put(chunk, position, encode(logits))
-        return (surprise_beside_codes(logits, token),)
+    def write(found: Prediction) -> tuple[float, ...]:
+        base.put(found.chunk, found.position, encode(found.logits))
+        return (surprise_beside_codes(found.logits, found.token),)
 
     return write
 

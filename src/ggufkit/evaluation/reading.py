@@ -8,8 +8,9 @@ but only those of one piece are in memory, whatever the context.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,21 +19,48 @@ import numpy as np
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.evaluation.base_file import TokenChunks
 from ggufkit.evaluation.scores import FIELDS, Scores
+from ggufkit.llama_cpp.library import library
+from ggufkit.llama_cpp.output_matrix import OutputInputs
 from ggufkit.llama_cpp.session import Session
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.threads import in_turn, pool_of, require_wanted
 
 BATCH: Final = 2048  # tokens that llama-perplexity hands over at once
 MOST_SEQUENCES: Final = 64  # llama.cpp computes at most 256 together
-# Returns the figures at a counted position: chunk, position, logits, next token.
-Meter = Callable[[int, int, Floats, int], tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model computed at a counted position, and the `token` that comes next.
+
+    `inputs` are those of the output matrix, None unless the reader keeps them.
+    """
+
+    chunk: int
+    position: int
+    token: int
+    logits: Floats
+    inputs: Floats | None
+
+
+Meter = Callable[[Prediction], tuple[float, ...]]  # returns the figures at a position
 
 
 class TextReader:
     """A model in llama.cpp that reads a text chunk by chunk; a context manager."""
 
-    def __init__(self, path: Path, context: int, *, micro_batch: int, threads: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        context: int,
+        *,
+        micro_batch: int,
+        threads: int,
+        keeps_inputs: bool = False,
+    ) -> None:
         """Load the model."""
+        llama = library()
+        self.output: OutputInputs | None = OutputInputs(llama) if keeps_inputs else None
         self.path = path
         self.context = context
         self.sequences: int = max(1, min(BATCH // context, MOST_SEQUENCES))
@@ -46,6 +74,8 @@ class TextReader:
             sequences=self.sequences,
             micro_batch=self._micro_batch,
             threads=threads,
+            watcher=self.output,
+            llama=llama,
         )
 
     def __enter__(self) -> TextReader:
@@ -94,13 +124,23 @@ class TextReader:
             places = range(max(begin, first), min(end, self.context - 1))
             if end <= first:
                 continue
-            rows = self.session.logits_in_place().reshape(len(chunks), -1, self.vocabulary)
+            rows = self.session.logits_in_place()
+            inputs = self._inputs(len(rows))
+            each = len(rows) // len(chunks)
             jobs = [
                 functools.partial(
-                    self._note, meter, chunk, place, rows[number, place - max(begin, first)], tokens
+                    self._note,
+                    meter,
+                    Prediction(
+                        chunk,
+                        place - first,
+                        int(tokens[chunk, place + 1]),
+                        rows[row],
+                        None if inputs is None else inputs[row],
+                    ),
                 )
                 for number, chunk in enumerate(chunks)
-                for place in places
+                for row, place in enumerate(places, number * each)
             ]
             noted = in_turn(pool, jobs, 2 * self._threads)
             for number in range(len(chunks)):
@@ -122,14 +162,23 @@ class TextReader:
             for begin in range(start, stop, together):
                 yield begin, min(begin + together, stop)
 
-    def _note(
-        self, meter: Meter, chunk: int, place: int, logits: Floats, tokens: TokenChunks
-    ) -> Sequence[float]:
+    def _inputs(self, rows: int) -> Floats | None:
+        """Return the inputs of the output matrix, None unless they are kept."""
+        if self.output is None:
+            return None
+        if self.output.values is None or len(self.output.values) != rows:
+            raise ValueTypeError(
+                f"the logits of {self.path} are more than a product with its output matrix",
+                remedy="Write a base file of llama-perplexity: its name does not end in .gguf",
+            )
+        return self.output.values
+
+    def _note(self, meter: Meter, prediction: Prediction) -> tuple[float, ...]:
         require_wanted()
-        figures = meter(chunk, place - self.context // 2, logits, int(tokens[chunk, place + 1]))
+        figures = meter(prediction)
         if not np.isfinite(figures).all():
             raise GGUFError(
-                f"{self.path} gives no finite probability in chunk {chunk + 1}",
+                f"{self.path} gives no finite probability in chunk {prediction.chunk + 1}",
                 remedy="Look for damaged tensors: `ggufkit check --data`",
             )
         return figures + (0.0,) * (len(FIELDS) - len(figures))

@@ -5,16 +5,14 @@ Source: `collect_imatrix` and `compute_imatrix` in llama.cpp's `tools/imatrix/im
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_held
@@ -70,7 +68,7 @@ class _Collector:
     def _add_dense(self, name: str, node: GraphTensor) -> None:
         weight, inputs = node.src[0].contents, node.src[1].contents
         matrices = weight.ne[2] * weight.ne[3]
-        activations = self._array(inputs, np.float32)
+        activations = self.llama.array(inputs, np.float32)
         sums = self._sums(name, inputs.ne[0] * matrices, 1)
         if len(set(sums.counts.tolist())) == 1:
             sums.counts = sums.counts[:1]
@@ -83,8 +81,8 @@ class _Collector:
     def _add_experts(self, name: str, node: GraphTensor) -> None:
         """Add each token's activations to the experts that the router chose for it."""
         experts, inputs = node.src[0].contents.ne[2], node.src[1].contents
-        chosen = self._array(node.src[2].contents, np.int32)[0, 0].T  # (experts used, tokens)
-        activations = self._array(inputs, np.float32)[0]  # (tokens, experts used or 1, width)
+        chosen = self.llama.array(node.src[2].contents, np.int32)[0, 0].T  # (experts used, tokens)
+        activations = self.llama.array(inputs, np.float32)[0]  # (tokens, experts used or 1, width)
         sums = self._sums(name, inputs.ne[0] * experts, experts)
         if len(sums.counts) == 1:
             sums.counts = np.repeat(sums.counts, experts)
@@ -103,19 +101,6 @@ class _Collector:
         if known.values.size != size:
             raise GGUFError(f"{name!r} is used with {known.values.size} and with {size} inputs")
         return known
-
-    def _array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
-        """Return a node's elements in NumPy's order of axes; only device memory is copied."""
-        call = self.llama.functions
-        nbytes = call.ggml_nbytes(tensor)
-        if tensor.data and call.ggml_backend_buffer_is_host(tensor.buffer):
-            memory = (ctypes.c_char * nbytes).from_address(tensor.data)
-        else:
-            memory = (ctypes.c_char * nbytes)()
-            call.ggml_backend_tensor_get(tensor, memory, 0, nbytes)
-        shape = tuple(reversed(tensor.ne))
-        array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, 0, tuple(reversed(tensor.nb)))
-        return array
 
     def entries(self) -> dict[str, Entry]:
         """Return the sums as entries."""

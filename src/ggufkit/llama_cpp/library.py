@@ -28,6 +28,9 @@ from ctypes import (
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from ggufkit.errors import GGUFError, MissingExtraError
 
 BINDING: Final = "xllamacpp"
@@ -100,6 +103,12 @@ class ContextParameters(ctypes.Structure):
     )
 
 
+class GraphMemory(ctypes.Structure):
+    """`ggml_init_params`."""
+
+    _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
+
+
 class Batch(ctypes.Structure):
     """`llama_batch`."""
 
@@ -122,7 +131,18 @@ _Log = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "ggml_backend_buffer_is_host": (c_bool, (c_void_p,)),
     "ggml_backend_tensor_get": (None, (POINTER(GraphTensor), c_void_p, c_size_t, c_size_t)),
+    "ggml_build_forward_expand": (None, (c_void_p, POINTER(GraphTensor))),
+    "ggml_free": (None, (c_void_p,)),
+    "ggml_graph_compute_with_ctx": (c_int, (c_void_p, c_void_p, c_int)),
+    "ggml_init": (c_void_p, (GraphMemory,)),
+    "ggml_mul_mat": (
+        POINTER(GraphTensor),
+        (c_void_p, POINTER(GraphTensor), POINTER(GraphTensor)),
+    ),
     "ggml_nbytes": (c_size_t, (POINTER(GraphTensor),)),
+    "ggml_new_graph": (c_void_p, (c_void_p,)),
+    "ggml_new_tensor_2d": (POINTER(GraphTensor), (c_void_p, c_int, c_int64, c_int64)),
+    "ggml_set_no_alloc": (None, (c_void_p, c_bool)),
     "ggml_op_name": (c_char_p, (c_int,)),
     "llama_backend_init": (None, ()),
     "llama_context_default_params": (ContextParameters, ()),
@@ -137,6 +157,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "llama_model_free": (None, (c_void_p,)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_model_load_from_file": (c_void_p, (c_char_p, ModelParameters)),
+    "llama_model_n_embd_out": (c_int32, (c_void_p,)),
     "llama_synchronize": (None, (c_void_p,)),
     "llama_tokenize": (
         c_int32,
@@ -166,6 +187,19 @@ class Library:
     def _keep(self, level: int, text: bytes, _data: object) -> None:
         if level == LOG_ERROR:
             self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
+
+    def array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
+        """Return a node's elements in NumPy's order of axes; only device memory is copied."""
+        call = self.functions
+        nbytes = call.ggml_nbytes(tensor)
+        if tensor.data and call.ggml_backend_buffer_is_host(tensor.buffer):
+            memory = (c_char * nbytes).from_address(tensor.data)
+        else:
+            memory = (c_char * nbytes)()
+            call.ggml_backend_tensor_get(tensor, memory, 0, nbytes)
+        shape = tuple(reversed(tensor.ne))
+        array: npt.NDArray[Any] = np.ndarray(shape, dtype, memory, 0, tuple(reversed(tensor.nb)))
+        return array
 
     def failure(self, what: str) -> GGUFError:
         """Return the error that llama.cpp failed to do `what`, with its log."""

@@ -1,0 +1,183 @@
+"""Small base files: what the layers made of a text, and the output matrix, as GGUF.
+
+The logits follow from them when they are needed. A position takes as many floats as the model has
+columns, not two bytes for each token of the vocabulary, and the figures are the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import FormatError, ValueTypeError
+from ggufkit.evaluation.base_file import LEAST_CONTEXT, REMEDY, TokenChunks
+from ggufkit.evaluation.log_probabilities import decode, encode
+from ggufkit.evaluation.reading import Prediction, TextReader
+from ggufkit.evaluation.scores import counted
+from ggufkit.format.types import tensor_type
+from ggufkit.llama_cpp.library import BINDING, VERSION, library
+from ggufkit.llama_cpp.output_matrix import OutputMatrix
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.open import open as open_model
+from ggufkit.output.write import save
+from ggufkit.quants.parallel import Floats
+
+ARCHITECTURE: Final = "evaluation-base"
+TOKENS: Final = "tokens"
+HIDDEN: Final = "hidden"
+OUTPUT: Final = "output.weight"
+TOGETHER: Final = 16  # positions whose logits are computed and held at once
+TOLERANCE: Final = 1e-5  # of a logit
+MISTAKEN: Final = "Name the model to compare with as the base (base=...)"
+
+
+class HiddenBase:
+    """A small base file, opened for reading; `close` it."""
+
+    def __init__(self, path: Path, chunks: int | None, threads: int) -> None:
+        """Open the file for at most `chunks` of its chunks; FormatError for a wrong one."""
+        self.name = str(path)
+        self._threads = threads
+        self._model = open_model(path)
+        try:
+            self.tokens: TokenChunks = _tokens(self._model, self.name)[:chunks]
+            self._hidden = self._model.tensors[HIDDEN]
+            self._matrix = output_matrix(self._model.tensors[OUTPUT])
+        except BaseException:
+            self._model.close()
+            raise
+        self._lock = threading.Lock()
+        self._held: tuple[int, int] | None = None
+        self._logits: Floats | None = None
+
+    @property
+    def context(self) -> int:
+        """The tokens of a chunk."""
+        return int(self.tokens.shape[1])
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that the base knows."""
+        return self._matrix.rows
+
+    def log_probabilities(self, chunk: int, position: int) -> Floats:
+        """Return the log probabilities at a counted position, rounded as in a base file."""
+        logits = self._row(chunk, position)
+        return decode(encode(logits), self.vocabulary)
+
+    def _row(self, chunk: int, position: int) -> Floats:
+        block, row = divmod(position, TOGETHER)
+        with self._lock:
+            if self._logits is None or self._held != (chunk, block):
+                self._logits = self._computed(chunk, block)
+                self._held = (chunk, block)
+            found: Floats = self._logits[row]
+        return found
+
+    def _computed(self, chunk: int, block: int) -> Floats:
+        start = block * TOGETHER
+        inputs = np.asarray(self._hidden[chunk])[start : start + TOGETHER]
+        if not np.isfinite(inputs).all():
+            raise FormatError(
+                f"chunk {chunk + 1} has values that are not numbers", remedy=REMEDY, path=self.name
+            )
+        return self._matrix.logits(inputs, self._threads)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._model.close()
+
+
+class HiddenWriter:
+    """Collects what a base file keeps of each position, and compares a part of it."""
+
+    def __init__(self, reader: TextReader, rows: Floats) -> None:
+        """Fill `rows`: (chunks, positions, columns)."""
+        self._rows = rows
+        self._reader = reader
+        self._matrix: OutputMatrix | None = None
+
+    def put(self, found: Prediction) -> None:
+        """Keep a position."""
+        if found.inputs is None:
+            raise ValueError("the reader keeps no inputs")
+        self._rows[found.chunk, found.position] = found.inputs
+        if found.position == 0:
+            again = self.matrix().logits(found.inputs[np.newaxis], 1)[0]
+            if not np.allclose(again, found.logits, rtol=0, atol=TOLERANCE):
+                raise self._refusal()
+
+    def matrix(self) -> OutputMatrix:
+        """Return the model's output matrix."""
+        if self._matrix is None:
+            with open_model(self._reader.path) as model:
+                self._matrix = output_matrix(self._weight(model))
+        return self._matrix
+
+    def save(self, target: Path, tokens: TokenChunks) -> None:
+        """Write the base file."""
+        with open_model(self._reader.path) as model:
+            tensors = {TOKENS: tokens, HIDDEN: self._rows, OUTPUT: self._weight(model)}
+            keys = {
+                "general.architecture": ARCHITECTURE,
+                "general.name": model.metadata.get("general.name", ""),
+                f"{ARCHITECTURE}.output_name": self._name(),
+                f"{ARCHITECTURE}.{BINDING}": VERSION,
+            }
+            save(target, tensors, keys)
+
+    def _name(self) -> str:
+        output = self._reader.output
+        if output is None or output.weight is None:
+            raise self._refusal()
+        return output.weight
+
+    def _weight(self, model: Model) -> Tensor:
+        name = self._name()
+        if name not in model.tensors:
+            raise self._refusal()
+        return model.tensors[name]
+
+    def _refusal(self) -> ValueTypeError:
+        return ValueTypeError(
+            f"a small base file would not give the logits of {self._reader.path}",
+            remedy="Write a base file of llama-perplexity: its name does not end in .gguf",
+        )
+
+
+def output_matrix(tensor: Tensor) -> OutputMatrix:
+    """Return a tensor as an output matrix, its blocks in memory."""
+    rows, width = tensor.shape
+    blocks = np.frombuffer(tensor.raw(), np.uint8).copy()
+    return OutputMatrix(library(), tensor.type.id, rows, width, blocks)
+
+
+def _tokens(model: Model, name: str) -> TokenChunks:
+    """Return the tokens of a base file whose tensors fit together."""
+    tensors = model.tensors
+    wanted = {TOKENS: "I32", HIDDEN: "F32", OUTPUT: None}
+    sound = model.architecture == ARCHITECTURE and all(
+        each in tensors and (kind is None or tensors[each].type == tensor_type(kind))
+        for each, kind in wanted.items()
+    )
+    if not sound:
+        raise FormatError("this is a model, not a base file", remedy=MISTAKEN, path=name)
+    shapes = [tensors[each].shape for each in wanted]
+    if [len(shape) for shape in shapes] != [2, 3, 2]:
+        raise _wrong(name)
+    (chunks, context), hidden, (rows, width) = shapes
+    if context < LEAST_CONTEXT or hidden != (chunks, counted(context), width):
+        raise _wrong(name)
+    tokens: TokenChunks = np.array(tensors[TOKENS].numpy(), np.int32)
+    if not 0 <= tokens.min() <= tokens.max() < rows:
+        raise _wrong(name)
+    return tokens
+
+
+def _wrong(name: str) -> FormatError:
+    return FormatError(
+        "the tensors of this base file do not fit together", remedy=REMEDY, path=name
+    )
