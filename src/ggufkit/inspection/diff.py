@@ -85,10 +85,15 @@ class TensorChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between two models, in the order of the first, then of the second."""
+    """What differs between two models, in the order of the first, then of the second.
+
+    `total` is the deviation of all compared tensors together, as if they were one; None if there
+    are none. Tensors that are equal are not part of it.
+    """
 
     keys: tuple[KeyChange, ...]
     tensors: tuple[TensorChange, ...]
+    total: Deviation | None = None
 
     def __bool__(self) -> bool:
         """Whether there is any difference."""
@@ -126,14 +131,16 @@ def _diff(before: Model, after: Model, workers: int, done: Tally | None) -> Diff
     """Compare models; `done` counts the bytes of data, None to compare no data."""
     pairs = _pairs(before, after)
     unequal: set[str] = set()
-    deviations: dict[str, Deviation] = {}
+    sums: dict[str, _DeviationSums] = {}
     if done:
         with pool_of(workers) as pool:
             work = _Work(pool, workers * IN_FLIGHT, done)
             unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
-            deviations = _deviations(work, [pair for pair in pairs if _deviates(pair, unequal)])
+            sums = _deviation_sums(work, [pair for pair in pairs if _deviates(pair, unequal)])
     keys = key_changes(before.metadata, after.metadata)
-    return Difference(tuple(keys), tuple(_changes(before, after, unequal, deviations)))
+    deviations = {name: each.deviation() for name, each in sums.items()}
+    total = functools.reduce(_DeviationSums.plus, sums.values()).deviation() if sums else None
+    return Difference(tuple(keys), tuple(_changes(before, after, unequal, deviations)), total)
 
 
 # What differs by headers alone.
@@ -228,7 +235,7 @@ def _deviates(pair: TensorPair, unequal: set[str]) -> bool:
     return differs and not old.type.is_opaque and not new.type.is_opaque
 
 
-def _deviations(work: _Work, pairs: list[TensorPair]) -> dict[str, Deviation]:
+def _deviation_sums(work: _Work, pairs: list[TensorPair]) -> dict[str, _DeviationSums]:
     work.tally.expect(sum(old.nbytes for old, _ in pairs))
     sums = {old.name: NOTHING for old, _ in pairs}
 
@@ -240,7 +247,7 @@ def _deviations(work: _Work, pairs: list[TensorPair]) -> dict[str, Deviation]:
     for old, part in work.results(tasks()):
         sums[old.name] = sums[old.name].plus(part)
         work.tally.add(old.type.row_bytes(part.elements))
-    return {name: total.deviation() for name, total in sums.items()}
+    return sums
 
 
 def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _DeviationSums]:

@@ -123,7 +123,11 @@ def test_json_holds_everything(saved):
 
 
 def test_json_without_differences(saved):
-    assert done("diff", "a.gguf", "b.gguf", "--json").json() == {"keys": [], "tensors": []}
+    assert done("diff", "a.gguf", "b.gguf", "--json").json() == {
+        "keys": [],
+        "tensors": [],
+        "total": None,
+    }
 
 
 @pytest.mark.parametrize("names", [("a.gguf", "none.gguf"), ("none.gguf", "a.gguf")])
@@ -183,3 +187,88 @@ def test_keys_of_the_layout_are_not_counted(saved):
     before = different("a.gguf", "b.gguf").lines[-1]
     done("edit", "b.gguf", "--reserve", "5000")
     assert different("a.gguf", "b.gguf").lines[-1] == before
+
+
+# Sorted, cut, and of several models.
+
+NOISY = ARRAY + np.float32(0.3)
+
+
+@pytest.fixture
+def quants(saved):
+    """A, B with little and C with more damage, and in another order."""
+    saved({"x.weight": (ARRAY, "Q8_0"), "y.weight": (NOISY, "Q4_0")})
+    api.save("c.gguf", TENSORS | {"x.weight": (NOISY, "Q4_0")}, KEYS | {"a.number": 6})
+
+
+def names(lines):
+    return [line.split()[1] for line in lines if line.startswith("~  ")]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("rmse", ["y.weight", "x.weight"]),
+        ("largest", ["y.weight", "x.weight"]),
+        ("cosine", ["y.weight", "x.weight"]),
+        ("snr", ["y.weight", "x.weight"]),
+        ("size", ["x.weight", "y.weight"]),
+        ("name", ["x.weight", "y.weight"]),
+    ],
+)
+def test_tensors_are_sorted_with_the_worst_first(quants, order, expected):
+    assert names(different("a.gguf", "b.gguf", "--sort", order).lines) == expected
+    found = different("a.gguf", "b.gguf", "--sort", order, "--json").json()["tensors"]
+    assert [each["name"] for each in found] == expected
+
+
+def test_only_the_first_tensors_are_shown(quants):
+    found = different("a.gguf", "b.gguf", "--sort", "snr", "--top", 1)
+    assert names(found.lines) == ["y.weight"]
+    assert "... and 1 tensor more" in found.lines
+    assert found.lines[-1].startswith("3 tensors: 2 retyped")
+
+
+def test_one_row_sums_up_all_tensors(quants):
+    line = next(line for line in different("a.gguf", "b.gguf").lines if "all of these" in line)
+    with api.open("a.gguf") as before, api.open("b.gguf") as after:
+        both = [
+            np.concatenate([model[name].numpy().reshape(-1) for name in ("x.weight", "y.weight")])
+            for model in (before, after)
+        ]
+        total = api.diff(before, after).total
+    error = both[1].astype("f8") - both[0]
+    assert total.rmse == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert line.split()[-4] == f"{total.rmse:.3g}"
+
+
+def test_several_models_are_shown_side_by_side(quants):
+    lines = different("a.gguf", "b.gguf", "c.gguf").lines
+    assert lines[:3] == ["A  a.gguf", "B  b.gguf", "C  c.gguf"]
+    assert "C ~ a.number (uint32): 5 -> 6" in lines
+    rows = {line.split()[0]: line.split()[1:] for line in lines if ".weight" in line}
+    assert [rows["x.weight"][0], rows["x.weight"][1], rows["x.weight"][4]] == [
+        "F32",
+        "Q8_0",
+        "Q4_0",
+    ]
+    assert rows["y.weight"][-1] == "F32"  # equal in C
+    assert lines[-2].startswith("B  3 tensors: 2 retyped")
+    assert lines[-1].startswith("C  3 tensors: 1 retyped")
+
+
+def test_each_of_several_models_is_compared_with_the_first(quants):
+    found = different("a.gguf", "b.gguf", "c.gguf", "--json").json()
+    assert found["before"] == "a.gguf"
+    for model in found["models"]:
+        alone = different("a.gguf", model.pop("path"), "--json").json()
+        assert model == alone
+
+
+def test_several_equal_models_do_not_differ(saved):
+    found = done("diff", "a.gguf", "b.gguf", "b.gguf")
+    assert found.lines[-1] == "C  no difference"
+
+
+def test_a_missing_third_model_is_an_error(saved):
+    assert ggufkit("diff", "a.gguf", "b.gguf", "nosuch.gguf").code == 2

@@ -15,7 +15,7 @@ from ggufkit.cli.options import threads_option
 from ggufkit.cli.output import counted, emit, examples, paged
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.show_changes import show
+from ggufkit.cli.reports.show_changes import show
 from ggufkit.edits.in_place import apply
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import MissingKeyError, printable

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +20,23 @@ from ggufkit.cli.model_argument import MODEL, is_checkpoint
 from ggufkit.cli.options import arch_path_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.reports.show_deviations import (
+    ALL,
+    ORDERS,
+    arranged,
+    figures,
+    left_out,
+    letter,
+    plain_deviation,
+    print_side_by_side,
+)
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.tensors.storage_type import lossless
 from ggufkit.errors import GGUFError, printable
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Arrays, Strings, Value
-from ggufkit.inspection.diff import Deviation, Difference, KeyChange, TensorChange
+from ggufkit.inspection.diff import Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
 from ggufkit.models.model import Model, Tensor
 
@@ -43,17 +52,26 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
 
 @click.command(
     "diff",
-    short_help="Compare two models by name.",
+    short_help="Compare models by name.",
     epilog=examples(
         "ggufkit diff model-f16.gguf model-q4_k_m.gguf",
         "ggufkit diff old.gguf new.gguf --no-data",
+        "ggufkit diff f16.gguf q8_0.gguf q4_k_m.gguf --sort snr --top 20",
         "ggufkit diff model-00001-of-00003.gguf model.gguf && echo same",
         "ggufkit diff a.gguf b.gguf --json | jq '.tensors[] | {name, deviation}'",
     ),
 )
 @click.argument("before", metavar="A", type=MODEL)
-@click.argument("after", metavar="B", type=MODEL)
+@click.argument("others", metavar="B...", type=MODEL, nargs=-1, required=True)
 @click.option("--no-data", is_flag=True, help="Compare only metadata, shapes and types.")
+@click.option(
+    "--sort",
+    type=click.Choice(tuple(ORDERS)),
+    help="Order of the tensors: the worst or largest first, or by name.",
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="N", help="Show only the first N tensors."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @arch_path_option
 @threads_option
@@ -62,9 +80,11 @@ def command(  # noqa: PLR0913 (click passes each option)
     ctx: click.Context,
     /,
     before: str,
-    after: str,
+    others: tuple[str, ...],
     *,
     no_data: bool,
+    sort: str | None,
+    top: int | None,
     as_json: bool,
     arch_path: tuple[Path, ...],
     threads: int | None,
@@ -72,45 +92,64 @@ def command(  # noqa: PLR0913 (click passes each option)
     """Show the differences between the models A and B; keys and tensors are matched by name.
 
     A and B are GGUF files, shards of sets, folders, or checkpoints (folders of safetensors). A
-    checkpoint is converted in memory if the other is a GGUF model. Shards, byte order, alignment
+    checkpoint is converted in memory if another one is a GGUF model. Shards, byte order, alignment
     and the order of tensors make no difference. For tensors whose data or type changed, it shows
     how far their elements are from those of A: root mean squared error, largest error,
-    cosine, and signal-to-noise ratio in decibels.
+    cosine, and signal-to-noise ratio in decibels. Several models, such as quants of A, are shown
+    side by side, each compared with A.
 
     The exit code is 0 if the models are equal, 1 if they differ, and 2 for an error.
     """
     with contextlib.ExitStack() as opened:
         try:
-            pair = [opened.enter_context(model) for model in _opened(before, after, arch_path)]
-            with progress_bar("comparing") as progress:
-                found = ggufkit.diff(*pair, data=not no_data, threads=threads, progress=progress)
+            models = [opened.enter_context(m) for m in _opened((before, *others), arch_path)]
+            found = [_compared(models[0], m, threads, data=not no_data) for m in models[1:]]
         except (GGUFError, OSError) as error:
             report(error)
             ctx.exit(TROUBLE)
         try:
-            _show(found, pair, as_json=as_json)
+            _show(_Compared((before, *others), models, found, sort, top), as_json=as_json)
         except BrokenPipeError:  # the reader has seen enough
             streams.drop()
         except OSError as error:
             report(streams.error_of(error))
             ctx.exit(TROUBLE)
-    if found:
+    if any(found):
         ctx.exit(DIFFERENT)
 
 
-def _show(found: Difference, pair: Sequence[Model], *, as_json: bool) -> None:
+@dataclass(frozen=True)
+class _Compared:
+    """The models with their paths, the differences of all from the first, and what to show."""
+
+    paths: tuple[str, ...]
+    models: list[Model]
+    differences: list[Difference]
+    sort: str | None
+    top: int | None
+
+
+def _compared(before: Model, after: Model, threads: int | None, *, data: bool) -> Difference:
+    with progress_bar("comparing") as progress:
+        return ggufkit.diff(before, after, data=data, threads=threads, progress=progress)
+
+
+def _show(compared: _Compared, *, as_json: bool) -> None:
     if as_json:
-        emit(_plain(found))
+        emit(_document(compared))
+    elif len(compared.differences) > 1:
+        with paged():
+            _print_several(compared)
     else:
         with paged():
-            _print(found, *pair)
+            _print(compared)
     streams.flush()  # later errors would end with 1, which means that the models differ
 
 
-def _opened(before: str, after: str, arch_path: tuple[Path, ...]) -> Iterator[Model]:
-    """Open both; convert a checkpoint if the other is a GGUF model, so that names match."""
-    checkpoints = [is_checkpoint(path) for path in (before, after)]
-    for path, is_one in zip((before, after), checkpoints, strict=True):
+def _opened(paths: Sequence[str], arch_path: tuple[Path, ...]) -> Iterator[Model]:
+    """Open all; convert a checkpoint if another is a GGUF model, so that names match."""
+    checkpoints = [is_checkpoint(path) for path in paths]
+    for path, is_one in zip(paths, checkpoints, strict=True):
         if not is_one:
             yield ggufkit.open(path)
         elif all(checkpoints):
@@ -135,21 +174,54 @@ def _unconverted(checkpoint: Checkpoint) -> Model:
 # For people.
 
 
-def _print(found: Difference, before: Model, after: Model) -> None:
-    for change in found.keys:
-        click.echo(_key_line(change))
+def _print(compared: _Compared) -> None:
+    (found,) = compared.differences
+    _print_keys(found, "")
     if found.keys and found.tensors:
         click.echo()
     if found.tensors:
+        shown = arranged(found, compared.sort, compared.top)
         header = ("", "TENSOR", "SHAPE", "TYPE", "RMSE", "LARGEST", "COSINE", "SNR dB")
-        table(header, map(_row, found.tensors), right="llllrrrr")
+        rows = [_row(change) for change in shown.tensors]
+        if found.total and sum(change.deviation is not None for change in found.tensors) > 1:
+            rows.append(("", ALL, "", "", *figures(found.total)))
+        table(header, rows, right="llllrrrr")
+        left_out(found, shown)
+    _note_strange(found, "B")
+    click.echo(f"\n{_summary(found, *compared.models)}" if found else "no difference")
+
+
+def _print_several(compared: _Compared) -> None:
+    for number, path in enumerate(compared.paths):
+        click.echo(f"{letter(number)}  {printable(path)}")
+    click.echo()
+    for number, found in enumerate(compared.differences):
+        _print_keys(found, f"{letter(number + 1)} ")
+    if any(found.keys for found in compared.differences):
+        click.echo()
+    before = compared.models[0]
+    print_side_by_side(before, compared.differences, compared.sort, compared.top)
+    click.echo()
+    for number, found in enumerate(compared.differences):
+        _note_strange(found, letter(number + 1))
+        after = compared.models[number + 1]
+        summary = _summary(found, before, after) if found else "no difference"
+        click.echo(f"{letter(number + 1)}  {summary}")
+
+
+def _print_keys(found: Difference, prefix: str) -> None:
+    for change in found.keys:
+        click.echo(prefix + _key_line(change))
+
+
+def _note_strange(found: Difference, model: str) -> None:
     for tensor in found.tensors:
         if tensor.deviation and tensor.deviation.not_finite:
             held = counted(tensor.deviation.not_finite, "element")
             note(
-                f"{tensor.name}: {held} with NaN or infinity in A or B; the figures leave them out"
+                f"{tensor.name}: {held} with NaN or infinity in A or {model}; the figures leave "
+                "them out"
             )
-    click.echo(f"\n{_summary(found, before, after)}" if found else "no difference")
 
 
 def _summary(found: Difference, before: Model, after: Model) -> str:
@@ -215,8 +287,7 @@ def _row(change: TensorChange) -> tuple[str, ...]:
     shapes = [" x ".join(map(str, tensor.shape)) for tensor in _sides(change)]
     types = [tensor.type.name for tensor in _sides(change)]
     name, sign = printable(change.name), _SIGNS.get(change.kind, "~")
-    figures = _figures(change.deviation) if change.deviation else ("",) * 4
-    return (sign, name, _arrow(shapes), _arrow(types), *figures)
+    return (sign, name, _arrow(shapes), _arrow(types), *figures(change.deviation))
 
 
 def _sides(change: TensorChange) -> list[Tensor]:
@@ -227,18 +298,24 @@ def _arrow(texts: list[str]) -> str:
     return " -> ".join(dict.fromkeys(texts))
 
 
-def _figures(deviation: Deviation) -> tuple[str, ...]:
-    figures = (f"{deviation.rmse:.3g}", f"{deviation.max_abs:.3g}")
-    return (*figures, f"{deviation.cosine:.6f}", f"{deviation.snr_db:.1f}")
-
-
 # For programs.
+
+
+def _document(compared: _Compared) -> dict[str, Any]:
+    """Return the difference of one model, or of several with their paths."""
+    found = [_plain(arranged(each, compared.sort, compared.top)) for each in compared.differences]
+    if len(found) == 1:
+        return found[0]
+    paths = compared.paths
+    models = [{"path": path, **each} for path, each in zip(paths[1:], found, strict=True)]
+    return {"before": paths[0], "models": models}
 
 
 def _plain(found: Difference) -> dict[str, Any]:
     return {
         "keys": [_plain_key(change) for change in found.keys],
         "tensors": [_plain_tensor(change) for change in found.tensors],
+        "total": plain_deviation(found.total),
     }
 
 
@@ -273,8 +350,9 @@ def _plain_tensor(change: TensorChange) -> dict[str, Any]:
         side: tensor and {"type": tensor.type.name, "shape": list(tensor.shape)}
         for side, tensor in sides.items()
     }
-    figures = change.deviation and {
-        name: figure if math.isfinite(figure) else None
-        for name, figure in asdict(change.deviation).items()
+    return {
+        "name": change.name,
+        "kind": change.kind,
+        **described,
+        "deviation": plain_deviation(change.deviation),
     }
-    return {"name": change.name, "kind": change.kind, **described, "deviation": figures}

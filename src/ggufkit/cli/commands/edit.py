@@ -16,7 +16,7 @@ from ggufkit.cli.options import no_clobber_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.show_changes import as_json, show
+from ggufkit.cli.reports.show_changes import as_json, show
 from ggufkit.cli.write_model import PIPE, report, write_out
 from ggufkit.edits.changes import Change, changes
 from ggufkit.edits.edit import Edits
