@@ -14,6 +14,9 @@ from ggufkit.errors import CheckpointError
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
 
+# The part of a head that the first layer rotates that sees all tokens.
+_SHARE: Final = "item(partial_rotary_factors, leading_layers(layer_types, 'sliding_attention'))"
+
 FactorArray = npt.NDArray[np.float32]
 
 
@@ -35,6 +38,16 @@ def _maker(name: str) -> Callable[[ConfigFacts], FactorArray | None]:
 def _llama3_factors(facts: ConfigFacts) -> FactorArray | None:
     dim = facts.value("head_dim or hidden_size // num_attention_heads")
     return None if dim is None else llama3_factors(facts.lookup("rope"), dim)
+
+
+def _padded_llama3_factors(facts: ConfigFacts) -> FactorArray | None:
+    """Return Llama 3's factors for the rotated part of a head, and 1 for the rest."""
+    rope, length = facts.lookup("rope"), facts.value("head_dim")
+    share = facts.value(_SHARE)
+    if length is None or share is None:
+        return None
+    made = llama3_factors(rope, int(length * share), np.float64)
+    return None if made is None else np.pad(made, (0, length // 2 - len(made)), constant_values=1)
 
 
 def _proportional(facts: ConfigFacts) -> FactorArray | None:
@@ -68,6 +81,7 @@ def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> FactorArray: 
 
 MAKERS: Final[dict[str, Callable[[ConfigFacts], FactorArray | None]]] = {
     "llama3_factors": _llama3_factors,
+    "padded_llama3_factors": _padded_llama3_factors,
     "long_factors": _factors("long_factor"),
     "proportional_factors": _proportional,
     "short_factors": _factors("short_factor"),

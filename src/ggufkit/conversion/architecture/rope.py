@@ -68,6 +68,9 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
         value = _first(config, sources)
         if name not in found and value is not None:
             found[name] = value
+    bases = found.get("rope_theta")
+    if isinstance(bases, list) and len(bases) > 1:  # Step 3.5: of full and of sliding layers
+        found |= {"rope_theta": bases[0], "sliding_attention": {"rope_theta": bases[1]}}
     return found
 
 
@@ -111,33 +114,37 @@ def _sections(sections: Any) -> list[int] | None:  # noqa: ANN401 (as JSON is)
     return [*sections, 0, 0, 0, 0][:4]
 
 
-def llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32] | None:
+def llama3_factors(
+    rope: Mapping[str, Any], dim: int, steps: type[np.floating[Any]] = np.float32
+) -> npt.NDArray[np.float32] | None:
     """Return Llama 3's divisor for each frequency, None for another kind of rope.
 
-    Computed in float32 step by step, like the reference in PyTorch.
+    Computed in float32 step by step, like the reference in PyTorch; Step 3.5's in float64.
     """
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return None
     if dim > MAX_DIMENSIONS:
         raise CheckpointError(f"rotary embedding cannot rotate {dim:,} dimensions of a head")
     with np.errstate(all="ignore"):  # a file may contain any numbers
-        return _llama3_factors(rope, dim)
+        return _llama3_factors(rope, dim, steps)
 
 
-def _llama3_factors(rope: Mapping[str, Any], dim: int) -> npt.NDArray[np.float32]:
+def _llama3_factors(
+    rope: Mapping[str, Any], dim: int, real: type[np.floating[Any]]
+) -> npt.NDArray[np.float32]:
     f32 = np.float32
     base = float(rope.get("rope_theta", 10000.0))
-    factor = f32(rope.get("factor", 8.0))
+    factor = real(rope.get("factor", 8.0))
     low, high = float(rope.get("low_freq_factor", 1.0)), float(rope.get("high_freq_factor", 4.0))
     old = float(rope.get("original_max_position_embeddings", 8192))
     exponents = np.arange(0, dim, 2, dtype=f32) / f32(dim)
     frequencies = f32(1) / np.power(base, exponents.astype(np.float64)).astype(f32)
     # PyTorch divides a number by a tensor as the number times the reciprocal.
-    waves = f32(2 * math.pi) * (f32(1) / frequencies)
-    smooth = (f32(old) * (f32(1) / waves) - f32(low)) / f32(high - low)
-    between = f32(1) / ((f32(1) - smooth) / factor + smooth)
-    slow = np.where(waves > f32(old / low), factor, between)
-    return np.asarray(np.where(waves < f32(old / high), f32(1), slow), f32)
+    waves = real(2 * math.pi) * (real(1) / frequencies.astype(real))
+    smooth = (real(old) * (real(1) / waves) - real(low)) / real(high - low)
+    between = real(1) / ((real(1) - smooth) / factor + smooth)
+    slow = np.where(waves > real(old / low), factor, between)
+    return np.asarray(np.where(waves < real(old / high), real(1), slow), f32)
 
 
 def long_rope_attention(_factors: Any, kind: str, length: int, original: int) -> float:  # noqa: ANN401
@@ -235,6 +242,10 @@ def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, An
     if _LLAMA3 not in tensors:
         return None
     factors = _factors(tensors[_LLAMA3])
+    half = len(factors) // 2
+    steps: type[np.floating[Any]] = np.float32
+    if len(factors) > 1 and np.all(factors[half:] == 1):  # only a part of each head is rotated
+        factors, steps = factors[:half], np.float64
     theta = base if isinstance(base, int | float) else 10000.0
     for (low, high), original in itertools.product(_BANDS, _ORIGINALS):
         candidate = {
@@ -244,7 +255,7 @@ def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, An
             "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
-        made = llama3_factors({**candidate, "rope_theta": theta}, 2 * len(factors))
+        made = llama3_factors({**candidate, "rope_theta": theta}, 2 * len(factors), steps)
         if made is not None and np.array_equal(made, factors):
             return candidate
     raise CheckpointError(
