@@ -106,3 +106,16 @@ def test_config_json_may_hold_anything(tmp_path):
     (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": "all"}))
     with pytest.raises(CheckpointError):
         ggufkit.convert(folder, mmproj=True)
+
+
+def test_embedding_of_image_breaks_is_found_under_the_names_of_published_checkpoints(tmp_path):
+    case = changed("pixtral")
+    own = case["tensors"].pop("model.embed_tokens.weight")
+    case["tensors"]["language_model.model.embed_tokens.weight"] = own
+    folder = projector_folders.make(case, tmp_path / "model")
+    with ggufkit.convert(folder, mmproj=True) as model:
+        assert model.tensors["v.token_embd.img_break"].shape == (64,)
+
+
+def test_missing_token_of_image_breaks_is_an_error(tmp_path):
+    assert "img_break" in problems(changed("pixtral", files={}), tmp_path)

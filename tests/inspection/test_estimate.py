@@ -9,6 +9,7 @@ import pytest
 
 import ggufkit
 import llama_memory
+import projector_folders
 import shapes
 from ggufkit.errors import GGUFError, MissingKeyError, ShapeError, ValueTypeError
 from ggufkit.inspection.estimate import largest_context
@@ -422,3 +423,11 @@ def test_missing_width_is_an_error():
     kept = {key: value for key, value in metadata.items() if key != "llama.embedding_length"}
     with pytest.raises(MissingKeyError, match=r"llama\.embedding_length"):
         ggufkit.estimate(shapes.model_of(kept, tensors))
+
+
+def test_projector_takes_its_weights(tmp_path):
+    folder = projector_folders.make(projector_folders.cases()["gemma3"], tmp_path / "model")
+    with ggufkit.convert(folder, mmproj=True) as model:
+        found = ggufkit.estimate(model)
+        assert found.total == found.weights == sum(each.nbytes for each in model.tensors.values())
+        assert found.fit(found.total).is_whole

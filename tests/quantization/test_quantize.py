@@ -8,6 +8,7 @@ import pytest
 
 import ggufkit
 import llama_quantize
+import projector_folders
 import recorded
 import shapes
 from ggufkit.errors import (
@@ -206,6 +207,15 @@ def test_layers_of_a_real_model_match_llama_quantize(few_layers, recipe, with_im
 @pytest.mark.parametrize("recipe", FEW)
 def test_experts_match_llama_quantize(experts, recipe, with_imatrix, tmp_path):
     assert_same_in_recipe(experts, recipe, tmp_path, with_imatrix=with_imatrix)
+
+
+@pytest.mark.parametrize("recipe", ["Q8_0", "Q4_K_M", "BF16"])
+@pytest.mark.parametrize("case", ["gemma3", "qwen3vl", "voxtral"])
+def test_projector_matches_llama_quantize(case, recipe, tmp_path):
+    folder = projector_folders.make(projector_folders.cases()[case], tmp_path / case)
+    with ggufkit.convert(folder, mmproj=True, outtype="f16") as model:
+        ggufkit.write(model, tmp_path / "f16.gguf")
+    assert_same_file(tmp_path / "f16.gguf", recipe, tmp_path, {})
 
 
 @pytest.mark.matrix

@@ -63,6 +63,14 @@ CASES = {
     "tensor-required": ({}, {"blk.1.attn_norm.weight": None}),
     "tensor-shape": ({"llama__feed_forward_length": u32(HIDDEN - 1)}, {}),
     "tensor-unknown": ({}, {"blk.0.attn_k_norm.weight": np.ones(WIDTH // 4, np.float32)}),
+    "projector-unknown": (
+        {
+            "general__architecture": "clip",
+            "clip__has_vision_encoder": True,
+            "clip__projector_type": "eyes",
+        },
+        {},
+    ),
     "block-count": ({"llama__block_count": u32(3)}, {}),
     "block-arrays": ({"llama__feed_forward_length": typed("array[uint32]", [HIDDEN])}, {}),
     "embedding-width": ({"llama__embedding_length": u32(WIDTH + 4)}, {}),

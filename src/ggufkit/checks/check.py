@@ -17,6 +17,7 @@ from ggufkit.checks.adapter import about_adapter
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import about_missing_architecture, inconsistencies
+from ggufkit.checks.projector import about_projector
 from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.unfinished import unfinished
@@ -260,6 +261,7 @@ def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
     seen = Subject.of(model)
     yield from about_missing_architecture(seen)
     yield from about_adapter(seen)
+    yield from about_projector(seen)
     if seen.is_language_model:
         yield from inconsistencies(seen)
         yield from vocabulary_faults(seen)

@@ -13,7 +13,6 @@ from typing import Final
 
 from ggufkit.checks.demands import Demands
 from ggufkit.checks.hyperparameters import about_hyperparameters
-from ggufkit.checks.same_value import same_value
 from ggufkit.checks.subject import (
     ARCHITECTURE,
     EMBEDDING,
@@ -24,6 +23,7 @@ from ggufkit.checks.subject import (
 )
 from ggufkit.checks.tensor_demands import about_tensors
 from ggufkit.checks.vocabulary import about_tokenizer
+from ggufkit.format.same_value import same_value
 
 GGML_ALIGNMENT: Final = 32  # ggml's TENSOR_ALIGNMENT
 _ID: Final = re.compile(r"tokenizer\.ggml\.\w+_token_id")

@@ -9,10 +9,10 @@ import numpy as np
 
 from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.same_value import same_value
 from ggufkit.checks.subject import Broken, Subject
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
+from ggufkit.format.same_value import same_value
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model

@@ -38,6 +38,7 @@ CACHE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "IQ4_NL", "Q
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
 DEFAULT_CONTEXT: Final = 4096  # where the metadata do not tell
 MAX_CONTEXT: Final = 1 << 31
+PROJECTOR: Final = "clip"  # the architecture of all projectors
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ of llama.cpp
 # What stands in front of the first layer, which llama.cpp never puts on a device.
 _INPUT: Final = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")
@@ -151,9 +152,14 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     `sequences` texts, in one cache if `unified`. `cache_type` is that of keys, and of values unless
     `value_cache_type` says another. `full_window` keeps whole texts where a window would do.
 
+    Of a multimodal projector only the weights are counted: it has no cache.
+
     Raises ValueTypeError and ShapeError for what llama.cpp refuses, and for architectures that
     remember in ways unknown here.
     """
+    if is_projector(model):
+        nbytes = sum(tensor.nbytes for tensor in model.tensors.values())
+        return Estimate(0, (), 0, nbytes, 0, 0, 0)
     memory = memory_of(model)
     if model.metadata.get("general.architecture") in WITHOUT_FLASH:
         flash_attention = False
@@ -188,6 +194,11 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
         graph.nbytes(),
         graph.vocabulary * FLOAT * sequences,
     )
+
+
+def is_projector(model: Model) -> bool:
+    """Whether this is a multimodal projector, which llama.cpp loads next to a text model."""
+    return bool(model.metadata.get("general.architecture") == PROJECTOR)
 
 
 def _weights(model: Model) -> Counter[int]:

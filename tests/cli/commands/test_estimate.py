@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+import ggufkit as library
+import projector_folders
 import shapes
 from shell import done, ggufkit
 
@@ -125,3 +127,15 @@ def test_wrong_context_is_called_a_number_of_tokens(llama):
     result = ggufkit("estimate", llama, "--context", "x")
     assert result.code == 2
     assert "not a valid number of tokens" in result.err
+
+
+def test_projector_shows_its_weights(tmp_path):
+    folder = projector_folders.make(projector_folders.cases()["gemma3"], tmp_path / "model")
+    with library.convert(folder, mmproj=True) as model:
+        library.write(model, tmp_path / "mmproj.gguf")
+    shown = ggufkit("estimate", tmp_path / "mmproj.gguf", "--memory", "8G", "--layers")
+    assert shown.code == 0, shown.err
+    assert "weights" in shown.out
+    assert "cache" not in shown.out
+    assert "The weights fit." in shown.out
+    assert "compute buffer" in shown.err

@@ -21,6 +21,8 @@ PIXTRAL: Names = {
         "feed_forward.down_proj": (32, 64),
     })),
 }  # fmt: skip
+# The converter finds the embedding of [IMG_BREAK] only under this name.
+EMBEDDINGS: Names = {"model.embed_tokens.weight": (64, 64)}
 BREAK = {"tokenizer_config.json": {"added_tokens_decoder": {"12": {"content": "[IMG_BREAK]"}}}}
 INTERNVL: Names = {
     **under("vision_model.encoder.layers.{i}.", both({
@@ -100,7 +102,7 @@ CASES: dict[str, dict[str, Any]] = {
                               "hidden_act": "silu"},
         },
         "preprocessor": HALVES, "files": BREAK,
-        "tensors": {**PIXTRAL, "language_model.model.embed_tokens.weight": (64, 64)},
+        "tensors": {**PIXTRAL, **EMBEDDINGS},
     },
     "mistral3": {
         "config": {
@@ -108,7 +110,7 @@ CASES: dict[str, dict[str, Any]] = {
             "text_config": {**TEXT, "model_type": "mistral"},
             "vision_config": {**VISION, "model_type": "pixtral", "head_dim": 16},
         },
-        "preprocessor": HALVES, "files": BREAK, "tensors": PIXTRAL,
+        "preprocessor": HALVES, "files": BREAK, "tensors": {**PIXTRAL, **EMBEDDINGS},
     },
     "lighton-ocr": {
         "config": {

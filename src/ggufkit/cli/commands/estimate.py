@@ -12,7 +12,14 @@ from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import TokenCount, parse_memory
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.inspection.compute_buffer import is_encoder
-from ggufkit.inspection.estimate import CACHE_TYPES, Estimate, Fit, largest_context, trained_context
+from ggufkit.inspection.estimate import (
+    CACHE_TYPES,
+    Estimate,
+    Fit,
+    is_projector,
+    largest_context,
+    trained_context,
+)
 from ggufkit.models.model import Model
 from ggufkit.quantization.quantize import decide
 
@@ -101,8 +108,13 @@ def command(  # noqa: PLR0913 (click passes each option)
         estimated = ggufkit.estimate(model, **options)
         fit = None if memory is None else estimated.fit(memory)
         encodes = is_encoder(model)
+        projects = is_projector(model)
         most = None if memory is None else largest_context(model, memory, **options)
-        if not options["context"] and trained_context(model) is None:
+        if projects:
+            note(
+                "a projector also needs a compute buffer; its size depends on the picture or sound"
+            )
+        elif not options["context"] and trained_context(model) is None:
             note(
                 f"the file does not say for how long a context it was trained; these figures are "
                 f"for {estimated.context:,} tokens (--context)"
@@ -111,8 +123,10 @@ def command(  # noqa: PLR0913 (click passes each option)
         emit(_document(file, estimated, fit, most))
         return
     with paged():
-        _print(estimated, by_layer=by_layer, encodes=encodes)
-        if fit:
+        _print(estimated, by_layer=by_layer and not projects, encodes=encodes)
+        if fit and projects:
+            click.echo(f"\nThe weights {'fit' if fit.is_whole else 'do not fit'}.")
+        elif fit:
             _print_fit(estimated, fit, most or 0)
 
 
@@ -144,7 +158,9 @@ def _print(estimated: Estimate, *, by_layer: bool, encodes: bool) -> None:
         ("output", size(estimated.output), "reserved for results" if encodes else "logits"),
         ("total", size(estimated.total), ""),
     ]
-    shown = (row for row in rows if row[0] != "state" or estimated.state)
+    # Only some models have a state, and projectors nothing but weights.
+    always = ("weights", "total") + (("cache", "compute", "output") if estimated.context else ())
+    shown = (row for row in rows if row[0] in always or (row[0] == "state" and estimated.state))
     table(("MEMORY", "SIZE", ""), shown, right="lrl")
     if by_layer:
         click.echo()

@@ -133,6 +133,18 @@ def _generation(facts: Configuration, field: str) -> Any:  # noqa: ANN401 (as JS
     return (facts.checkpoint.json("generation_config.json") or {}).get(field)
 
 
+def _token_id(facts: Configuration, text: str) -> int | None:
+    """Return the id of an added token, None if the tokenizer does not have it."""
+    known = (facts.checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
+    entries = list(known.items()) if isinstance(known, Mapping) else []
+    added = (facts.checkpoint.json("tokenizer.json") or {}).get("added_tokens")
+    for each in added if isinstance(added, list) else ():
+        entries.append((each.get("id") if isinstance(each, Mapping) else None, each))
+    named = (number for number, each in entries
+             if isinstance(each, Mapping) and each.get("content") == text)  # fmt: skip
+    return next((int(number) for number in named if number is not None), None)
+
+
 def _numbers(facts: Configuration, template: str) -> list[float] | None:
     """Return the numbers of tensors with one element, one for each layer."""
     tensors = facts.checkpoint.tensors
@@ -333,6 +345,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "stored_as": Function(_stored_as, asks=MODEL),
     "sparsity_scale": Function(_sparsity_scale, _shares),
+    "token_id": Function(_token_id, asks=FACTS),
     "tokenizer": Function(
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
     ),

@@ -94,11 +94,14 @@ def transpose(tensor: Tensor) -> Tensor:
     return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), kept)
 
 
-def entry(tensor: Tensor, axis: int, index: int, length: int) -> Tensor:
-    """Return one entry of an axis that has so many, without the axis."""
+def entry(tensor: Tensor, axis: int, index: int, length: int | None = None) -> Tensor:
+    """Return one entry of an axis, which must have `length` if given, without the axis."""
     shape = tensor.shape
-    if not 0 <= axis < len(shape) or shape[axis] != length or not 0 <= index < length:
+    if not 0 <= axis < len(shape) or shape[axis] != (length or shape[axis]):
         raise ShapeError(f"{tensor.name!r} of shape {shape} has no axis {axis} of length {length}")
+    length = shape[axis]
+    if not 0 <= index < length:
+        raise ShapeError(f"{tensor.name!r} of shape {shape} has no entry {index} of axis {axis}")
     outer = math.prod(shape[:axis])
     rows = reshape(tensor, (outer * length, -1))
     chosen = np.arange(outer, dtype=np.int64) * length + index

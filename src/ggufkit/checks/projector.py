@@ -1,0 +1,74 @@
+"""Check multimodal projectors: what llama.cpp's clip.cpp requires of their keys and tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from ggufkit.checks.subject import ARCHITECTURE, PROJECTOR, Broken, Subject, at_key
+
+# The encoders, the beginning of the names of their tensors, and the keys that each needs.
+_ENCODERS: Final = {
+    "vision": ("v", ("image_size", "patch_size", "image_mean", "image_std")),
+    "audio": ("a", ("num_mel_bins",)),
+}
+_KEYS: Final = (
+    "embedding_length",
+    "attention.head_count",
+    "feed_forward_length",
+    "block_count",
+    "projection_dim",
+    "attention.layer_norm_epsilon",
+)
+_BLOCK: Final = re.compile(r"([va])\.blk\.(\d+)\.")
+# The kinds of projectors that llama.cpp knows; its converter no longer makes those of the last row.
+KINDS: Final = frozenset((
+    "gemma3", "gemma3nv", "gemma3na", "gemma4v", "gemma4a", "gemma4uv", "gemma4ua", "phi4",
+    "idefics3", "pixtral", "llama4", "qwen2vl_merger", "qwen2.5vl_merger", "exaone4_5",
+    "qwen3vl_merger", "ling3vl", "step3vl", "ultravox", "internvl", "qwen2a", "qwen3a", "glma",
+    "qwen2.5o", "voxtral", "meralion", "lfm2", "kimivl", "paddleocr", "kimik25", "lightonocr",
+    "cogvlm", "janus_pro", "dots_ocr", "dots3note_v", "dots3note_a", "deepseekocr",
+    "deepseekocr2", "deepseek4v", "lfm2a", "musicflamingo", "glm4v", "glm5v", "youtuvl",
+    "nemotron_v2_vl", "qwen3tts_spkenc", "qwen3tts_gen", "pockettts_spkenc", "pockettts_gen",
+    "hunyuanvl", "parakeet", "minimax_m3", "minicpmv4_6", "granite_speech", "mimovl",
+    "mimo_audio", "granite4_vision", "muse-glimmer",
+    "mlp", "ldp", "ldpv2", "resampler", "adapter",
+))  # fmt: skip
+_UNEVEN: Final = ("gemma3nv",)  # its blocks are groups of others, and the count is made up
+
+
+def about_projector(seen: Subject) -> Iterator[Broken]:
+    """Yield every rule that a projector breaks."""
+    if seen.architecture != PROJECTOR:
+        return
+    present = [name for name in _ENCODERS if seen.metadata.get(f"clip.has_{name}_encoder") is True]
+    if not present and not seen.metadata.get("clip.has_gen_audio_encoder"):
+        yield _missing("clip.has_vision_encoder")
+    for encoder in present:
+        yield from _about_encoder(seen, encoder)
+
+
+def _about_encoder(seen: Subject, encoder: str) -> Iterator[Broken]:
+    letter, own = _ENCODERS[encoder]
+    kind_key = f"clip.{encoder}.projector_type"
+    if kind_key not in seen.metadata:
+        kind_key = "clip.projector_type"
+    kind = seen.text(kind_key)
+    if kind_key not in seen.metadata:
+        yield _missing(kind_key)
+    elif kind not in KINDS:
+        yield at_key("projector-unknown", kind_key, kind=kind)
+    for name in (*_KEYS, *own):
+        if f"clip.{encoder}.{name}" not in seen.metadata:
+            yield _missing(f"clip.{encoder}.{name}")
+    key = f"clip.{encoder}.block_count"
+    blocks = seen.number(key)
+    found = (_BLOCK.match(name) for name in seen.model.tensors)
+    layers = max((int(each[2]) + 1 for each in found if each and each[1] == letter), default=0)
+    if blocks is not None and blocks > layers and kind not in _UNEVEN:
+        yield at_key("block-count", key, blocks=blocks, layers=layers)
+
+
+def _missing(key: str) -> Broken:
+    return Broken("key-required", {"key": key, "architecture": PROJECTOR}, key=ARCHITECTURE)
