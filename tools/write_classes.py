@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ PAGE: Final = ROOT / "docs" / "classes.md"
 RECORD: Final = ROOT / "tests" / "oracle" / "digests.json"
 FLAGS: Final = RECORD.with_name("flag_digests.json")
 KINDS: Final = ("auto", "f32", "q8_0")
+REFUSED: Final = ROOT / "tests" / "oracle" / "refused.py"
 DRAFTS: Final = ("DFLASH", "EAGLE3", "ASSISTANT", "DEEPSEEK4_DSPARK")  # in a name of llama.cpp's
 HEADER: Final = """# Classes
 
@@ -37,6 +39,16 @@ for it with tiny random checkpoints:
 A class without an architecture of its own is often a small change of a known one:
 [architectures.md](architectures.md) shows how to add it without a new release.
 
+"""
+
+FOOTER: Final = """
+## Classes that the converter cannot convert
+
+llama.cpp's converter knows the names of these classes, but makes no text model of them that
+llama.cpp can load:
+
+| class | why |
+|---|---|
 """
 
 
@@ -153,7 +165,14 @@ def page(llama_cpp: Path) -> str:
     title = "| class | architecture | identical | logits | round trip | projector | draft |\n"
     lines = (f"| {' | '.join(row)} |\n" for row in rows(llama_cpp / "conversion"))
     table = "".join(lines).replace("|  |", "| |").replace("|  |", "| |")
-    return HEADER + title + "|---|---|---|---|---|---|---|\n" + table
+    refused = "".join(f"| `{name}` | {why} |\n" for name, why in sorted(refusals().items()))
+    return HEADER + title + "|---|---|---|---|---|---|---|\n" + table + FOOTER + refused
+
+
+def refusals() -> dict[str, str]:
+    """Return the classes that the converter itself cannot convert, and why."""
+    scope = runpy.run_path(str(REFUSED))
+    return dict(scope["REFUSED"])
 
 
 if __name__ == "__main__":

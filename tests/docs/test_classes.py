@@ -26,6 +26,13 @@ def test_every_class_with_an_architecture_is_compared_or_shares_one_that_is():
     assert files - proven == set()
 
 
+def test_classes_that_the_converter_refuses_are_its_own():
+    names = {
+        row[0].strip("`") for row in write_classes.rows(real.llama_cpp_source() / "conversion")
+    }
+    assert write_classes.refusals().keys() - names == set()
+
+
 def test_every_case_of_a_family_is_recorded():
     record = json.loads(write_classes.RECORD.read_text(encoding="utf-8"))
     assert known.families().keys() - record.keys() == set(), "tests/oracle/digests.py records them"

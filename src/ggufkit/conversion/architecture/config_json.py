@@ -24,10 +24,10 @@ from ggufkit.models.model import Model, Tensors
 _INTERNAL: Final = (
     "block_count", "classifier", "dense_size", "embeddings_factor", "feed_forward_by_layer",
     "feed_forward_size", "file_type", "gates", "groups", "groups_and_states", "heads",
-    "heads_by_layer", "inner", "is_yarn", "key_rows", "keys", "kinds_by_layer", "kv_heads",
-    "leading", "other_layers", "output_factor", "pattern", "predicting_layers", "queries", "rope",
-    "rope_dimensions", "rotated", "shared", "sliding_groups", "sliding_heads", "stack_layers",
-    "stored_layers", "value_rows", "values_per_key", "width",
+    "heads_by_layer", "inner", "is_in_parts", "is_yarn", "key_rows", "keys", "kinds_by_layer",
+    "kv_heads", "leading", "other_layers", "output_factor", "pattern", "predicting_layers",
+    "queries", "rope", "rope_dimensions", "rotated", "shared", "sliding_groups", "sliding_heads",
+    "stack_layers", "stored_layers", "value_rows", "values_per_key", "width",
 )  # fmt: skip
 # Preferred names if an architecture gives no preference.
 _USUAL: Final = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
@@ -11,6 +12,13 @@ from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import pre_tokenizer_na
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
 from ggufkit.errors import CheckpointError
+
+# The template of llama.cpp's converter, to the byte.
+_CHATML: Final = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+    "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 
 
 def byte_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -89,6 +97,12 @@ def chatml(files: TokenizerFiles, entries: TokenEntries) -> None:
     ends = [int(number) for number, each in known.items() if each.get("content") == "<|im_end|>"]
     for role in ("bos", "eos") if ends else ():
         entries.identifier(role, ends[0])
+
+
+def qwen3_asr(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Qwen 3 ASR's BPE tokenizer, with ChatML as its template, whatever its files say."""
+    chatml(files, entries)
+    entries.chat(_CHATML)
 
 
 def solar_open(files: TokenizerFiles, entries: TokenEntries) -> None:

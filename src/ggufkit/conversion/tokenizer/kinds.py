@@ -81,6 +81,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "nomic-bert": wordpiece_unigram.nomic_bert,
     "none": none,
     "phi3": sentencepiece.phi3,
+    "qwen3-asr": byte_bpe.qwen3_asr,
     "roberta": wordpiece_unigram.roberta,
     "sentencepiece": sentencepiece.sentence_pieces,
     "sentencepiece-or-bpe": sentencepiece.sentence_pieces_or_pairs,

@@ -1,0 +1,15 @@
+"""Classes that llama.cpp's converter registers and cannot convert, with the reason; for docs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REFUSED: Final = {
+    "BaiChuanForCausalLM": "the converter calls itself without end",
+    "BaichuanForCausalLM": "the converter calls itself without end",
+    "CogVLMForCausalLM": "the converter leaves out the matrices for the tokens of pictures, and "
+    "llama.cpp does not load the file",
+    "MiniCPMV4_6ForConditionalGeneration": "the converter stops unless it gets `--no-mtp`; ggufkit "
+    "converts the text model",
+    "UltravoxModel": "it has no text model of its own: convert the one that config.json names",
+}
