@@ -49,7 +49,7 @@ Meter = Callable[[Prediction], tuple[float, ...]]  # returns the figures at a po
 class TextReader:
     """A model in llama.cpp that reads a text chunk by chunk; a context manager."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a reader is)
         self,
         path: Path,
         context: int,
@@ -57,25 +57,27 @@ class TextReader:
         micro_batch: int,
         threads: int,
         keeps_inputs: bool = False,
+        kind: type[Session] = Session,
     ) -> None:
         """Load the model."""
         llama = library()
         self.output: OutputInputs | None = OutputInputs(llama) if keeps_inputs else None
+        watcher = {} if self.output is None else {"watcher": self.output}
         self.path = path
         self.context = context
         self.sequences: int = max(1, min(BATCH // context, MOST_SEQUENCES))
         self._batch = min(BATCH, self.sequences * context)
         self._micro_batch = min(micro_batch, self._batch)
         self._threads = threads
-        self.session = Session(
+        self.session = kind(
             path,
             length=context,
             batch=self._batch,
             sequences=self.sequences,
             micro_batch=self._micro_batch,
             threads=threads,
-            watcher=self.output,
             llama=llama,
+            **watcher,
         )
 
     def __enter__(self) -> TextReader:

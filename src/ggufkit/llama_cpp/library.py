@@ -38,6 +38,8 @@ VERSION: Final = "2026.10.11549"  # the extra in pyproject.toml names the same
 LOG_ERROR: Final = 4  # ggml_log_level
 SHOWN_ERRORS: Final = 3  # lines of llama.cpp's log in a message
 F32: Final = 0  # ggml_type
+NO_OPERATION: Final = 0  # ggml_op: of weights and inputs
+LOADED_WHOLE: Final = 0  # llama_load_mode: weights are in memory of their own, not mapped
 MODEL_PARAMETERS_BYTES: Final = 256  # more than any version has; passed on unread
 CONTEXT_RESERVE_BYTES: Final = 96
 
@@ -63,9 +65,14 @@ GraphTensor._fields_ = (
 
 
 class ModelParameters(ctypes.Structure):
-    """`llama_model_params`, passed on unchanged."""
+    """`llama_model_params`; all but `load_mode` is passed on unchanged."""
 
-    _fields_ = (("fields", c_int64 * (MODEL_PARAMETERS_BYTES // 8)),)
+    _fields_ = (
+        ("lists", c_void_p * 2),
+        ("devices_and_split", c_int32 * 2),
+        ("load_mode", c_int),
+        ("rest", c_int8 * (MODEL_PARAMETERS_BYTES - 28)),
+    )
 
 
 class ContextParameters(ctypes.Structure):
@@ -130,6 +137,7 @@ _Log = ctypes.CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 
 _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "ggml_backend_buffer_is_host": (c_bool, (c_void_p,)),
+    "ggml_backend_tensor_set": (None, (POINTER(GraphTensor), c_char_p, c_size_t, c_size_t)),
     "ggml_backend_tensor_get": (None, (POINTER(GraphTensor), c_void_p, c_size_t, c_size_t)),
     "ggml_build_forward_expand": (None, (c_void_p, POINTER(GraphTensor))),
     "ggml_free": (None, (c_void_p,)),

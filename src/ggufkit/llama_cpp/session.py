@@ -18,6 +18,7 @@ from ggufkit.llama_cpp.library import (
     ContextParameters,
     Eval,
     Library,
+    ModelParameters,
     Watcher,
     library,
 )
@@ -53,9 +54,7 @@ class Session:
         self._raised: BaseException | None = None
         self._eval = Eval(self._watch)
         call = self.llama.functions
-        self._model = call.llama_model_load_from_file(
-            os.fsencode(path), call.llama_model_default_params()
-        )
+        self._model = call.llama_model_load_from_file(os.fsencode(path), self._model_parameters())
         if not self._model:
             raise self.llama.failure(f"cannot load {path}")
         self._vocabulary = call.llama_model_get_vocab(self._model)
@@ -66,6 +65,10 @@ class Session:
         if not self._context:
             self.close()
             raise self.llama.failure(f"cannot make a context for {path}")
+
+    def _model_parameters(self) -> ModelParameters:
+        chosen: ModelParameters = self.llama.functions.llama_model_default_params()
+        return chosen
 
     def _parameters(
         self, length: int, batch: int, sequences: int, threads: int

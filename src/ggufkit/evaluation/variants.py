@@ -1,0 +1,119 @@
+"""Measure what changes to single tensors do, in one model that stays loaded.
+
+For choices that need many measurements: the model is loaded and read once, and then read again for
+each change. What is measured here, a written file has too, if it holds the same values.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.errors import MissingTensorError, ShapeError
+from ggufkit.evaluation.base_file import BaseFile
+from ggufkit.evaluation.log_probabilities import compare, encode, surprise
+from ggufkit.evaluation.reading import Meter, Prediction, TextReader
+from ggufkit.evaluation.scores import Scores
+from ggufkit.llama_cpp.changeable import ChangeableSession
+from ggufkit.llama_cpp.session import MICRO_BATCH
+from ggufkit.models.open import open as open_model
+from ggufkit.quants.codec import quantize
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.text_file import Most, read_small
+
+CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
+
+
+class Variants:
+    """A loaded model, its log probabilities on a text, and its variants; a context manager.
+
+    `scores` are those of the unchanged model.
+    """
+
+    def __init__(  # noqa: PLR0913 (the options of `evaluate`)
+        self,
+        model: AnyPath,
+        text: AnyPath,
+        *,
+        context: int = CONTEXT,
+        chunks: int | None = None,
+        micro_batch: int = MICRO_BATCH,
+        threads: int | None = None,
+    ) -> None:
+        """Load the model, and read the text with it as it is. Raises as `evaluate` does."""
+        content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
+        self._model = open_model(model)
+        self._file = tempfile.TemporaryFile(prefix="ggufkit-")  # noqa: SIM115 (`close` closes it)
+        try:
+            self._reader = TextReader(
+                as_path(model),
+                context,
+                micro_batch=micro_batch,
+                threads=worker_count(threads),
+                kind=ChangeableSession,
+            )
+        except BaseException:
+            self._file.close()
+            self._model.close()
+            raise
+        try:
+            tokens = self._reader.tokenize(content, chunks)
+            self._base = BaseFile("", self._file.fileno(), tokens, self._reader.vocabulary)
+            self.scores = self._read(self._write)
+        except BaseException:
+            self.close()
+            raise
+
+    def measure(self, tensors: Mapping[str, npt.ArrayLike]) -> Scores:
+        """Return the scores of the model with these tensors, beside the model as it is.
+
+        Values are stored in the types of the model's tensors, so it should be F32, F16 or BF16.
+        """
+        changed = {name: self._blocks(name, np.asarray(values)) for name, values in tensors.items()}
+        originals = {name: bytes(self._model.tensors[name].raw()) for name in changed}
+        session = self._reader.session
+        assert isinstance(session, ChangeableSession)  # noqa: S101 (for mypy)
+        try:
+            session.replace(changed)
+            return self._read(self._compare)
+        finally:
+            session.replace(originals)
+
+    def _blocks(self, name: str, values: npt.NDArray[np.generic]) -> bytes:
+        if name not in self._model.tensors:
+            raise MissingTensorError(f"the model has no tensor {name!r}")
+        tensor = self._model.tensors[name]
+        if values.shape != tensor.shape:
+            raise ShapeError(f"{name!r} has the shape {tensor.shape}, not {values.shape}")
+        return quantize(values.astype(np.float32), tensor.type).tobytes()
+
+    def _read(self, meter: Meter) -> Scores:
+        parts = [scores.values for _, scores in self._reader.read(self._base.tokens, meter)]
+        return Scores(np.concatenate(parts))
+
+    def _write(self, found: Prediction) -> tuple[float, ...]:
+        self._base.put(found.chunk, found.position, encode(found.logits))
+        return (surprise(found.logits, found.token),)
+
+    def _compare(self, found: Prediction) -> tuple[float, ...]:
+        base = self._base.log_probabilities(found.chunk, found.position)
+        return compare(found.logits, base, found.token)
+
+    def close(self) -> None:
+        """Free the model."""
+        self._reader.session.close()
+        self._file.close()
+        self._model.close()
+
+    def __enter__(self) -> Variants:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the model."""
+        self.close()
