@@ -102,6 +102,9 @@ from ggufkit.output.write import write as write
 from ggufkit.output.write import write_many as write_many
 from ggufkit.quantization.plan import PlannedSize as PlannedSize
 from ggufkit.quantization.plan import plan as plan
+from ggufkit.quantization.plan_memory import PlannedMemory as PlannedMemory
+from ggufkit.quantization.plan_memory import largest_recipe as largest_recipe
+from ggufkit.quantization.plan_memory import plan_memory as plan_memory
 from ggufkit.quantization.quantize import quantize as quantize
 from ggufkit.quantization.target import target as target
 from ggufkit.quants.bench import Rate as Rate

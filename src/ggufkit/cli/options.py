@@ -102,6 +102,11 @@ def parse_memory(text: str) -> int:
     return nbytes
 
 
+def parse_devices(text: str) -> tuple[int, ...]:
+    """Return the bytes of one device's memory, or of several with + between them."""
+    return tuple(parse_memory(part) for part in text.split("+"))
+
+
 class TokenCount(click.IntRange):
     """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as usual for contexts."""
 

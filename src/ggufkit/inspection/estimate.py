@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
@@ -76,13 +76,14 @@ class LayerEstimate:
 class Fit:
     """What fits into a memory: `layers` as llama.cpp's `--n-gpu-layers` counts, and the bytes.
 
-    The output counts as one layer more, after the last.
+    The output counts as one layer more, after the last. `split` are the layers of each device.
     """
 
     layers: int
     device: int
     host: int
     is_whole: bool
+    split: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,16 +122,27 @@ class Estimate:
         """All of it, on one device."""
         return self.weights + self.cache + self.state + self.compute + self.output
 
-    def fit(self, memory: int) -> Fit:
-        """Return how many layers a device of `memory` bytes takes, counted from the output on."""
+    def fit(self, memory: int | Sequence[int]) -> Fit:
+        """Return how many layers a device of `memory` bytes takes, counted from the output on.
+
+        Several memories are those of devices that share the layers. Each also needs a compute
+        buffer of its own.
+        """
+        memories = (memory,) if isinstance(memory, int) else tuple(memory)
         parts = [self.output_weights + self.twice, *(one.nbytes for one in reversed(self.layers))]
-        sums = [self.compute + held for held in itertools.accumulate(parts)]
-        count = sum(held <= memory for held in sums)
-        if not count:
-            return Fit(0, 0, self.total, is_whole=False)
-        device = sums[count - 1]
-        host = self.total + self.twice - device
-        return Fit(count, device, host, is_whole=count == len(parts))
+        split: list[int] = []
+        device = 0
+        for room in memories:
+            sums = list(itertools.accumulate(parts[sum(split) :], initial=self.compute))
+            count = max(sum(held <= room for held in sums) - 1, 0)
+            device += sums[count] if count else 0
+            split.append(count)
+        layers = sum(split)
+        if not layers:
+            return Fit(0, 0, self.total, is_whole=False, split=tuple(split))
+        buffers = self.compute * sum(count > 0 for count in split)
+        host = self.total - self.compute + self.twice - (device - buffers)
+        return Fit(layers, device, host, is_whole=layers == len(parts), split=tuple(split))
 
 
 @takes_model
@@ -219,11 +231,13 @@ def _layers(
 
 
 @takes_model
-def largest_context(model: Model, memory: int, **options: Unpack[EstimateOptions]) -> int:
+def largest_context(
+    model: Model, memory: int | Sequence[int], **options: Unpack[EstimateOptions]
+) -> int:
     """Return the most tokens, up to the context asked for, with which a device takes all layers.
 
-    The device has `memory` bytes; the embedding of tokens stays on the host. 0 means that no
-    context is short enough.
+    The device has `memory` bytes, or several devices have one number each; the embedding of tokens
+    stays on the host. 0 means that no context is short enough.
     """
     most = estimate(model, **options).context
     low, high = 0, most // CELL_STEP

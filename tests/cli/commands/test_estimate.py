@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-import ggufkit as library
+import ggufkit as api
 import projector_folders
 import shapes
 from shell import done, ggufkit
@@ -131,11 +131,90 @@ def test_wrong_context_is_called_a_number_of_tokens(llama):
 
 def test_projector_shows_its_weights(tmp_path):
     folder = projector_folders.make(projector_folders.cases()["gemma3"], tmp_path / "model")
-    with library.convert(folder, mmproj=True) as model:
-        library.write(model, tmp_path / "mmproj.gguf")
+    with api.convert(folder, mmproj=True) as model:
+        api.write(model, tmp_path / "mmproj.gguf")
     shown = ggufkit("estimate", tmp_path / "mmproj.gguf", "--memory", "8G", "--layers")
     assert shown.code == 0, shown.err
     assert "weights" in shown.out
     assert "cache" not in shown.out
     assert "The weights fit." in shown.out
     assert "compute buffer" in shown.err
+
+
+# Tables.
+
+
+def test_contexts_and_recipes_make_a_table(llama):
+    words = ("--recipe", "Q8_0,Q4_K_M", "--context", "4k", "--context", "8k")
+    found = done("estimate", llama, *words)
+    header, *rows = [line.split() for line in found.lines]
+    assert header == ["RECIPE", "CONTEXT", "WEIGHTS", "CACHE", "TOTAL"]
+    assert [row[:2] for row in rows] == [
+        ["Q8_0", "4,096"],
+        ["Q8_0", "8,192"],
+        ["Q4_K_M", "4,096"],
+        ["Q4_K_M", "8,192"],
+    ]
+    for row in done("estimate", llama, *words, "--json").json()["rows"]:
+        options = ("--recipe", row["recipe"], "--context", row["context"], "--json")
+        alone = done("estimate", llama, *options).json()
+        assert [row[k] for k in ("weights", "cache", "total")] == [
+            alone[k] for k in ("weights", "cache", "total")
+        ]
+
+
+def test_the_largest_recipe_for_a_memory_is_named(llama):
+    words = ("estimate", llama, "--recipe", "all", "--context", "8k", "--memory", "8GiB")
+    found = done(*words)
+    last = found.lines[-1]
+    assert last.startswith("Largest recipe for 8GiB with 8,192 tokens: ")
+    fitting = [line.split()[0] for line in found.lines if line.endswith("fits")]
+    assert last.split()[-1] == fitting[0]  # the largest come first
+    (largest,) = done(*words, "--json").json()["largest"]
+    assert largest["recipe"] == fitting[0]
+    with api.open(llama) as model:
+        chosen = api.largest_recipe(model, 8 << 30, context=8192)
+    assert chosen.recipe == fitting[0]
+    assert chosen.estimate.fit(8 << 30).is_whole
+
+
+def test_a_memory_that_no_recipe_fits_is_named_too(llama):
+    found = done("estimate", llama, "--recipe", "all", "--memory", "1GiB")
+    assert found.lines[-1] == "Largest recipe for 1GiB with 4,096 tokens: none fits"
+
+
+def test_a_model_that_fits_as_it_is_needs_no_recipe(llama):
+    with api.open(llama) as model:
+        assert api.largest_recipe(model, 1 << 40).recipe is None
+        assert api.largest_recipe(model, 1 << 20) is None
+
+
+def test_several_memories_are_columns(llama):
+    words = ("--recipe", "Q4_K_M", "--memory", "4GiB", "--memory", "4GiB+4GiB")
+    header, row = done("estimate", llama, *words).lines[:2]
+    assert header.split()[-2:] == ["4GiB", "4GiB+4GiB"]
+    assert "of 33 layers" in row
+    assert row.endswith("fits")
+
+
+def test_devices_share_the_layers(llama):
+    words = ("estimate", llama, "--recipe", "Q4_K_M", "--memory", "3GiB+3GiB")
+    fit = done(*words, "--json").json()["fit"]
+    assert sum(fit["split"]) == fit["layers"]
+    assert len(fit["split"]) == 2
+    assert "Layers of each device, from the last on: " in done(*words).out
+
+
+def test_two_devices_take_no_more_than_one_of_their_size(llama):
+    with api.open(llama) as model:
+        estimated = api.estimate(model)
+    together = estimated.fit([5 << 30, 5 << 30])
+    assert together.layers <= estimated.fit(10 << 30).layers
+    assert together.layers >= estimated.fit(5 << 30).layers
+    assert estimated.fit([5 << 30]) == estimated.fit(5 << 30)
+
+
+def test_each_layer_is_shown_for_one_model_only(llama):
+    found = ggufkit("estimate", llama, "--context", "1k", "--context", "2k", "--layers")
+    assert (found.code, found.out) == (2, "")
+    assert "--layers shows one context, recipe and memory" in found.err

@@ -9,11 +9,13 @@ import click
 import ggufkit
 from ggufkit.cli.commands.quantize import parse_recipe
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import TokenCount, parse_memory
+from ggufkit.cli.options import TokenCount, parse_devices
 from ggufkit.cli.output import emit, examples, note, paged, size, table
+from ggufkit.cli.reports.memory_table import Devices, show_memory_table
 from ggufkit.inspection.compute_buffer import is_encoder
 from ggufkit.inspection.estimate import (
     CACHE_TYPES,
+    DEFAULT_CONTEXT,
     Estimate,
     Fit,
     is_projector,
@@ -22,8 +24,15 @@ from ggufkit.inspection.estimate import (
 )
 from ggufkit.models.model import Model
 from ggufkit.quantization.quantize import decide
+from ggufkit.quantization.recipes import Recipe
 
 SECTION: Final = "Look"  # of the help
+
+EVERY: Final = "all"  # recipes
+
+
+def _devices(text: str) -> Devices:
+    return Devices(text, parse_devices(text))
 
 
 @click.command(
@@ -33,17 +42,20 @@ SECTION: Final = "Look"  # of the help
         "ggufkit estimate model.gguf",
         "ggufkit estimate model.gguf --context 32768 --cache-type q8_0",
         "ggufkit estimate model.gguf --memory 8GiB",
-        "ggufkit estimate model-f16.gguf --recipe Q4_K_M --memory 8GiB",
+        "ggufkit estimate model-f16.gguf --recipe all --context 8k --memory 8GiB",
+        "ggufkit estimate model.gguf --context 4k --context 32k --memory 8GiB --memory 8GiB+8GiB",
         "ggufkit estimate model.gguf --json | jq .total",
     ),
 )
 @click.argument("file", type=MODEL)
 @click.option(
     "--context",
+    "contexts",
     type=TokenCount(min=1),
+    multiple=True,
     metavar="N",
-    help="Tokens of all texts together, such as 8192 or 32k.  [default: the model's training "
-    "context]",
+    help="Tokens of all texts together, such as 8192 or 32k.  [repeatable; default: the model's "
+    "training context]",
 )
 @click.option(
     "--cache-type",
@@ -77,20 +89,31 @@ SECTION: Final = "Look"  # of the help
 @click.option(
     "--full-window", is_flag=True, help="Assume a full-size cache for layers with a sliding window."
 )
-@click.option("--recipe", metavar="RECIPE", help="Assume FILE is quantized by this recipe.")
+@click.option(
+    "--recipe",
+    "recipes",
+    multiple=True,
+    metavar="RECIPE",
+    help="Assume FILE is quantized by this recipe; all stands for all that make it smaller.  "
+    "[repeatable]",
+)
 @click.option(
     "--memory",
-    type=parse_memory,
+    "devices",
+    type=_devices,
+    multiple=True,
     metavar="SIZE",
-    help="Show what fits into a device with this much memory.",
+    help="Show what fits into a device with this much memory, or into several devices together "
+    "(8GiB+12GiB).  [repeatable]",
 )
 @click.option("--layers", "by_layer", is_flag=True, help="Show each layer.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures in bytes, as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     file: str,
     *,
-    recipe: str | None,
-    memory: int | None,
+    contexts: tuple[int, ...],
+    recipes: tuple[str, ...],
+    devices: tuple[Devices, ...],
     no_flash_attention: bool,
     by_layer: bool,
     as_json: bool,
@@ -100,39 +123,68 @@ def command(  # noqa: PLR0913 (click passes each option)
 
     Weights and caches are exact; the compute buffer is an estimate. --memory 8GiB (powers of 1024)
     or 24G (powers of 1000) also shows how many layers fit on the device (llama.cpp's
-    --n-gpu-layers), and the longest context with which the whole model fits.
+    --n-gpu-layers), and the longest context with which the whole model fits. Several contexts,
+    recipes or memories make a table; with several recipes it ends with the largest that fits.
     """
     options["flash_attention"] = not no_flash_attention
-    with look_at(file) as opened:
-        model = _quantized(opened, recipe)
-        estimated = ggufkit.estimate(model, **options)
-        fit = None if memory is None else estimated.fit(memory)
-        encodes = is_encoder(model)
-        projects = is_projector(model)
-        most = None if memory is None else largest_context(model, memory, **options)
-        if projects:
+    with look_at(file) as model:
+        if is_projector(model):
             note(
                 "a projector also needs a compute buffer; its size depends on the picture or sound"
             )
-        elif not options["context"] and trained_context(model) is None:
+        elif not contexts and trained_context(model) is None:
             note(
                 f"the file does not say for how long a context it was trained; these figures are "
-                f"for {estimated.context:,} tokens (--context)"
+                f"for {DEFAULT_CONTEXT:,} tokens (--context)"
             )
+        if max(len(contexts), len(devices), len(_named(recipes))) > 1 or EVERY in recipes:
+            if by_layer:
+                raise click.UsageError("--layers shows one context, recipe and memory")
+            wanted = None if EVERY in recipes else (_recipes(recipes) or [None])
+            planned = ggufkit.plan_memory(model, wanted, contexts or (None,), **options)
+            show_memory_table(file, planned, devices, as_json=as_json)
+            return
+        options["context"] = contexts[0] if contexts else None
+        memory = devices[0].memories if devices else None
+        _show_one(file, _quantized(model, recipes), memory, options, by_layer, as_json=as_json)
+
+
+def _named(recipes: tuple[str, ...]) -> list[str]:
+    return [name for text in recipes for name in text.split(",")]
+
+
+def _recipes(recipes: tuple[str, ...]) -> list[str | Recipe | None]:
+    return [parse_recipe(name) for name in _named(recipes)]
+
+
+def _show_one(  # noqa: PLR0913 (what to show of one model)
+    file: str,
+    model: Model,
+    memory: tuple[int, ...] | None,
+    options: dict[str, Any],
+    by_layer: bool,  # noqa: FBT001
+    *,
+    as_json: bool,
+) -> None:
+    """Show one recipe with one context and perhaps one memory."""
+    estimated = ggufkit.estimate(model, **options)
+    fit = None if memory is None else estimated.fit(memory)
+    most = None if memory is None else largest_context(model, memory, **options)
     if as_json:
         emit(_document(file, estimated, fit, most))
         return
     with paged():
-        _print(estimated, by_layer=by_layer and not projects, encodes=encodes)
+        projects = is_projector(model)
+        _print(estimated, by_layer=by_layer and not projects, encodes=is_encoder(model))
         if fit and projects:
             click.echo(f"\nThe weights {'fit' if fit.is_whole else 'do not fit'}.")
         elif fit:
             _print_fit(estimated, fit, most or 0)
 
 
-def _quantized(model: Model, recipe: str | None) -> Model:
+def _quantized(model: Model, recipes: tuple[str, ...]) -> Model:
     """Return the model as a recipe would make it; sizes do not depend on importance data."""
-    return model if recipe is None else decide(model, parse_recipe(recipe)).model
+    return decide(model, parse_recipe(recipes[0])).model if recipes else model
 
 
 def _document(
@@ -180,12 +232,15 @@ def _print_fit(estimated: Estimate, fit: Fit, most: int) -> None:
     if fit.is_whole:
         click.echo(f"All {layers} layers fit, including the output layer: {size(fit.device)}.")
     elif fit.layers:
+        where = "device" if len(fit.split) == 1 else "devices"
         click.echo(
             f"{fit.layers} of {layers} layers fit (--n-gpu-layers {fit.layers}): "
-            f"{size(fit.device)} on the device, {size(fit.host)} on the host."
+            f"{size(fit.device)} on the {where}, {size(fit.host)} on the host."
         )
     else:
         click.echo("No layer fits.")
+    if len(fit.split) > 1 and fit.layers:
+        click.echo(f"Layers of each device, from the last on: {', '.join(map(str, fit.split))}.")
     if most:
         click.echo(f"All layers fit with a context of up to {most:,} tokens.")
     else:

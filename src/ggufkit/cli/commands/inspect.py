@@ -105,7 +105,7 @@ def command(  # noqa: PLR0913 (the options)
     if as_bytes:
         _print_map(files[0], as_json=as_json)
         return
-    asked = _Asked(keys, [pattern(text) for text in patterns], tensors=not no_tensors)
+    asked = _Wanted(keys, [pattern(text) for text in patterns], tensors=not no_tensors)
     if as_json:
         documents = [_document(file, asked, partial=partial) for file in files]
         emit(documents if len(files) > 1 else documents[0])
@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913 (the options)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Wanted:
     """What to show of each file: some keys, some tensors, or everything."""
 
     keys: tuple[str, ...]
@@ -133,7 +133,7 @@ def _print_heading(file: str, *, is_first: bool) -> None:
     click.echo(click.style(f"{printable(file)}:", bold=True))
 
 
-def _document(file: str, asked: _Asked, *, partial: bool) -> object:
+def _document(file: str, asked: _Wanted, *, partial: bool) -> object:
     """Return what was asked for as JSON values."""
     with look_at(file, partial=partial) as model:
         if asked.patterns:
@@ -145,7 +145,7 @@ def _document(file: str, asked: _Asked, *, partial: bool) -> object:
     return found if len(found) > 1 else found[asked.keys[0]]
 
 
-def _print_chosen(file: str, asked: _Asked, *, partial: bool) -> None:
+def _print_chosen(file: str, asked: _Wanted, *, partial: bool) -> None:
     """Print what was asked for."""
     with look_at(file, partial=partial) as model:
         if asked.keys:

@@ -1,0 +1,82 @@
+"""Compute the memory of a model in several recipes and contexts, and the largest that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ggufkit.inspection.estimate import Estimate, EstimateOptions, estimate
+from ggufkit.models.any_model import takes_model
+from ggufkit.models.model import Model
+from ggufkit.quantization.quantize import decide
+from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@dataclass(frozen=True)
+class PlannedMemory:
+    """The memory of a model in one recipe and context; without a recipe, as the model is."""
+
+    recipe: str | None
+    estimate: Estimate
+
+
+@takes_model
+def plan_memory(
+    model: Model,
+    recipes: Iterable[str | Recipe | None] | None = None,
+    contexts: Iterable[int | None] = (None,),
+    **options: Unpack[EstimateOptions],
+) -> list[PlannedMemory]:
+    """Return the memory of `model` in each recipe with each context; no tensor data is read.
+
+    Without `recipes`, these are all that make the model smaller, the largest first. The recipe None
+    leaves the model as it is, and the context None is the one that it was trained with. `options`
+    are those of `estimate`. Raises as `estimate` does, and TensorTypeError for an unknown recipe.
+    """
+    wanted = list(contexts)
+    made = _smaller(model) if recipes is None else [_quantized(model, each) for each in recipes]
+    found: list[PlannedMemory] = []
+    for name, quantized in made:
+        for context in wanted:
+            options["context"] = context
+            found.append(PlannedMemory(name, estimate(quantized, **options)))
+    return found
+
+
+@takes_model
+def largest_recipe(
+    model: Model, memory: int | Sequence[int], **options: Unpack[EstimateOptions]
+) -> PlannedMemory | None:
+    """Return the largest recipe with which all layers fit on a device, None if there is none.
+
+    `memory` is that of the device, or of several together, in bytes. `options` are those of
+    `estimate`, such as `context`. The recipe None means that the model fits as it is.
+    """
+    context = options.get("context")
+    asked = [*plan_memory(model, [None], [context], **options)]
+    asked += plan_memory(model, None, [context], **options)
+    return next((each for each in asked if each.estimate.fit(memory).is_whole), None)
+
+
+def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, Model]:
+    """Return the name of a recipe, and the model that it makes."""
+    if recipe is None:
+        return None, model
+    done = decide(model, recipe)
+    return done.recipe.name, done.model
+
+
+def _smaller(model: Model) -> list[tuple[str | None, Model]]:
+    """Return the recipes that make a model smaller with what they make, the largest first."""
+    made = [_quantized(model, recipe) for recipe in RECIPES.values() if recipe != KEEP_ALL]
+    own = _nbytes(model)
+    smaller = [each for each in made if _nbytes(each[1]) < own]
+    return sorted(smaller, key=lambda each: -_nbytes(each[1]))
+
+
+def _nbytes(model: Model) -> int:
+    return sum(tensor.nbytes for tensor in model.tensors.values())
