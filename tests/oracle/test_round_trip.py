@@ -32,16 +32,9 @@ CLASSIFIERS = {"bert-classifier", "bert-two-labels"}
 OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | known.seeing() | {"gemma3-pictures", "mistral"}
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
 # What transformers does not load: Chameleon needs a vocabulary_map, of which the GGUF file knows
-# nothing; export writes layer_types of Granite 4 in words that transformers 4 does not know; of a
-# dynamic rotary embedding the GGUF file has the base that results, not its parameters; which layers
-# of Laguna see all tokens is llama.cpp's own knowledge.
-GRANITE = ("granite4", "granitehybrid")
-UNLOADED = {
-    "chameleon",
-    "hunyuan-dynamic",
-    "laguna",
-    *(case for case in LOADED if case.startswith(GRANITE)),
-}
+# nothing; of a dynamic rotary embedding the GGUF file has the base that results, not its
+# parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge.
+UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna"}
 TEXT_MODEL = re.compile(r"^thinker\.|^language_model\.|(?<=^model\.)language_model\.")
 # RoBERTa's first rows; rows of zeros after those of Gemma 3n.
 PARTIAL = {"embeddings.position_embeddings.weight", "model.embed_tokens_per_layer.weight"}

@@ -84,6 +84,11 @@ def test_slopes_of_alibi_give_the_bias_that_made_them(heads, most):
     assert FUNCTIONS["bias_of_slopes"].do(facts, heads) is None
 
 
+def test_layers_of_a_kind_without_a_name_have_no_solution():
+    known = [None, "attention", None, 0, None]
+    assert [*FUNCTIONS["by_layer"].undo([0, 4], known)] == []
+
+
 def test_quantile_of_gemma_3n_is_pytorchs():
     assert FUNCTIONS["sparsity_scale"].do([0.95])[0] == 1.6448535919189453
 

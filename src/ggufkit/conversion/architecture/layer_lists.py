@@ -60,6 +60,8 @@ def types_by_layer(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     if not isinstance(numbers, list):
         return ()
     kind, other = known[1], known[4] if len(known) > _KINDS_OF_LAYERS else FULL
+    if other is None:  # a default that export computes later
+        return ()
     held = known[2] if known[2] is not None else known[3]
     found = next((n for n in numbers if n != held), OPEN)
     first = held if known[2] is not None else found
