@@ -49,7 +49,7 @@ def test_projector_is_byte_identical(case, tmp_path):
 
 def test_projector_of_an_unknown_class_names_the_class(tmp_path):
     case = changed("gemma3")
-    case["config"]["architectures"] = ["Gemma9ForConditionalGeneration"]
+    case["config"]["architectures"] = ["Gemma33ForConditionalGeneration"]
     assert "the nearest known is Gemma3ForConditionalGeneration (gemma3)" in problems(
         case, tmp_path
     )

@@ -86,7 +86,8 @@ CASES: dict[str, dict[str, Any]] = {
                     "visual.patch_embed.proj.weight": (32, 3, 2, 14, 14)},
     },
     "qwen3vl": {
-        "also": ["Qwen3VLMoeForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"],
+        "also": ["Qwen3VLMoeForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+                 "Qwen4ExpForConditionalGeneration"],
         "config": {
             "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl",
             "text_config": {**FLAT, "model_type": "qwen3_vl_text", "rms_norm_eps": 1e-5},

@@ -78,7 +78,7 @@ class ConfigFacts:
     def _part(self, table: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return an object of the configuration with defaults, None if it is absent."""
         found = self.value(table.get("of"))
-        if not isinstance(found, Mapping):
+        if not isinstance(found, Mapping) or not found:
             return None
         part = dict(found)
         for name, default in table.items():

@@ -1,8 +1,8 @@
 """Maps the names of a checkpoint's tensors to GGUF's by rules.
 
-In a pattern, `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias. A
-target is a GGUF name, then operations after `|`. If `{x}` is only in the pattern, the target stacks
-the experts.
+In a pattern, `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias, and
+`{m}` one of the limits of a matrix's input and output. A target is a GGUF name, then operations
+after `|`. If `{x}` is only in the pattern, the target stacks the experts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.tensors.operations import OPERATIONS
 
 _PART: Final = {"{i}": r"(?P<i>\d+)", "{x}": r"(?P<x>\d+)"}
-_SUFFIXES: Final = ("weight", "bias")
+_SUFFIXES: Final = {
+    "{w}": ("weight", "bias"),
+    "{m}": ("input_min", "input_max", "output_min", "output_max"),
+}
 _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 
@@ -61,15 +64,16 @@ def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with each `{w}` row replaced by one for weight and one for bias."""
     spelled: dict[str, Any] = {}
     for pattern, value in table.items():
-        for suffix in _SUFFIXES if "{w}" in pattern else ("",):
-            spelled[pattern.replace("{w}", suffix)] = _spelled(value, suffix)
+        word = next((each for each in _SUFFIXES if each in pattern), "{w}")
+        for suffix in _SUFFIXES[word] if word in pattern else ("",):
+            spelled[pattern.replace(word, suffix)] = _spelled(value, word, suffix)
     return spelled
 
 
-def _spelled(value: Any, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
+def _spelled(value: Any, word: str, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
     if isinstance(value, list):
-        return [_spelled(each, suffix) for each in value]
-    return value.replace("{w}", suffix) if isinstance(value, str) else value
+        return [_spelled(each, word, suffix) for each in value]
+    return value.replace(word, suffix) if isinstance(value, str) else value
 
 
 def compile_rules(table: Mapping[str, Any]) -> list[NameRule]:

@@ -109,3 +109,14 @@ def centered(tensor: Tensor) -> Tensor:
     if len(tensor.shape) != 1:
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} is not a vector")
     return Tensor.over(tensor.name, tensor.type, tensor.shape, Centered(tensor, tensor.type))
+
+
+def softplus(array: AnyFloats) -> AnyFloats:
+    """Return log(1 + exp(x)), the nearest float."""
+    return np.logaddexp(0, array.astype(np.float64)).astype(array.dtype)
+
+
+def softplus_undone(array: AnyFloats) -> AnyFloats:
+    """Return the numbers whose softplus is given."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
+        return np.log(np.expm1(array.astype(np.float64))).astype(array.dtype)

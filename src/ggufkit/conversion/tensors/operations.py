@@ -15,7 +15,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.tensors.arithmetic import AnyFloats, centered, compute, scale_rows
+from ggufkit.conversion.tensors.arithmetic import (
+    AnyFloats,
+    centered,
+    compute,
+    scale_rows,
+    softplus,
+    softplus_undone,
+)
 from ggufkit.conversion.tensors.draft_ids import draft_offsets, target_ids
 from ggufkit.conversion.tensors.moves import (
     concat,
@@ -348,6 +355,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
     "scale": Operation(_scaled, _unscaled, keeps_columns=True),
     "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
+    "softplus": elementwise(softplus, softplus_undone),
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
