@@ -105,6 +105,7 @@ _HOMES: Final = {
     "quantize": "quantization.quantize",
     "recover": "edits.recover",
     "redo": "edits.undo",
+    "report": "reports.report",
     "save": "output.write",
     "save_array": "output.save_array",
     "select": "edits.select",

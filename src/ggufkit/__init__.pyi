@@ -109,4 +109,5 @@ from ggufkit.quantization.quantize import quantize as quantize
 from ggufkit.quantization.target import target as target
 from ggufkit.quants.bench import Rate as Rate
 from ggufkit.quants.bench import bench as bench
+from ggufkit.reports.report import report as report
 from ggufkit.rules.findings import Finding as Finding

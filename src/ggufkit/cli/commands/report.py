@@ -1,0 +1,74 @@
+"""`ggufkit report`: write a page about a model, or about several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import ggufkit
+from ggufkit.cli.model_argument import FILE, MODEL
+from ggufkit.cli.options import no_clobber_option, threads_option
+from ggufkit.cli.output import examples
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import may_replace
+from ggufkit.cli.write_model import report as report_written
+
+SECTION = "Look"  # of the help
+
+
+@click.command(
+    "report",
+    short_help="Write a page about a model, as HTML or Markdown.",
+    epilog=examples(
+        "ggufkit report model.gguf -o model.html",
+        "ggufkit report model-F16.gguf model-Q4_K_M.gguf model-Q3_K_M.gguf -o quants.html",
+        "ggufkit report model-F16.gguf model-Q4_K_M.gguf --eval quality.json -o card.md",
+    ),
+)
+@click.argument("file", type=MODEL)
+@click.argument("others", metavar="[OTHER]...", type=MODEL, nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The .html or .md file to write.",
+)
+@click.option(
+    "--eval",
+    "evaluation",
+    type=FILE,
+    metavar="FILE",
+    help="Add quality against size, from what `ggufkit eval --json` printed.",
+)
+@click.option("--no-data", is_flag=True, help="Compare headers only; do not read tensors.")
+@no_clobber_option
+@threads_option
+def command(  # noqa: PLR0913 (the options)
+    file: str,
+    others: tuple[str, ...],
+    *,
+    out: Path,
+    evaluation: str | None,
+    no_data: bool,
+    threads: int | None,
+) -> None:
+    """Write a page about FILE that opens offline: facts, findings, where the bytes are, memory.
+
+    Each OTHER is compared with FILE: metadata, types, and the error of each tensor, the most
+    damaged first. The ending of the output chooses HTML, or Markdown for a model card.
+    """
+    with progress_bar("comparing") as progress:
+        path = ggufkit.report(
+            file,
+            out,
+            others=others,
+            evaluation=evaluation,
+            data=not no_data,
+            clobber=may_replace(),
+            threads=threads,
+            progress=progress,
+        )
+    report_written([path])

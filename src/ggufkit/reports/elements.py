@@ -1,0 +1,62 @@
+"""Makes elements of HTML and SVG; every text is escaped when they are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+from xml.etree.ElementTree import Element, SubElement
+
+Content: TypeAlias = "str | Element"
+# What neither HTML nor a reader can use: controls, and halves of surrogate pairs.
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """Return a text with a replacement character for each that cannot be shown."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def element(tag: str, *content: Content, **attributes: str) -> Element:
+    """Return an element; `class_` is the attribute class, and other `_` stand for `-`."""
+    named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    made = Element(tag, {key: printable(value) for key, value in named.items()})
+    for each in content:
+        if isinstance(each, Element):
+            made.append(each)
+        elif len(made):
+            made[-1].tail = (made[-1].tail or "") + printable(each)
+        else:
+            made.text = (made.text or "") + printable(each)
+    return made
+
+
+def name(text: str) -> Element:
+    """Return a name from a file: its direction of writing stays its own."""
+    return element("bdi", text, class_="name")
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[Content]], *, right: Sequence[int] = ()
+) -> Element:
+    """Return a table that scrolls by itself; `right` are the columns of numbers."""
+    made = element("table")
+    head = SubElement(SubElement(made, "thead"), "tr")
+    head.extend(_cell("th", at, text, right) for at, text in enumerate(header))
+    body = SubElement(made, "tbody")
+    for row in rows:
+        line = SubElement(body, "tr")
+        line.extend(_cell("td", at, each, right) for at, each in enumerate(row))
+    return element("div", made, class_="scroll", tabindex="0", role="region")
+
+
+def _cell(tag: str, at: int, content: Content, right: Sequence[int]) -> Element:
+    more = {"scope": "col"} if tag == "th" else {}
+    return element(tag, content, **more, **({"class_": "number"} if at in right else {}))
+
+
+def section(title: str, *content: Content, folded: bool = False) -> Element:
+    """Return a section with a heading; a folded one opens by a click."""
+    if folded:
+        return element("details", element("summary", element("h2", title)), *content)
+    return element("section", element("h2", title), *content)

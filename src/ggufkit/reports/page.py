@@ -1,0 +1,179 @@
+"""Writes a report as one HTML file that opens offline: no script, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import starmap
+from typing import Any
+from xml.etree.ElementTree import Element, tostring
+
+from ggufkit import _version
+from ggufkit.reports.contents import MAX_ROWS, Contents, Errors
+from ggufkit.reports.drawings import bits_class, grid_drawing, quality_drawing, treemap_drawing
+from ggufkit.reports.elements import Content, element, name, section, table
+from ggufkit.reports.words import (
+    COMPARED,
+    ERRORS,
+    FACTS,
+    MEMORY,
+    WORST,
+    error_row,
+    fact_rows,
+    megabytes,
+    memory_rows,
+)
+
+
+def page(contents: Contents) -> bytes:
+    """Return the report as HTML in UTF-8."""
+    style = files("ggufkit.reports").joinpath("report.css").read_text("utf-8")
+    title = contents.overview["name"]
+    body = element("body", element("main", *_parts(contents)))
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(style)),
+        element("title", f"{title}: ggufkit report"),
+        element("style"),
+    )
+    whole = element("html", head, body, lang="en")
+    text = tostring(whole, encoding="unicode", method="html")
+    styled = text.replace("<style></style>", f"<style>{style}</style>", 1)
+    return f"<!doctype html>\n{styled}\n".encode()
+
+
+def _policy(style: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'"
+
+
+def _parts(contents: Contents) -> Iterator[Element]:
+    yield element("h1", name(contents.overview["name"]))
+    yield element("p", f"Written by ggufkit {_version.__version__}.", class_="soft")
+    yield table(FACTS, fact_rows(contents))
+    yield from _findings(contents.faults)
+    if contents.treemap["groups"]:
+        yield section("Where the bytes are", treemap_drawing(contents.treemap), _key(contents),
+                      _groups(contents.treemap))  # fmt: skip
+    if contents.grid["cells"]:
+        yield section("Layers", element("div", grid_drawing(contents.grid), class_="scroll"))
+    if contents.memory:
+        yield section("Memory in llama.cpp, in MB", _memory(contents.memory))
+    yield from _compared(contents)
+    chart = quality_drawing(contents.qualities)
+    if chart is not None:
+        yield section("Quality against size", chart)
+    yield from _lists(contents)
+
+
+def _key(contents: Contents) -> Element:
+    """Return what the colours mean: a square for each type."""
+    kinds = {(each["bits"], each["type"]) for each in contents.tensors}
+    return element("p", *starmap(_colour, sorted(kinds)), class_="key")
+
+
+def _colour(bits: float, kind: str) -> Element:
+    square = element("rect", width="10", height="10", class_=bits_class(bits))
+    return element("span", element("svg", square, viewBox="0 0 10 10"), f"{kind}, {bits:g} bits")
+
+
+def _groups(drawn: dict[str, Any]) -> Element:
+    total = sum(group["nbytes"] for group in drawn["groups"]) or 1
+    rows: list[list[Content]] = [
+        [name(group["name"]), str(group["tensors"]), megabytes(group["nbytes"]),
+         f"{group['nbytes'] / total:.1%}"]
+        for group in drawn["groups"]
+    ]  # fmt: skip
+    return table(("part", "tensors", "MB", "share"), rows, right=(1, 2, 3))
+
+
+def _findings(found: dict[str, Any]) -> Iterator[Element]:
+    if not found["findings"]:
+        sound = element("p", element("code", "ggufkit check"), " finds nothing wrong.")
+        yield section("Check", sound)
+        return
+    rows: list[list[Content]] = [
+        [element("span", each["severity"], class_=each["severity"]), each["rule"],
+         element("span", element("bdi", each["message"]), f" {each['remedy']}")]
+        for each in found["findings"]
+    ]  # fmt: skip
+    left = found["total"] - len(rows)
+    more = [element("p", f"… and {left} more")] if left else []
+    yield section("Check", table(("severity", "rule", "finding and remedy"), rows), *more)
+
+
+def _memory(rows: list[dict[str, Any]]) -> Element:
+    return table(MEMORY, memory_rows(rows), right=range(len(MEMORY)))
+
+
+def _compared(contents: Contents) -> Iterator[Element]:
+    for number, found in enumerate(contents.comparisons):
+        other = found["models"][1]["name"]
+        errors = _errors(contents.errors[number]) if number < len(contents.errors) else []
+        yield section(f"Compared with {other}", _sides(found), *errors)
+        if found["keys"]:
+            keys: list[list[Content]] = [
+                [name(each["key"]), name(_shown(each["before"])), name(_shown(each["after"]))]
+                for each in found["keys"]
+            ]
+            yield section(f"Keys that differ from {other}", table(("key", "here", "there"), keys),
+                          folded=True)  # fmt: skip
+
+
+def _errors(found: Errors) -> list[Content]:
+    """Return the tensors that differ, the most damaged first; most of them folded."""
+    rows: list[list[Content]] = [
+        [name(row[0]), *row[1:]] for row in map(error_row, found.changes[:MAX_ROWS])
+    ]
+    right = range(3, len(ERRORS))
+    counts = f"{found.same} tensors are equal; {len(found.changes)} differ"
+    parts: list[Content] = [
+        element("p", f"{counts}, the most damaged first." if rows else f"{counts}."),
+        table(ERRORS, rows[:WORST], right=right),
+    ]
+    if rows[WORST:]:
+        others = table(ERRORS, rows[WORST:], right=right)
+        parts.append(section("The other tensors", others, folded=True))
+    return parts if rows else parts[:1]
+
+
+def _sides(found: dict[str, Any]) -> Element:
+    rows: list[list[Content]] = [
+        [name(side["name"]), side["recipe"] or "", megabytes(side["nbytes"]),
+         f"{side['bits_per_weight']:.2f}" if side["bits_per_weight"] else ""]
+        for side in found["models"]
+    ]  # fmt: skip
+    return table(COMPARED, rows, right=(2, 3))
+
+
+def _lists(contents: Contents) -> Iterator[Element]:
+    tensors: list[list[Content]] = [
+        [name(row["name"]), row["type"], " x ".join(f"{n:,}" for n in row["shape"]),
+         f"{row['nbytes']:,}"]
+        for row in contents.tensors
+    ]  # fmt: skip
+    left = contents.overview["tensors"] - len(tensors)
+    more = [element("p", f"… and {left:,} more")] if left else []
+    title = f"Tensors ({contents.overview['tensors']:,})"
+    yield section(title, table(("name", "type", "shape", "bytes"), tensors, right=(3,)), *more,
+                  folded=True)  # fmt: skip
+    keys: list[list[Content]] = [
+        [name(row["key"]), row["type"], name(_shown(row["value"]))]
+        for row in contents.metadata["rows"]
+    ]
+    title = f"Metadata ({contents.metadata['total']:,} keys)"
+    yield section(title, table(("key", "type", "value"), keys), folded=True)
+    for kind, text in contents.templates.items():
+        yield section(f"Chat template: {kind}", element("pre", element("bdi", text)), folded=True)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)
