@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 from xml.etree.ElementTree import Element, SubElement
 
-Content: TypeAlias = "str | Element"
+Child: TypeAlias = "str | Element"
 # What neither HTML nor a reader can use: controls, and halves of surrogate pairs.
 _UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -17,7 +17,7 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def element(tag: str, *content: Content, **attributes: str) -> Element:
+def element(tag: str, *content: Child, **attributes: str) -> Element:
     """Return an element; `class_` is the attribute class, and other `_` stand for `-`."""
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     made = Element(tag, {key: printable(value) for key, value in named.items()})
@@ -37,7 +37,7 @@ def name(text: str) -> Element:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[Content]], *, right: Sequence[int] = ()
+    header: Sequence[str], rows: Iterable[Sequence[Child]], *, right: Sequence[int] = ()
 ) -> Element:
     """Return a table that scrolls by itself; `right` are the columns of numbers."""
     made = element("table")
@@ -50,12 +50,12 @@ def table(
     return element("div", made, class_="scroll", tabindex="0", role="region")
 
 
-def _cell(tag: str, at: int, content: Content, right: Sequence[int]) -> Element:
+def _cell(tag: str, at: int, content: Child, right: Sequence[int]) -> Element:
     more = {"scope": "col"} if tag == "th" else {}
     return element(tag, content, **more, **({"class_": "number"} if at in right else {}))
 
 
-def section(title: str, *content: Content, folded: bool = False) -> Element:
+def section(title: str, *content: Child, folded: bool = False) -> Element:
     """Return a section with a heading; a folded one opens by a click."""
     if folded:
         return element("details", element("summary", element("h2", title)), *content)

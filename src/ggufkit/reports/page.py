@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, tostring
 from ggufkit import _version
 from ggufkit.reports.contents import MAX_ROWS, Contents, Errors
 from ggufkit.reports.drawings import bits_class, grid_drawing, quality_drawing, treemap_drawing
-from ggufkit.reports.elements import Content, element, name, section, table
+from ggufkit.reports.elements import Child, element, name, section, table
 from ggufkit.reports.words import (
     COMPARED,
     ERRORS,
@@ -83,7 +83,7 @@ def _colour(bits: float, kind: str) -> Element:
 
 def _groups(drawn: dict[str, Any]) -> Element:
     total = sum(group["nbytes"] for group in drawn["groups"]) or 1
-    rows: list[list[Content]] = [
+    rows: list[list[Child]] = [
         [name(group["name"]), str(group["tensors"]), megabytes(group["nbytes"]),
          f"{group['nbytes'] / total:.1%}"]
         for group in drawn["groups"]
@@ -96,7 +96,7 @@ def _findings(found: dict[str, Any]) -> Iterator[Element]:
         sound = element("p", element("code", "ggufkit check"), " finds nothing wrong.")
         yield section("Check", sound)
         return
-    rows: list[list[Content]] = [
+    rows: list[list[Child]] = [
         [element("span", each["severity"], class_=each["severity"]), each["rule"],
          element("span", element("bdi", each["message"]), f" {each['remedy']}")]
         for each in found["findings"]
@@ -116,7 +116,7 @@ def _compared(contents: Contents) -> Iterator[Element]:
         errors = _errors(contents.errors[number]) if number < len(contents.errors) else []
         yield section(f"Compared with {other}", _sides(found), *errors)
         if found["keys"]:
-            keys: list[list[Content]] = [
+            keys: list[list[Child]] = [
                 [name(each["key"]), name(_shown(each["before"])), name(_shown(each["after"]))]
                 for each in found["keys"]
             ]
@@ -124,14 +124,14 @@ def _compared(contents: Contents) -> Iterator[Element]:
                           folded=True)  # fmt: skip
 
 
-def _errors(found: Errors) -> list[Content]:
+def _errors(found: Errors) -> list[Child]:
     """Return the tensors that differ, the most damaged first; most of them folded."""
-    rows: list[list[Content]] = [
+    rows: list[list[Child]] = [
         [name(row[0]), *row[1:]] for row in map(error_row, found.changes[:MAX_ROWS])
     ]
     right = range(3, len(ERRORS))
     counts = f"{found.same} tensors are equal; {len(found.changes)} differ"
-    parts: list[Content] = [
+    parts: list[Child] = [
         element("p", f"{counts}, the most damaged first." if rows else f"{counts}."),
         table(ERRORS, rows[:WORST], right=right),
     ]
@@ -142,7 +142,7 @@ def _errors(found: Errors) -> list[Content]:
 
 
 def _sides(found: dict[str, Any]) -> Element:
-    rows: list[list[Content]] = [
+    rows: list[list[Child]] = [
         [name(side["name"]), side["recipe"] or "", megabytes(side["nbytes"]),
          f"{side['bits_per_weight']:.2f}" if side["bits_per_weight"] else ""]
         for side in found["models"]
@@ -151,7 +151,7 @@ def _sides(found: dict[str, Any]) -> Element:
 
 
 def _lists(contents: Contents) -> Iterator[Element]:
-    tensors: list[list[Content]] = [
+    tensors: list[list[Child]] = [
         [name(row["name"]), row["type"], " x ".join(f"{n:,}" for n in row["shape"]),
          f"{row['nbytes']:,}"]
         for row in contents.tensors
@@ -161,7 +161,7 @@ def _lists(contents: Contents) -> Iterator[Element]:
     title = f"Tensors ({contents.overview['tensors']:,})"
     yield section(title, table(("name", "type", "shape", "bytes"), tensors, right=(3,)), *more,
                   folded=True)  # fmt: skip
-    keys: list[list[Content]] = [
+    keys: list[list[Child]] = [
         [name(row["key"]), row["type"], name(_shown(row["value"]))]
         for row in contents.metadata["rows"]
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -14,7 +15,7 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace
 from ggufkit.cli.write_model import report as report_written
 
-SECTION = "Look"  # of the help
+SECTION: Final = "Look"  # of the help
 
 
 @click.command(
