@@ -126,6 +126,20 @@ def test_without_mlx_the_error_names_the_extra(path):
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("library", ["torch", "mlx.core"])
+def test_models_take_arrays_of_torch_and_mlx(library):
+    core = importlib.import_module(library)
+    wanted = np.arange(128, dtype=np.float32).reshape(2, 64) / 8
+    numbers = core.tensor(wanted) if library == "torch" else core.array(wanted)
+    halves = numbers.to(core.bfloat16) if library == "torch" else numbers.astype(core.bfloat16)
+    made = ggufkit.model({"f": numbers, "b": halves, "q": (halves, "Q8_0")})
+    assert [each.type.name for each in made.tensors.values()] == ["F32", "BF16", "Q8_0"]
+    for name in "fb":
+        np.testing.assert_array_equal(made[name].numpy(), wanted)
+    np.testing.assert_allclose(made["q"].numpy(), wanted, atol=0.1)
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", [None, "float16", "bfloat16", "float32"])
 def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
     core = importlib.import_module("mlx.core")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import operator
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -209,6 +212,18 @@ def test_model_that_is_not_in_a_file_is_checked_as_the_file_that_it_would_become
         with written.open("rb") as opened:
             for content in (written.read_bytes(), opened):
                 assert ggufkit.check(ggufkit.open(content), data=True) == expected
+
+
+def test_spawned_processes_read_models_metadata_and_tensors(path):
+    with (
+        ggufkit.open(path) as model,
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes,
+    ):
+        name = next(iter(model))
+        for given in (model, model.edit(set={"a": 1}).tensors, model.tensors):
+            found = processes.submit(operator.getitem, given, name).result()
+            assert (found.raw() == model[name].raw()).all()
+        assert processes.submit(len, model.metadata).result() == len(model.metadata)
 
 
 def test_what_is_neither_path_nor_model_is_not_checked():
