@@ -105,7 +105,11 @@ from ggufkit.quantization.plan import plan as plan
 from ggufkit.quantization.plan_memory import PlannedMemory as PlannedMemory
 from ggufkit.quantization.plan_memory import largest_recipe as largest_recipe
 from ggufkit.quantization.plan_memory import plan_memory as plan_memory
+from ggufkit.quantization.provenance import Provenance as Provenance
+from ggufkit.quantization.provenance import quantize_with_provenance as quantize_with_provenance
 from ggufkit.quantization.quantize import quantize as quantize
+from ggufkit.quantization.reproduce import Reproduction as Reproduction
+from ggufkit.quantization.reproduce import reproduce as reproduce
 from ggufkit.quantization.target import target as target
 from ggufkit.quants.bench import Rate as Rate
 from ggufkit.quants.bench import bench as bench

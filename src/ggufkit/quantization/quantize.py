@@ -243,7 +243,7 @@ def _requests(options: QuantizeOptions) -> TypeRequests:
         output_tensor_type=_encodable(options.get("output_tensor_type")),
         token_embedding_type=_encodable(options.get("token_embedding_type")),
         patterns=patterns_of(options.get("tensor_types", ())),
-        types=_types(options.get("types"), options.get("like")),
+        types=types_by_name(options.get("types"), options.get("like")),
     )
 
 
@@ -283,7 +283,9 @@ def _encodable(type: AnyType | None) -> TensorType | None:
     return None if type is None else codec.encodable(type)
 
 
-def _types(types: Mapping[str, AnyType] | None, like: AnyModel | None) -> dict[str, TensorType]:
+def types_by_name(
+    types: Mapping[str, AnyType] | None, like: AnyModel | None
+) -> dict[str, TensorType]:
     """Return the types by exact name: those given, then those of the tensors of `like`."""
     given = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
     held = as_model(like, "like").tensors.values() if like else ()

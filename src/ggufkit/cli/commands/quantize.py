@@ -14,6 +14,7 @@ import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.options import cluster_option, no_clobber_option, resume_option, threads_option
 from ggufkit.cli.output import examples, note
+from ggufkit.cli.quantization.provenance_option import provenance_option, with_keys
 from ggufkit.cli.quantization.report import report_quantized, warn
 from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
 from ggufkit.cli.write_model import PIPE, working, write_out
@@ -173,6 +174,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     is_flag=True,
     help="Quantize tensors that are already quantized; this loses quality.",
 )
+@provenance_option
 @no_clobber_option
 @threads_option
 @resume_option
@@ -217,6 +219,8 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
             if not dry_run:
                 refuse(done, allow_requantize=given["allow_requantize"])
             warn(done, allowed=given["allow_requantize"], of_several=len(made) > 1)
+        if given["provenance"]:
+            made = with_keys(model, made, options, dry_run=dry_run, threads=work["threads"])
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json)

@@ -1,0 +1,198 @@
+"""What a quantized file derives from: digests of source and importance data, and all settings.
+
+A file carries them only if its maker asks for it. `quantization/reproduce.py` proves them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ggufkit._version import __version__
+from ggufkit.errors import MISFORMED, FormatError, ValueTypeError
+from ggufkit.format.coerce import plain_exactly, typed
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import tensor_type
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.inspection.digest import CONTENT, digest
+from ggufkit.models.any_model import AnyModel, Opener
+from ggufkit.models.model import Model
+from ggufkit.quantization.quantize import (
+    Quantization,
+    QuantizeOptions,
+    decide,
+    refuse,
+    types_by_name,
+)
+from ggufkit.quantization.recipes import RECIPES, Recipe, find_recipe, patterns_of
+from ggufkit.system.threads import Progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+PREFIX: Final = "ggufkit.provenance."
+SOURCE: Final = f"{PREFIX}source"
+IMATRIX: Final = f"{PREFIX}imatrix"
+SETTINGS: Final = f"{PREFIX}settings"
+KEYS: Final = (SOURCE, IMATRIX, SETTINGS)
+IMATRIX_FORM: Final = b"ggufkit importance data 1\0"
+# Options that are recorded in another way: as a digest, and as `types`.
+_ELSEWHERE: Final = ("imatrix", "like")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a file derives from.
+
+    `source` is the content digest of the source (`ggufkit hash --content`), `imatrix` the digest of
+    the importance data, empty if there is none; `settings` are the recipe and the options of
+    `quantize`, as plain Python.
+    """
+
+    source: str
+    imatrix: str
+    settings: Mapping[str, Any]
+
+    def keys(self) -> dict[str, str]:
+        """Return the keys that carry this in a file."""
+        settings = json.dumps(self.settings, ensure_ascii=False, separators=(",", ":"))
+        imatrix = {IMATRIX: self.imatrix} if self.imatrix else {}
+        return {SOURCE: self.source, **imatrix, SETTINGS: settings}
+
+
+def provenance_of(metadata: Metadata) -> Provenance | None:
+    """Return what a file says that it derives from, None if it says nothing.
+
+    Raises FormatError for keys that cannot be read.
+    """
+    if not any(key.startswith(PREFIX) for key in metadata):
+        return None
+    try:
+        settings = json.loads(metadata.text(SETTINGS))
+        return Provenance(metadata.text(SOURCE), metadata.text(IMATRIX), dict(settings))
+    except MISFORMED as error:
+        raise _damaged(str(error)) from None
+
+
+def _damaged(why: str) -> FormatError:
+    return FormatError(
+        f"the provenance of this file cannot be read: {why}",
+        remedy="Its keys were changed, or a newer ggufkit wrote them",
+    )
+
+
+def quantize_with_provenance(
+    model: AnyModel,
+    recipe: str | int | Recipe | None = None,
+    *,
+    allow_requantize: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[QuantizeOptions],
+) -> Model:
+    """Return what `quantize` returns, with keys that say what it derives from.
+
+    The arguments are those of `quantize`. For its digest all data of `model` is read once;
+    `progress(done, total)` counts bytes. `reproduce` proves what the keys say. Raises what
+    `quantize` raises, and ValueTypeError for settings that a file cannot carry: a recipe with rules
+    made in Python.
+    """
+    with Opener() as opener:
+        source = opener.open(model)
+        like = options.get("like")
+        if like is not None:
+            options["like"] = opener.open(like, "like")
+        done = decide(source, recipe, **options)
+        refuse(done, allow_requantize=allow_requantize)
+        content = content_digest(source, threads, progress)
+        return opener.hand_over(with_provenance(done, options, content).model)
+
+
+def content_digest(
+    source: Model, threads: int | None = None, progress: Progress | None = None
+) -> str:
+    """Return the content digest of a model; reads all its data."""
+    found = digest(source, CONTENT, tensors=False, threads=threads, progress=progress)
+    return found.model[CONTENT]
+
+
+def with_provenance(done: Quantization, options: QuantizeOptions, content: str) -> Quantization:
+    """Return the result with keys for its settings and for a source with the digest `content`."""
+    imatrix = options.get("imatrix")
+    data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
+    settings = _settings(done.recipe, options)
+    said = Provenance(content, imatrix_digest(data) if data else "", settings)
+    model = done.model
+    metadata = model.metadata.without(*KEYS, missing_ok=True).updated(said.keys())
+    return replace(done, model=model.replace(metadata=metadata))
+
+
+def imatrix_digest(imatrix: Imatrix) -> str:
+    """Return the SHA-256 of importance data: of its names, sums and counts, in any file format."""
+    made = hashlib.sha256(IMATRIX_FORM)
+    for name, entry in sorted(imatrix.entries.items()):
+        sums, counts = entry.sums.astype("<f4"), entry.counts.astype("<i8")
+        head = json.dumps([name, imatrix.is_legacy, sums.shape, counts.shape])
+        made.update(head.encode())
+        made.update(sums.tobytes())
+        made.update(counts.tobytes())
+    return made.hexdigest()
+
+
+# Settings as JSON, and back.
+
+
+def _settings(recipe: Recipe, options: QuantizeOptions) -> dict[str, Any]:
+    types = types_by_name(options.get("types"), options.get("like"))
+    given = {key: _plain(key, value) for key, value in options.items() if key not in _ELSEWHERE}
+    given["types"] = {name: kind.name for name, kind in types.items()}
+    kept = {key: value for key, value in sorted(given.items()) if value not in _UNSET}
+    return {"ggufkit": __version__, **_plain_recipe(recipe), **kept}
+
+
+_UNSET: Final[tuple[object, ...]] = (None, False, [], {})
+
+
+def _plain_recipe(recipe: Recipe) -> dict[str, Any]:
+    for base in RECIPES.values():
+        if replace(recipe, name=base.name, patterns=base.patterns) == base:
+            patterns = [[pattern.pattern, kind.name] for pattern, kind in recipe.patterns]
+            own = {"recipe_name": recipe.name} if recipe.name != base.name else {}
+            return {"recipe": base.name, **own, **({"patterns": patterns} if patterns else {})}
+    raise ValueTypeError(
+        f"the recipe {recipe.name} has rules of its own, which a file cannot carry",
+        remedy="Use a recipe of llama-quantize or a recipe file, or leave out the provenance",
+    )
+
+
+def _plain(key: str, value: Any) -> Any:  # noqa: ANN401 (an option, and JSON)
+    if key == "override_kv":
+        held = Metadata(value or {})
+        return {k: [held.type_name(k), plain_exactly(v)] for k, v in held.typed_items()}
+    if key == "tensor_types":
+        return [[pattern, tensor_type(kind).name] for pattern, kind in value]
+    if key in {"output_tensor_type", "token_embedding_type"}:
+        return value and tensor_type(value).name
+    return value if isinstance(value, str | int | None) else list(value)
+
+
+def options_of(settings: Mapping[str, Any]) -> tuple[Recipe, QuantizeOptions]:
+    """Return recipe and options of recorded settings; FormatError if they cannot be read."""
+    try:
+        given = {key: value for key, value in settings.items() if key != "ggufkit"}
+        base = find_recipe(given.pop("recipe"))
+        name, patterns = given.pop("recipe_name", base.name), given.pop("patterns", ())
+        recipe = replace(base, name=name, patterns=patterns_of(patterns))
+        if "override_kv" in given:
+            given["override_kv"] = {k: typed(*each) for k, each in given["override_kv"].items()}
+        if "tensor_types" in given:
+            given["tensor_types"] = [tuple(each) for each in given["tensor_types"]]
+    except MISFORMED as error:
+        raise _damaged(str(error)) from None
+    unknown = sorted(given.keys() - QuantizeOptions.__annotations__.keys())
+    if unknown:
+        raise _damaged(f"this version of ggufkit does not know the setting {unknown[0]!r}")
+    return recipe, cast("QuantizeOptions", given)

@@ -1,0 +1,160 @@
+"""Prove that a quantized file derives from a source: make it again, and compare everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import GGUFError, MissingImportanceError, ValueTypeError
+from ggufkit.format.metadata import Metadata
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.inspection.diff import KeyChange, TensorChange, diff
+from ggufkit.models.any_model import AnyModel, opened
+from ggufkit.models.model import Model
+from ggufkit.models.rows import OpenedFile
+from ggufkit.output.layout import PlannedFile, layout
+from ggufkit.quantization.provenance import (
+    KEYS,
+    Provenance,
+    content_digest,
+    imatrix_digest,
+    options_of,
+    provenance_of,
+)
+from ggufkit.quantization.quantize import Quantization, decide
+from ggufkit.system.descriptors import AnyPath
+from ggufkit.system.threads import Progress
+
+IMATRIX_FILE: Final = "quantize.imatrix.file"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came of making a file again.
+
+    `provenance` is what the file carries. `tensors` and `keys` are those that differ from the file
+    made again, in the file's order: from the source's tensor to the file's. `has_same_layout` tells
+    whether files written again would be the same files, byte for byte, and not only have equal
+    content.
+    """
+
+    provenance: Provenance
+    count: int
+    tensors: tuple[TensorChange, ...]
+    keys: tuple[KeyChange, ...]
+    has_same_source: bool
+    has_same_layout: bool
+
+    def __bool__(self) -> bool:
+        """Whether the file derives from the source: every tensor and key is the same."""
+        return not self.tensors and not self.keys
+
+    @property
+    def first(self) -> str | None:
+        """The name of the first tensor that does not derive from the source."""
+        return self.tensors[0].name if self.tensors else None
+
+
+def reproduce(
+    file: AnyModel,
+    source: AnyModel,
+    *,
+    imatrix: Imatrix | AnyPath | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Quantize `source` again with the settings that `file` carries, and compare everything.
+
+    Nothing is written. `imatrix` is the importance data, needed if the file was made with some.
+    `progress(done, total)` counts bytes: first of the source, then of the file. The result is true
+    if the file derives from the source; if not, it names the tensors and keys that do not.
+
+    Raises ValueTypeError for a file that carries no provenance, MissingImportanceError if
+    importance data is missing or is not that of the file, FormatError for keys that cannot be read.
+    """
+    with opened(file, "file") as made, opened(source, "source") as origin:
+        said = provenance_of(made.metadata)
+        if said is None:
+            raise ValueTypeError(
+                "this file does not say what it derives from",
+                remedy="`quantize --provenance` writes files that do",
+            )
+        data = _data(said, imatrix, made.metadata)
+        content = content_digest(origin, threads, progress)
+        again = _made_again(origin, said, data, content)
+        compared = diff(again.model, made, threads=threads, progress=progress)
+        order = {name: number for number, name in enumerate(made.tensors)}
+        changed = sorted(compared.tensors, key=lambda each: order.get(each.name, -1))
+        return Reproduction(
+            said,
+            len(made.tensors),
+            tuple(changed),
+            compared.keys,
+            has_same_source=content == said.source,
+            has_same_layout=not compared and _has_same_layout(again, made),
+        )
+
+
+def _data(
+    said: Provenance, imatrix: Imatrix | AnyPath | None, metadata: Metadata
+) -> Imatrix | None:
+    """Return the importance data that the file was made with, named as it was then."""
+    if not said.imatrix:
+        if imatrix is not None:
+            raise ValueTypeError(
+                "the file was made without importance data", remedy="Leave the imatrix out"
+            )
+        return None
+    if imatrix is None:
+        raise MissingImportanceError(
+            "the file was made with importance data", remedy="Give its imatrix too"
+        )
+    data = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
+    if (found := imatrix_digest(data)) != said.imatrix:
+        raise MissingImportanceError(
+            f"the file was made with other importance data: its digest is {said.imatrix}, that of "
+            f"the data given {found}",
+            remedy="Give the importance matrix that the file was made with",
+        )
+    path = metadata.text(IMATRIX_FILE)
+    return replace(data, path=Path(path) if path else None)
+
+
+def _made_again(
+    source: Model, said: Provenance, data: Imatrix | None, content: str
+) -> Quantization:
+    """Return the source quantized with the settings of the file."""
+    recipe, options = options_of(said.settings)
+    if data is not None:
+        options["imatrix"] = data
+    try:
+        done = decide(source, recipe, **options)
+    except (GGUFError, TypeError) as error:
+        raise ValueTypeError(
+            f"the settings in the file do not fit this source: {str(error).rstrip('.')}",
+            remedy="Name the source that the file was quantized from",
+        ) from error
+    keys = replace(said, source=content).keys()
+    metadata = done.model.metadata.without(*KEYS, missing_ok=True).updated(keys)
+    return replace(done, model=done.model.replace(metadata=metadata))
+
+
+def _has_same_layout(done: Quantization, file: Model) -> bool:
+    """Whether the file written again would have the same bytes outside of tensors, too."""
+    plan = layout(done.model, "model.gguf", shard_counts=done.shard_counts)
+    if len(plan.files) != len(file.inputs):
+        return False
+    return all(map(_is_file, plan.files, file.inputs))
+
+
+def _is_file(planned: PlannedFile, file: OpenedFile) -> bool:
+    """Whether a file has the size, the header and the padding of a planned one."""
+    if planned.nbytes != file.nbytes or bytes(file.read(0, len(planned.head))) != planned.head:
+        return False
+    at = len(planned.head)
+    for extent in sorted(planned.extents, key=lambda each: each.offset):
+        if file.read(at, extent.offset - at).any():
+            return False
+        at = extent.offset + extent.nbytes
+    return not file.read(at, planned.nbytes - at).any()
