@@ -39,7 +39,7 @@ class HiddenBase:
 
     def __init__(self, path: Path, chunks: int | None, threads: int) -> None:
         """Open the file for at most `chunks` of its chunks; FormatError for a wrong one."""
-        self.name = str(path)
+        self.name: str = str(path)
         self._threads = threads
         self._model = open_model(path)
         try:

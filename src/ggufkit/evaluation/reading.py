@@ -69,7 +69,7 @@ class TextReader:
         self._batch = min(BATCH, self.sequences * context)
         self._micro_batch = min(micro_batch, self._batch)
         self._threads = threads
-        self.session = kind(
+        self.session: Session = kind(
             path,
             length=context,
             batch=self._batch,

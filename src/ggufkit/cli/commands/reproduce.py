@@ -23,7 +23,6 @@ SHOWN: Final = 10  # tensors and keys that differ; --json has all
     "reproduce",
     short_help="Prove that a quantized file derives from a source.",
     epilog=examples(
-        "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M --provenance",
         "ggufkit reproduce model-Q4_K_M.gguf --source model-f16.gguf",
         "ggufkit reproduce model-IQ2_XS.gguf --source model-f16.gguf --imatrix imatrix.gguf",
     ),
