@@ -191,7 +191,7 @@ class Bench:
         self.first.write_text(text[: len(text) // 2])
         self.second.write_text(text[len(text) // 2 :])
         self.imatrix = self._imatrix()
-        self.base = self._predictions(self.path)
+        self.base = self.predictions_of(self.path)
 
     def _imatrix(self) -> Imatrix:
         path = self.folder / "imatrix.gguf"
@@ -206,7 +206,8 @@ class Bench:
             ).save(path)
         return Imatrix.open(path)
 
-    def _predictions(self, path: Path) -> Logits:
+    def predictions_of(self, path: Path) -> Logits:
+        """Return what a file predicts of the second half of the text."""
         return predictions(
             path, self.second, self.options.chunks, self.options.context, self.options.threads
         )
@@ -215,7 +216,7 @@ class Bench:
         """Write a model, let it read the text, print and return the figures."""
         path = self.folder / "quantized.gguf"
         ggufkit.write(made, path, threads=self.options.threads)
-        figures = compared(self.base, self._predictions(path))
+        figures = compared(self.base, self.predictions_of(path))
         bits = bits_per_weight(made.tensors.values()) or 0
         print(
             f"{label:<22} {path.stat().st_size:>12,} {bits:>6.3f} {figures['perplexity']:>9.4f} "

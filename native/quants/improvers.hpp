@@ -5,6 +5,7 @@
 // first candidate and replaces it only by one with a smaller weighted error.
 #pragma once
 #include "codec.hpp"
+#include "improve/grid_scales.hpp"
 #include "improve/shared_line.hpp"
 #include "improve/shared_scale.hpp"
 
@@ -12,17 +13,20 @@ extern "C" const Improvers ggufkit_improvers_portable;
 
 namespace {
 
-// Searches, from quick to thorough.
-constexpr Effort efforts[] = {{0, 2, 1, 1}, {16, 3, 3, 4}};
+// An improver may say that one scalar source serves all instruction sets.
+template <class Improver, class = void>
+constexpr bool is_scalar_improver = false;
+template <class Improver>
+constexpr bool is_scalar_improver<Improver, decltype(void(Improver::scalar))> = Improver::scalar;
 
 template <class Improver>
 void improve_scalar(const float *x, const float *weights, float row_mean_square, int effort,
                     uint8_t *block) {
     if (weights) {
         const BlockImportance importance{weights, row_mean_square};
-        Improver::improve(x, importance, efforts[effort], block);
+        Improver::improve(x, importance, Improver::efforts[effort], block);
     } else {
-        Improver::improve(x, Unweighted{}, efforts[effort], block);
+        Improver::improve(x, Unweighted{}, Improver::efforts[effort], block);
     }
 }
 
@@ -40,15 +44,15 @@ void improve_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
     const int64_t blocks = rows * (width / size);
     ImportanceWalk<Weighted && weighs_by_row<Type>> walk(src, rows, width, weights);
     int64_t block = 0;
-    if constexpr (!portable) {
+    if constexpr (!portable && !is_scalar_improver<Improver>) {
         for (; block + lanes <= blocks; block += lanes) {
             Floats tile[size];
             load_tile<size>(src + block * size, tile);
             uint8_t *to = dst + block * bytes;
             if constexpr (Weighted) {
-                Improver::improve(tile, walk.template next_tile<size>(), efforts[effort], to);
+                Improver::improve(tile, walk.template next_tile<size>(), Improver::efforts[effort], to);
             } else {
-                Improver::improve(tile, Unweighted{}, efforts[effort], to);
+                Improver::improve(tile, Unweighted{}, Improver::efforts[effort], to);
             }
         }
     }
@@ -98,6 +102,13 @@ constexpr ImproverOf all_improvers[] = {
     improver<ImprovesSharedLine<ImprovesQ2_K>>(),
     improver<ImprovesSharedLine<ImprovesQ4_K>>(),
     improver<ImprovesSharedLine<ImprovesQ5_K>>(),
+    improver<ImprovesGridScales<ScalesIQ2_XXS>>(),
+    improver<ImprovesGridScales<ScalesIQ2_XS>>(),
+    improver<ImprovesGridScales<ScalesIQ2_S>>(),
+    improver<ImprovesGridScales<ScalesIQ3_XXS>>(),
+    improver<ImprovesGridScales<ScalesIQ3_S>>(),
+    improver<ImprovesGridScales<ScalesIQ1_S>>(),
+    improver<ImprovesGridScales<ScalesIQ1_M>>(),
 };
 
 }  // namespace

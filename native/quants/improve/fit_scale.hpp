@@ -1,6 +1,7 @@
 // The search for the scale of a group without a minimum: many starts, then levels and scale in
 // turns. A fit maximizes products^2 / squares, which minimizes the weighted error.
 #pragma once
+#include "../extremes.hpp"
 #include "levels.hpp"
 
 namespace {

@@ -21,6 +21,7 @@ template <class OfType>
 struct ImprovesOneLine {
     using Type = OfType;
     static constexpr int block_bytes = Type::block_bytes, top = Type::top;
+    static constexpr Effort efforts[] = {{4, 1, 0, 0}, {16, 3, 0, 0}};
 
     template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,

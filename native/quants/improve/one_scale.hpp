@@ -98,6 +98,7 @@ struct ImprovesIQ4_NL {
 template <class Rule>
 struct ImprovesOneScale {
     using Type = typename Rule::Type;
+    static constexpr Effort efforts[] = {{2, 1, 0, 0}, {16, 3, 0, 0}};
     static constexpr int block_size = Type::block_size, block_bytes = Type::block_bytes;
 
     template <class Lane, class Importance>

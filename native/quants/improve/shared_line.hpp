@@ -112,7 +112,7 @@ public:
 
     KERNEL_INLINE void run(const Effort &effort) {
         fit_groups(effort);
-        const int starts = effort.starts ? 24 : 8;
+        const int starts = effort.rounds == 1 ? 8 : 24;
         Line<Lane> shared{shared_number(wanted_, curvature_, starts), Lane{}};
         Lane minima[count];
         for (int i = 0; i < count; ++i) {
@@ -121,7 +121,7 @@ public:
         shared.lowest = shared_number(minima, sum_of_weights_, starts);
 #pragma GCC unroll 1
         for (int round = 0; round < effort.rounds; ++round) {
-            shared = attempt(shared, effort.reach);
+            shared = attempt(shared, effort.reach, round + 1 < effort.rounds);
         }
     }
 
@@ -203,8 +203,8 @@ private:
         Lane aa{}, ab{}, bb{}, ax{}, bx{};
     };
 
-    // Tries shared scales with the best neighbours of each group's; returns their refit.
-    KERNEL_INLINE Line<Lane> attempt(Line<Lane> wanted, int reach) {
+    // Tries shared scales with the best neighbours of each group's; returns their refit if `again`.
+    KERNEL_INLINE Line<Lane> attempt(Line<Lane> wanted, int reach, bool again) {
         GroupScales<Lane, count> now;
         now.d = half_of_float(wanted.scale);
         now.minimum = half_of_float(wanted.lowest);
@@ -218,7 +218,7 @@ private:
             total = total + least;
             now.scales[i] = nearest_int(scale);
             now.minima[i] = nearest_int(lowest);
-            add_to(normal, i, shared, scale, lowest);
+            if (again) add_to(normal, i, shared, scale, lowest);
         }
         const auto better = less(total, error_ * clearly);
         error_ = select(better, total, error_);
@@ -294,6 +294,7 @@ template <class Rule>
 struct ImprovesSharedLine {
     using Type = typename Rule::Type;
     static constexpr int block_bytes = Type::block_bytes;
+    static constexpr Effort efforts[] = {{4, 1, 1, 1}, {16, 3, 3, 4}};
 
     template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,

@@ -134,9 +134,12 @@ public:
 
     KERNEL_INLINE void run(const Effort &effort) {
         fit_groups(effort);
-        Lane d = shared_scale(effort.starts ? 24 : 8);
+        const bool is_quick = effort.rounds == 1;
+        Lane d = shared_scale(is_quick ? 4 : 24);
 #pragma GCC unroll 1
-        for (int round = 0; round < effort.rounds; ++round) d = attempt(d, effort.reach);
+        for (int round = 0; round < effort.rounds; ++round) {
+            d = attempt(d, effort.reach, round + 1 < effort.rounds);
+        }
     }
 
     Int half() const { return half_; }
@@ -192,8 +195,8 @@ private:
         return best;
     }
 
-    // Tries a shared scale with the best neighbours of all scales; returns its refit.
-    KERNEL_INLINE Lane attempt(Lane wanted_d, int reach) {
+    // Tries a shared scale with the best neighbours of all scales; returns its refit if `again`.
+    KERNEL_INLINE Lane attempt(Lane wanted_d, int reach, bool again) {
         const Int half = half_of_float(wanted_d);
         const Lane d = float_of_half(half), inverse = inverse_or_zero(d);
         Lane total{}, products{}, squares{};
@@ -220,6 +223,7 @@ private:
             }
             total = total + least;
             chosen[i] = nearest_int(level);
+            if (!again) continue;
             const Lane inverses[1] = {inverse_or_zero(d * level)};
             ScaleSums<Lane> sums[1];
             sums_of<Levels, size>(x_ + i * size, weights_ + i * size, inverses, sums);
@@ -243,6 +247,7 @@ private:
 template <class Rule>
 struct ImprovesSharedScale {
     using Type = typename Rule::Type;
+    static constexpr Effort efforts[] = {{2, 1, 1, 1}, {16, 3, 3, 4}};
     static constexpr int block_size = Type::block_size, block_bytes = Type::block_bytes;
 
     template <class Lane, class Importance>

@@ -10,10 +10,13 @@ from ggufkit.format.types import TensorType
 Search = Literal["better", "best"]
 
 EFFORTS: Final[dict[str, int]] = {"better": 1, "best": 2}  # the native core's numbers
-SEARCHED: Final = (  # the types that have a search
+# The quantized types that have a search, and those that have none.
+SEARCHED: Final = (
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS"),
     *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
 )
+UNSEARCHED: Final = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4")
 
 
 def check_search(search: str | None) -> Search | None:

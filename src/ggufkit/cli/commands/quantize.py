@@ -37,7 +37,7 @@ from ggufkit.quantization.recipe_files import (
     read_tensor_types,
 )
 from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
-from ggufkit.quants.search import EFFORTS, SEARCHED
+from ggufkit.quants.search import EFFORTS, UNSEARCHED
 
 SECTION: Final = "Quantize"  # of the help
 
@@ -117,8 +117,8 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option(
     "--search",
     type=click.Choice(list(EFFORTS)),
-    help="Look for blocks with smaller errors than llama-quantize's, for the types "
-    f"{', '.join(SEARCHED)}.",
+    help="Look for blocks with smaller errors than llama-quantize's, in all types but "
+    f"{', '.join(UNSEARCHED)}.",
 )
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")

@@ -1,0 +1,53 @@
+"""The weighted errors that ggml's rules for blocks aim at, computed in doubles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit import quants
+from ggufkit.format.types import tensor_type
+
+Array = npt.NDArray[Any]
+
+# The elements whose mean square is mixed in, and how many times, other than twice that of a block.
+MIXED = {"IQ4_NL": (32, 2), "Q2_K": (256, 1), "IQ2_XXS": (256, 1), "IQ2_XS": (256, 1)}
+
+
+def _repeated(values: Array, count: int) -> Array:
+    return np.repeat(values, count, axis=-1)
+
+
+def _mean_squares(x: Array, count: int) -> Array:
+    return _repeated((x.reshape(len(x), -1, count) ** 2).mean(axis=2), count)
+
+
+def rule_weights(name: str, x: Array, importance: Array | None) -> Array:
+    """Return the weights of elements in the error that ggml's rule for `name` aims at."""
+    x = x.astype(np.float64)
+    weighted = importance is not None
+    columns = importance.astype(np.float64) if weighted else None
+    if name in {"Q4_0", "Q4_1", "Q5_0", "Q5_1"}:
+        rows = np.square(x).mean(axis=1, keepdims=True)
+        return columns * np.sqrt(rows + x * x) if weighted else np.ones_like(x)
+    if name == "Q6_K" and weighted:
+        return columns + 0 * x
+    if weighted:
+        size, share = MIXED.get(name, (256, 2))
+        return columns * np.sqrt(share * _mean_squares(x, size) + x * x)
+    if name in {"Q4_K", "Q5_K"}:
+        return np.sqrt(_mean_squares(x, 32)) + abs(x)
+    if name == "IQ2_S":
+        return 0.5 * _mean_squares(x, 256) + x * x
+    return abs(x) if name == "Q2_K" else x * x
+
+
+def block_errors(name: str, x: Array, importance: Array | None, packed: Array) -> Array:
+    """Return the weighted error of each block; ggml's plain rule for Q2_K adds distances."""
+    miss = abs(x - quants.dequantize(packed, name).astype(np.float64))
+    if name != "Q2_K" or importance is not None:
+        miss = miss * miss
+    error = rule_weights(name, x, importance) * miss
+    return error.reshape(len(x), -1, tensor_type(name).block_size).sum(axis=2)
