@@ -501,6 +501,17 @@ def save_gemma(folder: Path) -> None:
     path.write_text(json.dumps(config | {"tokenizer_class": "GemmaTokenizer"}))
 
 
+def save_arctic(folder: Path) -> None:
+    """Save a SentencePiece model whose last pieces have other names in the settings."""
+    save_pieces(folder)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    names = {"0": "<unk>", "1": "<s>", "2": "</s>", "398": "<|im_start|>", "399": "<|im_end|>"}
+    decoder = {n: {"content": text, "special": True} for n, text in names.items()}
+    more = {"unk_token": "<unk>", "added_tokens_decoder": decoder}
+    path.write_text(json.dumps(config | more))
+
+
 def save_merged(folder: Path) -> None:
     """Save BPE over characters, with bytes for unknown ones and merges in the file: Gemma 4's."""
     specials = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<|tool_call>"]
@@ -566,6 +577,7 @@ def save_words(folder: Path) -> None:
 
 
 VOCABULARIES = {
+    "arctic": save_arctic,
     "beginning": save_beginning,
     "chatml": save_chatml,
     "glm": save_glm,

@@ -127,4 +127,21 @@ RAW = {
         topk_group=1, norm_topk_prob=True, moe_layer_freq=[0, 1, 1],
         add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
     ),
+    "arctic": raw(
+        "ArcticForCausalLM",
+        {
+            "model.embed_tokens.weight": (400, 64), "model.norm.weight": (64,),
+            "lm_head.weight": (400, 64), **NORMS, **ATTENTION,
+            "model.layers.{i}.residual_layernorm.weight": (64,),
+            **{f"model.layers.{{i}}.residual_mlp.w{n}.weight": (64, 64) for n in (1, 2, 3)},
+            "model.layers.{i}.block_sparse_moe.gate.weight": (4, 64),
+            **{
+                f"model.layers.{{i}}.block_sparse_moe.experts.{{x}}.{n}.weight": shape
+                for n, shape in (("w1", (96, 64)), ("w2", (64, 96)), ("w3", (96, 64)))
+            },
+        },
+        vocabulary="arctic", experts=4, model_type="arctic", vocab_size=400, num_local_experts=4,
+        num_experts_per_tok=2, use_residual=True, moe_layer_frequency=1, unk_token_id=0,
+        bos_token_id=398, eos_token_id=399, pad_token_id=None,
+    ),
 }  # fmt: skip

@@ -55,6 +55,7 @@ def none(files: TokenizerFiles, entries: TokenEntries) -> None:  # noqa: ARG001 
 
 
 KINDS: Final[Mapping[str, TokenizerKind]] = {
+    "arctic": sentencepiece.arctic,
     "bert": wordpiece_unigram.bert,
     "bpe": byte_bpe.byte_pairs,
     "chatglm": byte_bpe.chatglm,

@@ -25,6 +25,7 @@ _GEMMA_VISIBLE: Final = frozenset(
     f"<|{word}>" for word in ("channel", "tool_call", "tool_response", '"|')
 ) | frozenset(f"<{word}|>" for word in ("channel", "tool_call", "tool_response"))
 _MPT_FALLBACK: Final = {"pad": 3, "eos": 1, "unk": 0}
+_UNUSED_SCORE: Final = -10000.0  # of tokens that Arctic adds
 _HEX: Final = frozenset("0123456789ABCDEFabcdef")
 
 
@@ -302,6 +303,24 @@ def spaced(files: TokenizerFiles, entries: TokenEntries) -> None:
     settings = files.settings or {}
     if "add_prefix_space" in settings:
         entries.boolean("tokenizer.ggml.add_space_prefix", settings["add_prefix_space"])
+
+
+def arctic(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Arctic's SentencePiece model; its settings name some of its pieces anew."""
+    model = files.pieces(SENTENCE_PIECE)
+    tokens = Tokens(files.rows(len(model.pieces)))
+    tokens.put_pieces(model)
+    settings = files.settings or {}
+    for key, token in (settings.get("added_tokens_decoder") or {}).items():
+        if not _fits(files, int(key), tokens):
+            continue
+        text = token["content"]
+        special = PieceType.UNKNOWN if text == settings.get("unk_token") else PieceType.CONTROL
+        if token.get("special"):
+            tokens.put(int(key), text, 0.0, special)
+        else:
+            tokens.put(int(key), text, _UNUSED_SCORE, PieceType.USER_DEFINED)
+    _llama(files, entries, tokens)
 
 
 def mamba(files: TokenizerFiles, entries: TokenEntries) -> None:
