@@ -35,7 +35,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Measured:
+class QualityRow:
     """A model in the result of `eval`: its size, perplexity and mean divergence, if measured."""
 
     name: str
@@ -58,7 +58,7 @@ class Contents:
     templates: dict[str, str]
     comparisons: list[dict[str, Any]] = field(default_factory=list)
     errors: list[Errors] = field(default_factory=list)
-    qualities: list[Measured] = field(default_factory=list)
+    qualities: list[QualityRow] = field(default_factory=list)
 
 
 def gather(  # noqa: PLR0913 (options of one report)
@@ -131,7 +131,7 @@ def _damage(change: TensorChange) -> float:
 # The result of `eval --json`.
 
 
-def read_evaluation(path: Path) -> list[Measured]:
+def read_evaluation(path: Path) -> list[QualityRow]:
     """Return the models in a file that `ggufkit eval --json` printed; FormatError for others."""
     try:
         with path.open("rb") as file:
@@ -145,9 +145,9 @@ def read_evaluation(path: Path) -> list[Measured]:
         ) from error
 
 
-def _quality(row: dict[str, Any]) -> Measured:
+def _quality(row: dict[str, Any]) -> QualityRow:
     divergence = row["divergence"]
-    return Measured(
+    return QualityRow(
         name=str(row["name"]),
         nbytes=int(row["nbytes"]),
         perplexity=_number(row["perplexity"]["value"]),

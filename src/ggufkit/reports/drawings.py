@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
-from ggufkit.reports.contents import Measured
+from ggufkit.reports.contents import QualityRow
 from ggufkit.reports.elements import element
 
 _BITS: Final = (1, 2, 3, 4, 5, 6, 8, 16, 32)  # the classes of colours in report.css
@@ -92,7 +92,7 @@ def _grid_cell(role: str, number: int, down: int, along: int, kind: dict[str, An
     )
 
 
-def quality_drawing(qualities: Sequence[Measured]) -> Element | None:
+def quality_drawing(qualities: Sequence[QualityRow]) -> Element | None:
     """Return the chart of divergence, else perplexity, against size; None for too few points."""
     points = [(each, each.divergence) for each in qualities if each.divergence is not None]
     label = "mean KLD"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from ggufkit.reports.contents import Contents, Measured
+from ggufkit.reports.contents import Contents, QualityRow
 from ggufkit.reports.elements import printable
 from ggufkit.reports.words import (
     COMPARED,
@@ -90,7 +90,7 @@ def _qualities(contents: Contents) -> Iterator[str]:
         yield from _table(("model", "MB", "perplexity", "mean KLD"), rows)
 
 
-def _quality(each: Measured) -> tuple[str, ...]:
+def _quality(each: QualityRow) -> tuple[str, ...]:
     return (each.name, megabytes(each.nbytes), _figure(each.perplexity), _figure(each.divergence))
 
 

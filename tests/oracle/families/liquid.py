@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from case import case
-from raw_shapes import Shapes, at, raw
+from raw_shapes import Names, at, raw
 
-FEED_FORWARD: Shapes = {
+FEED_FORWARD: Names = {
     "layers.{i}.feed_forward.w1.weight": (96, 64), "layers.{i}.feed_forward.w2.weight": (64, 96),
     "layers.{i}.feed_forward.w3.weight": (96, 64), "layers.{i}.ffn_norm.weight": (64,),
     "layers.{i}.operator_norm.weight": (64,),
 }  # fmt: skip
-CONVOLUTION: Shapes = {
+CONVOLUTION: Names = {
     "layers.{i}.conv.conv.weight": (64, 1, 3), "layers.{i}.conv.in_proj.weight": (192, 64),
     "layers.{i}.conv.out_proj.weight": (64, 64),
 }  # fmt: skip
-ATTENTION: Shapes = {
+ATTENTION: Names = {
     "layers.{i}.self_attn.q_proj.weight": (64, 64), "layers.{i}.self_attn.k_proj.weight": (32, 64),
     "layers.{i}.self_attn.v_proj.weight": (32, 64),
     "layers.{i}.self_attn.out_proj.weight": (64, 64),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import Shapes, at, raw
+from raw_shapes import Names, at, raw
 
 CASES: dict[str, Any] = {}
 
 
-def both(shapes: Shapes) -> Shapes:
+def both(shapes: Names) -> Names:
     """Return a weight and a bias for each name."""
     kinds = ("weight", "bias")
     return {
@@ -19,11 +19,11 @@ def both(shapes: Shapes) -> Shapes:
     }
 
 
-ENDS: Shapes = {
+ENDS: Names = {
     "embeddings.word_embeddings.weight": (416, 64),
     "embeddings.token_type_embeddings.weight": (2, 64),
 }  # fmt: skip
-JINA: Shapes = {
+JINA: Names = {
     **ENDS,
     **both({"embeddings.LayerNorm": (64,)}),
     **both({
@@ -37,7 +37,7 @@ JINA: Shapes = {
     "encoder.layer.{i}.mlp.gated_layers.weight": (192, 64),
 }  # fmt: skip
 DENSE = ((1, (96, 64)), (2, (64, 96)))
-NOMIC: Shapes = {
+NOMIC: Names = {
     **ENDS,
     **both({"emb_ln": (64,)}),
     **both({

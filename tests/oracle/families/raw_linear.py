@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from latent import LATENT, indexed, latent_layer
-from raw_shapes import ENDS, FEED_FORWARD, NORMS, Shapes, at, raw
+from raw_shapes import ENDS, FEED_FORWARD, NORMS, Names, at, raw
 
 CASES: dict[str, Any] = {}
 SIZES = {"gate_proj": (32, 64), "up_proj": (32, 64), "down_proj": (64, 32)}
@@ -15,12 +15,12 @@ OWN = {
 }
 
 
-def below(prefix: str, names: Shapes) -> Shapes:
+def below(prefix: str, names: Names) -> Names:
     """Return the names of a layer, each below a prefix."""
     return {f"{prefix}{name}": shape for name, shape in names.items()}
 
 
-def delta(name: str, *, is_low_rank: bool) -> Shapes:
+def delta(name: str, *, is_low_rank: bool) -> Names:
     """Return the tensors of delta attention with four heads of 16."""
     gates = (
         {"f_a_proj.weight": (16, 64), "f_b_proj.weight": (64, 16), "g_a_proj.weight": (16, 64),
@@ -35,7 +35,7 @@ def delta(name: str, *, is_low_rank: bool) -> Shapes:
     })  # fmt: skip
 
 
-def experts(prefix: str, names: dict[str, str]) -> Shapes:
+def experts(prefix: str, names: dict[str, str]) -> Names:
     """Return four experts with the names of their three matrices."""
     return {f"{prefix}{{x}}.{names[kind]}.weight": shape for kind, shape in SIZES.items()}
 

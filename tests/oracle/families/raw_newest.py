@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import ATTENTION, ENDS, EXPERTS, FEED_FORWARD, LLAMA, NORMS, Shapes, at, heads, raw
+from raw_shapes import ATTENTION, ENDS, EXPERTS, FEED_FORWARD, LLAMA, NORMS, Names, at, heads, raw
 
 CASES: dict[str, Any] = {}
 ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 
 
-def with_biases(names: Shapes, *without: str) -> Shapes:
+def with_biases(names: Names, *without: str) -> Names:
     """Return the names with a bias for each, but for those without."""
     biases = {n.replace("weight", "bias"): (shape[0],) for n, shape in names.items()}
     return names | {n: s for n, s in biases.items() if not any(word in n for word in without)}

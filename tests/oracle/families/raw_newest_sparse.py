@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from case import case
-from raw_shapes import ATTENTION, ENDS, FEED_FORWARD, NORMS, Shapes, at, heads, raw
+from raw_shapes import ATTENTION, ENDS, FEED_FORWARD, NORMS, Names, at, heads, raw
 
 KINDS = ["full_attention", "sliding_attention", "sliding_attention"]
 SIZES = {"gate_proj": (32, 64), "up_proj": (32, 64), "down_proj": (64, 32)}
@@ -13,12 +13,12 @@ SHARED = {f"{name}.weight": shape for name, shape in SIZES.items()}
 STACKED = {f"{name}.weight": (4, *shape) for name, shape in SIZES.items()}
 
 
-def below(prefix: str, names: Shapes) -> Shapes:
+def below(prefix: str, names: Names) -> Names:
     """Return the names, each below a prefix."""
     return {f"{prefix}{name}": shape for name, shape in names.items()}
 
 
-def attention(queries: int, keys: int, values: int) -> Shapes:
+def attention(queries: int, keys: int, values: int) -> Names:
     """Return the matrices of attention with so many rows of each kind."""
     shapes = {"q": (queries, 64), "k": (keys, 64), "v": (values, 64)}
     return {f"model.layers.{{i}}.self_attn.{n}_proj.weight": s for n, s in shapes.items()}

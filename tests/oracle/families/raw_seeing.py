@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import LLAMA, Shapes, heads, raw
+from raw_shapes import LLAMA, Names, heads, raw
 
 
-def inside(prefix: str, names: Shapes) -> Shapes:
+def inside(prefix: str, names: Names) -> Names:
     """Return the names of a text model inside a larger one."""
     return {name.replace("model.", prefix, 1): shape for name, shape in names.items()}
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from projectors.shapes import HALVES, TEXT, Shapes, under, weights
+from projectors.shapes import HALVES, TEXT, NamedShapes, under, weights
 
 LIMITS = ("input_min", "input_max", "output_min", "output_max")
 
 
-def clipped(names: Shapes) -> Shapes:
+def clipped(names: NamedShapes) -> NamedShapes:
     """Return linear layers with their limits, which are numbers."""
-    found: Shapes = {}
+    found: NamedShapes = {}
     for name, shape in names.items():
         found[f"{name}.linear.weight"] = shape
         found.update({f"{name}.{limit}": () for limit in LIMITS})
     return found
 
 
-EYES: Shapes = {
+EYES: NamedShapes = {
     "patch_embedder.position_embedding_table": (2, 20, 32),
     "patch_embedder.input_proj.weight": (32, 588), "std_bias": (32,), "std_scale": (32,),
     **under("encoder.layers.{i}.", {
@@ -33,7 +33,7 @@ EYES: Shapes = {
         }),
     }),
 }  # fmt: skip
-EARS: Shapes = {
+EARS: NamedShapes = {
     **weights({
         "subsample_conv_projection.layer0.conv": (128, 1, 3, 3),
         "subsample_conv_projection.layer0.norm": (128,),

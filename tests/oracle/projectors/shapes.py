@@ -1,8 +1,8 @@
-"""Shapes that cases of several families share."""
+"""NamedShapes that cases of several families share."""
 
 from __future__ import annotations
 
-Shapes = dict[str, tuple[int, ...]]
+NamedShapes = dict[str, tuple[int, ...]]
 HALVES = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
           "num_attention_heads": 2, "image_size": 56, "patch_size": 14}  # fmt: skip
@@ -11,23 +11,23 @@ TEXT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
 CASES: dict[str, dict[str, object]] = {}
 
 
-def under(prefix: str, names: Shapes) -> Shapes:
+def under(prefix: str, names: NamedShapes) -> NamedShapes:
     """Return names with a prefix."""
     return {prefix + name: shape for name, shape in names.items()}
 
 
-def both(names: Shapes) -> Shapes:
+def both(names: NamedShapes) -> NamedShapes:
     """Return weight and bias of each name; a bias has the first axis only."""
     weights = {f"{name}.weight": shape for name, shape in names.items()}
     return weights | {f"{name}.bias": shape[:1] for name, shape in names.items()}
 
 
-def weights(names: Shapes) -> Shapes:
+def weights(names: NamedShapes) -> NamedShapes:
     """Return the weight of each name."""
     return {f"{name}.weight": shape for name, shape in names.items()}
 
 
-def whisper(prefix: str, layer: str = "layers.{i}.") -> Shapes:
+def whisper(prefix: str, layer: str = "layers.{i}.") -> NamedShapes:
     """Return the tensors of an encoder like Whisper."""
     plain = {
         f"{layer}self_attn_layer_norm": (32,), f"{layer}self_attn.q_proj": (32, 32),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from projectors.qwen import BLOCKS, DEEP, FLAT, GATED, MERGER, PLAIN, QWEN3
-from projectors.shapes import HALVES, TEXT, VISION, Shapes, both, under, weights
+from projectors.shapes import HALVES, TEXT, VISION, NamedShapes, both, under, weights
 from projectors.siglip import siglip
 
 PIXELS = {**HALVES, "min_pixels": 3136, "max_pixels": 12544}
 PATCH = {"visual.patch_embed.proj.weight": (32, 3, 2, 14, 14)}
-COGVLM: Shapes = {
+COGVLM: NamedShapes = {
     **under("model.vision.transformer.layers.{i}.", both({
         "input_layernorm": (32,), "attention.query_key_value": (96, 32),
         "attention.dense": (32, 32), "post_attention_layernorm": (32,), "mlp.fc1": (64, 32),
@@ -28,7 +28,7 @@ COGVLM: Shapes = {
     "model.vision.patch_embedding.cls_embedding": (1, 32), "model.vision.boi": (1, 1, 64),
     "model.vision.eoi": (1, 1, 64), "model.embed_tokens.weight": (64, 64),
 }  # fmt: skip
-HUNYUAN: Shapes = {
+HUNYUAN: NamedShapes = {
     **under("vit.layers.{i}.", both({
         "input_layernorm": (32,), "post_attention_layernorm": (32,),
         **{f"self_attn.{name}_proj": (32, 32) for name in "qkvo"},

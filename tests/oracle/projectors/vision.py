@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from projectors.shapes import HALVES, TEXT, VISION, Shapes, both, under, weights
+from projectors.shapes import HALVES, TEXT, VISION, NamedShapes, both, under, weights
 
 PIXELS = {**HALVES, "min_pixels": 3136, "max_pixels": 11289600}
-PIXTRAL: Shapes = {
+PIXTRAL: NamedShapes = {
     **weights({
         "vision_tower.patch_conv": (32, 3, 14, 14), "vision_tower.ln_pre": (32,),
         "multi_modal_projector.norm": (32,),
@@ -22,9 +22,9 @@ PIXTRAL: Shapes = {
     })),
 }  # fmt: skip
 # The converter finds the embedding of [IMG_BREAK] only under this name.
-EMBEDDINGS: Shapes = {"model.embed_tokens.weight": (64, 64)}
+EMBEDDINGS: NamedShapes = {"model.embed_tokens.weight": (64, 64)}
 BREAK = {"tokenizer_config.json": {"added_tokens_decoder": {"12": {"content": "[IMG_BREAK]"}}}}
-INTERNVL: Shapes = {
+INTERNVL: NamedShapes = {
     **under("vision_model.encoder.layers.{i}.", both({
         "norm1": (32,), "attn.qkv": (96, 32), "attn.proj": (32, 32), "norm2": (32,),
         "mlp.fc1": (64, 32), "mlp.fc2": (32, 64),
@@ -38,7 +38,7 @@ INTERNVL: Shapes = {
             "mlp1.1": (64, 128), "mlp1.3": (64, 64)}),
     "language_model.model.embed_tokens.weight": (64, 64),
 }  # fmt: skip
-LLAMA4: Shapes = {
+LLAMA4: NamedShapes = {
     **under("vision_model.model.layers.{i}.", both({
         "input_layernorm": (32,), "post_attention_layernorm": (32,),
         **{f"self_attn.{name}_proj": (32, 32) for name in "qkvo"},
@@ -53,7 +53,7 @@ LLAMA4: Shapes = {
     "vision_model.class_embedding": (32,), "vision_model.positional_embedding_vlm": (17, 32),
     "language_model.model.embed_tokens.weight": (64, 64),
 }  # fmt: skip
-KIMI: Shapes = {
+KIMI: NamedShapes = {
     **under("vision_tower.encoder.blocks.{i}.", both({
         "norm0": (32,), "wqkv": (96, 32), "wo": (32, 32), "norm1": (32,), "mlp.fc0": (64, 32),
         "mlp.fc1": (32, 64),
@@ -66,7 +66,7 @@ KIMI: Shapes = {
     "vision_tower.patch_embed.pos_emb.weight": (6, 5, 32),
     "language_model.model.embed_tokens.weight": (64, 64),
 }  # fmt: skip
-GLM4V: Shapes = {
+GLM4V: NamedShapes = {
     **under("visual.blocks.{i}.", weights({
         "norm1": (32,), "attn.qkv": (96, 32), "attn.proj": (32, 32), "norm2": (32,),
         "mlp.gate_proj": (48, 32), "mlp.up_proj": (48, 32), "mlp.down_proj": (32, 48),
@@ -80,7 +80,7 @@ GLM4V: Shapes = {
         "visual.merger.down_proj": (64, 96),
     }),
 }  # fmt: skip
-DOTS: Shapes = {
+DOTS: NamedShapes = {
     **under("vision_tower.blocks.{i}.", weights({
         "norm1": (32,), "attn.qkv": (96, 32), "attn.proj": (32, 32), "norm2": (32,),
         "mlp.fc1": (48, 32), "mlp.fc2": (32, 48), "mlp.fc3": (48, 32),
