@@ -35,6 +35,9 @@ test: lint fetch $(WIDE)  ## lint, type-check and test everything
 test-matrix: fetch $(WIDE)  ## compare whole matrices of cases with ggml, as CI does
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto -m matrix
 
+test-browser: fetch $(VENV)/browser-tools  ## look at the pages of `ggufkit view` in Chromium
+	$(BIN)/python -m pytest -n 2 -m browser tests/view
+
 wheel: $(WHEEL) $(VENV)/wheel-tools  ## build the wheels and the sdist, and test them where no compiler is
 	$(BIN)/python tools/release.py
 
@@ -212,6 +215,14 @@ $(VENV)/test-tools: pyproject.toml | $(VENV)/installed
 $(VENV)/site-tools: pyproject.toml | $(VENV)/installed
 	@$(BIN)/python $(STEP) --silent-command "Fetch what builds the site" \
 		$(PIP) install "$$(echo build/wheel/*.whl)[demo,site]"
+	@touch $@
+
+# The system's Chromium is used where there is one.
+$(VENV)/browser-tools: pyproject.toml | $(VENV)/test-tools
+	@$(BIN)/python $(STEP) --silent-command "Fetch what drives a browser" \
+		$(PIP) install "$$(echo build/wheel/*.whl)[view,browser-test]"
+	@command -v chromium >/dev/null || $(BIN)/python -m playwright install chromium || { \
+		echo "needs Chromium: on Debian, apt install chromium" >&2; exit 1; }
 	@touch $@
 
 $(VENV)/wheel-tools: | $(VENV)/tools

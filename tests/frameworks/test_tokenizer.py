@@ -86,6 +86,18 @@ def test_a_kind_without_a_counterpart_is_refused():
         ggufkit.tokenizer(5)
 
 
+def test_merges_of_tokens_that_do_not_exist_are_refused():
+    metadata = Metadata(
+        {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.tokens": ["a", "b"],
+            "tokenizer.ggml.merges": ["a c"],
+        }
+    )
+    with pytest.raises(CheckpointError, match="do not fit together"):
+        ggufkit.tokenizer(Model(metadata, Tensors()))
+
+
 def test_notes_name_what_is_guessed():
     said = []
     ggufkit.tokenizer(model_of(model="gpt2", tokens=["a"], pre="made-up"), say=said.append)

@@ -35,5 +35,11 @@ def tokenizer(model: AnyModel, *, say: Say | None = None) -> Tokenizer:
             )
         rules = MODELS[keys.model](keys, say or (lambda _: None))
         text = json.dumps(as_in_llama_cpp(rules, keys), ensure_ascii=False, separators=(",", ":"))
-    found: Tokenizer = made.from_str(text)
+    try:
+        found: Tokenizer = made.from_str(text)
+    except Exception as error:  # the library has no class of its own
+        raise CheckpointError(
+            f"the tokens and merges of the file do not fit together: {error}",
+            remedy="`ggufkit check` lists what is wrong with a vocabulary",
+        ) from error
     return found

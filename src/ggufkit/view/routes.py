@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ggufkit._version import __version__
-from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.errors import GGUFError
 from ggufkit.frameworks.extras import library
 from ggufkit.view import (
     compare_page,
@@ -39,6 +39,10 @@ _MEDIA: Final = {
 }
 
 
+class RequestError(GGUFError):
+    """A request that the page itself does not make."""
+
+
 class Asked:
     """The parameters of a request, checked."""
 
@@ -48,10 +52,10 @@ class Asked:
         self.models = models
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a whole number from 0 on; ValueTypeError for anything else."""
+        """Return a whole number from 0 on; RequestError for anything else."""
         text = self.values.get(name, str(default))
         if not (text.isascii() and text.isdecimal()) or len(text) > 15:  # noqa: PLR2004 (beyond any file)
-            raise ValueTypeError(f"`{name}` is not a number of this model")
+            raise RequestError(f"`{name}` is not a number of this model")
         return int(text)
 
     def text(self, name: str) -> str:
@@ -63,12 +67,10 @@ class Asked:
         return self.number("start"), min(self.number("count", 100), MAX_COUNT)
 
     def model(self, name: str = "model") -> ShownModel:
-        """Return the model of a number; ValueTypeError if there are not so many."""
+        """Return the model of a number; RequestError if there are not so many."""
         at = self.number(name)
         if at >= len(self.models):
-            raise ValueTypeError(
-                f"there is no model {at} on this page", remedy="Open the page again"
-            )
+            raise RequestError(f"there is no model {at} on this page", remedy="Open the page again")
         return self.models[at]
 
     def tile(self) -> picture.TilePlace:
@@ -212,7 +214,7 @@ def _post(models: Sequence[ShownModel], answer: Callable[[Asked, dict[str, Any]]
         def found() -> Response:
             body = json.loads(bytes(data))
             if not isinstance(body, dict):
-                raise ValueTypeError("the request is not an object of JSON")
+                raise RequestError("the request is not an object of JSON")
             return _json(answer(Asked(dict(request.query_params), models), body))
 
         response: Response = await in_thread(_answered, found)
@@ -225,10 +227,12 @@ def _answered(found: Callable[[], Response]) -> Response:
     """Return an answer; errors become JSON with the message and the remedy."""
     try:
         return found()
-    except GGUFError as error:
+    except RequestError as error:
         return _error(error.message, error.remedy)
+    except GGUFError as error:  # about the model: an answer too, which browsers do not log
+        return _error(error.message, error.remedy, status=200)
     except OSError as error:
-        return _error(str(error), "Is the file still there?")
+        return _error(str(error), "Is the file still there?", status=200)
     except (RecursionError, UnicodeError, json.JSONDecodeError) as error:
         return _error(f"the request is not valid: {type(error).__name__}")
 

@@ -9,13 +9,13 @@ export class Refusal extends Error {
   }
 }
 
+/** The answer, or the refusal that it holds: about a model (with status 200) or about the request. */
 async function checked(response) {
-  if (response.ok) return response;
-  let found = { error: `the server answered ${response.status}`, remedy: "" };
-  try {
-    found = await response.json();
-  } catch { /* not JSON: the server's own text says less than the status */ }
-  throw new Refusal(found.error, found.remedy);
+  const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
+  const found = isJson ? await response.json() : response;
+  if (found?.error !== undefined) throw new Refusal(found.error, found.remedy);
+  if (!response.ok) throw new Refusal(`the server answered ${response.status}`, "");
+  return found;
 }
 
 async function reached(url, options) {
@@ -30,7 +30,7 @@ async function reached(url, options) {
 export function get(route, parameters = {}, { keep = true } = {}) {
   const url = `api/${route}?${new URLSearchParams(parameters)}`;
   if (!kept.has(url) || !keep) {
-    const asked = reached(url).then(checked).then((response) => response.json());
+    const asked = reached(url).then(checked);
     kept.set(url, asked);
     asked.catch(() => kept.delete(url));
   }
@@ -41,7 +41,7 @@ export function get(route, parameters = {}, { keep = true } = {}) {
 export async function post(route, parameters, body) {
   const url = `api/${route}?${new URLSearchParams(parameters)}`;
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  return (await checked(await reached(url, options))).json();
+  return checked(await reached(url, options));
 }
 
 export async function tile(route, parameters, signal) {

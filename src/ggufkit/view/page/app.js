@@ -1,7 +1,7 @@
 // Draws the view that the address names, and listens to keys.
 
 import { get, Refusal } from "./api.js";
-import { h, name } from "./dom.js";
+import { h, name, visible } from "./dom.js";
 import { bytes } from "./format.js";
 import { go, link, read } from "./state.js";
 import * as compare from "./views/compare.js";
@@ -50,7 +50,7 @@ function drawNavigation(state) {
   document.getElementById("models").replaceChildren(...(several
     ? models.map((each, number) => h("a", {
       href: link({ view: state.view === "tensor" ? "tensors" : state.view, model: number }),
-      "aria-current": number === at ? "true" : null, title: each.name }, label(each)))
+      "aria-current": number === at ? "true" : null, title: visible(each.name) }, label(each)))
     : models.map(label)));
 }
 
@@ -62,7 +62,7 @@ async function draw() {
   const run = ++drawn;
   drawNavigation({ ...state, view });
   const model = Math.min(Number(state.model ?? 0) || 0, Math.max(models.length - 1, 0));
-  document.title = `${view} – ${basename(models[model]?.name ?? "ggufkit")}`;
+  document.title = `${view} – ${visible(basename(models[model]?.name ?? "ggufkit"))}`;
   content.setAttribute("aria-busy", "true");
   let found;
   try {

@@ -7,7 +7,7 @@ import { bytes, percent, real, whole } from "../format.js";
 import { picture } from "../picture.js";
 import { link, note } from "../state.js";
 
-const SHOWN = 200; // rows
+const SHOWN = 500; // rows
 const SORTS = { damage: "damage", name: "order of the file", size: "bytes" };
 
 export async function show(state) {
@@ -43,7 +43,7 @@ function drawTensors(found, state) {
   const chart = h("div");
   const damage = (row) => {
     const error = errors.get(row.before);
-    if (!row.comparable) return 1e9;
+    if (!row.comparable) return -1e7; // after all that were measured: they may be very many
     if (!error) return -1e9;
     return error.snr_db === "Infinity" ? -1e8 : -Number(error.snr_db);
   };

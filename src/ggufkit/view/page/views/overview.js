@@ -1,7 +1,7 @@
 // Facts, where the bytes are, the grid of layers, files, and findings.
 
 import { get } from "../api.js";
-import { card, choice, h, name, svg, table } from "../dom.js";
+import { card, choice, h, name, svg, table, visible } from "../dom.js";
 import { bitsClass, bytes, percent, real, short, whole } from "../format.js";
 import { go, note } from "../state.js";
 
@@ -15,7 +15,7 @@ export async function show(state) {
     .finally(() => found.removeAttribute("aria-busy"));
   return h("div", { class: "grid" },
     drawFacts(facts),
-    h("section", { class: "card" }, h("h2", null, "Findings"), found),
+    h("section", { class: "card wide" }, h("h2", null, "Findings"), found),
     map.groups.length > 0 && drawMap(map, facts, model),
     grid.cells.length > 0 && drawGrid(grid, state),
     facts.files.length > 1 && drawFiles(facts));
@@ -44,8 +44,8 @@ function drawFacts(facts) {
     ["Holds", `${whole(facts.keys)} keys, ${whole(facts.tensors)} tensors`],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const types = summary.types;
-  return h("section", { class: "card facts" },
-    h("h1", null, name(summary.name ?? facts.name.split("/").pop(), "")),
+  return h("section", { class: "card wide facts" },
+    h("h1", null, name(summary.name || facts.name.split("/").pop(), "")),
     h("p", { class: "muted path" }, name(facts.name)),
     facts.missing.map((each) => h("p", { class: "warning-text" }, name(`${each.message}. ${each.remedy}`, ""))),
     h("dl", { class: "facts-list" }, known.map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, ""))))),
@@ -106,7 +106,7 @@ function drawCell(cell, model) {
   const kind = cell.number === null ? "rest" : bitsClass(cell.bits);
   const text = cell.number === null ? `${whole(cell.count)} smaller tensors, ${bytes(cell.nbytes)}` : `${cell.name}\n${cell.type}, ${bytes(cell.nbytes)}`;
   const open = cell.number === null ? null : () => go({ view: "tensor", model, t: cell.number });
-  return svg("rect", { x, y, width, height, class: `cell ${kind}${open ? " opens" : ""}`, onclick: open }, svg("title", null, text));
+  return svg("rect", { x, y, width, height, class: `cell ${kind}${open ? " opens" : ""}`, onclick: open }, svg("title", null, visible(text, "\n")));
 }
 
 const LEGEND = [["b1", "under 2"], ["b2", "2"], ["b3", "3"], ["b4", "4"], ["b5", "5"], ["b6", "6"], ["b8", "8"], ["b16", "16"], ["b32", "32"]];
@@ -213,6 +213,8 @@ async function sampled({ grid, rects, samples, by, state, key }) {
 }
 
 function drawFiles(facts) {
-  return card(`Files (${whole(facts.files.length)})`, table("Files", [["File"], ["Bytes", "number"], ["Of tensors", "number"]],
+  const made = card(`Files (${whole(facts.files.length)})`, table("Files", [["File"], ["Bytes", "number"], ["Of tensors", "number"]],
     facts.files.map((file) => [name(file.name), whole(file.nbytes), whole(file.data_nbytes)])));
+  made.classList.add("wide");
+  return made;
 }

@@ -1,0 +1,418 @@
+"""The page in a real Chromium: what it shows is what the library says, whatever is in a file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.inspection.tensor_block import tensor_block
+from ggufkit.inspection.tensor_statistics import tensor_statistics
+from ggufkit.view.shown_model import ShownModel
+
+pytestmark = [pytest.mark.browser, pytest.mark.real]
+
+VIEWS = ("overview", "metadata", "tensors", "tokenizer", "template", "memory", "compare", "tensor")
+MODELS = ("smollm2", "gemma3", "hostile", "many", "shards", "quantized")
+SCRIPT = "<script>window.attacked=1</script><img src=x onerror=window.attacked=1>"
+HOSTILE = f"{SCRIPT}\u202egnp.exe\u2066 \x1b[31m'\"&amp;"
+MINUS = "\u2212"
+READY = "main:not([aria-busy]) .card"
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1280, "height": 900}
+SPARE = ("serious", "critical")  # findings of axe that must not be
+
+
+def hostile(folder):
+    """Write a model whose names and texts attack a page."""
+    metadata = {
+        "general.architecture": HOSTILE,
+        "general.name": HOSTILE,
+        HOSTILE: HOSTILE,
+        "long.text": "a" * 3_000_000 + SCRIPT,
+        "long.list": [HOSTILE] * 5000,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": HOSTILE,
+        "tokenizer.ggml.tokens": [HOSTILE, SCRIPT, "\u202e", "a"],
+        "tokenizer.ggml.token_type": np.array([3, 4, 1, 1], np.int32),
+        "tokenizer.ggml.merges": [f"{SCRIPT} a"],
+        "tokenizer.chat_template": SCRIPT + "{{ messages[0]['content'] }}\u202e",
+    }
+    odd = np.array([[np.nan, np.inf, -np.inf, 0.0] * 8], np.float32)
+    tensors = {SCRIPT[:64]: odd, "blk.0.\u202eattn_q": odd, "blk.1.<b>": (odd[:, :0], "F32")}
+    ggufkit.model(tensors, metadata).write(folder / "hostile<b>.gguf")
+    return folder / "hostile<b>.gguf"
+
+
+def many(folder):
+    """Write a model with 10,000 tensors."""
+    row = np.arange(32, dtype=np.float32)
+    names = [f"blk.{n // 20}.part{n % 20}.weight" for n in range(10_000)]
+    ggufkit.model(dict.fromkeys(names, row), {"general.architecture": "llama"}).write(
+        folder / "many.gguf"
+    )
+    return folder / "many.gguf"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, smollm2, gemma3):
+    """The models on the page, by name."""
+    folder = tmp_path_factory.mktemp("page")
+    small = ggufkit.open(gemma3)
+    parts = dict(list(small.tensors.items())[:40])
+    del parts["token_embd.weight"]
+    words = [key for key in small.metadata if key.startswith("tokenizer.")]
+    metadata = small.metadata.without(*words)  # a large vocabulary takes seconds to build
+    set_ = small.replace(metadata=metadata, tensors=parts.values()).write(
+        folder / "set.gguf", shard_tensors=4
+    )
+    requantized = small.replace(
+        metadata=metadata, tensors=[small[name] for name in list(parts)[:6]]
+    )
+    paths = {
+        "smollm2": smollm2,
+        "gemma3": gemma3,
+        "hostile": hostile(folder),
+        "many": many(folder),
+        "shards": next(iter(sorted(folder.glob("set-*.gguf"))), set_),
+        "quantized": folder / "quantized.gguf",
+    }
+    requantized.quantize("Q2_K", allow_requantize=True).write(paths["quantized"])
+    return {name: ShownModel(str(path), ggufkit.open(path)) for name, path in paths.items()}
+
+
+@pytest.fixture(scope="module")
+def server(run_server, models):
+    with run_server(*models.values()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium: Debian's if it is there, else Playwright's own."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
+    with sync_api.sync_playwright() as playwright:
+        found = shutil.which("chromium") or shutil.which("chromium-browser")
+        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+class Tab:
+    """A page of the browser, and what went wrong in it."""
+
+    def __init__(self, context, server):
+        self.page = context.new_page()
+        self.server = server
+        self.wrong = []
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
+        self.page.on("console", self._said)
+
+    def _said(self, message):
+        if message.type in {"error", "warning"}:
+            self.wrong.append(message.text)
+
+    def show(self, view, model, **state):
+        """Open a view of a model and wait until it is drawn."""
+        place = "&".join(f"{key}={value}" for key, value in {"model": model, **state}.items())
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.server.address.url}#{view}?{place}")
+        self.page.wait_for_selector(READY, timeout=60_000)
+        return self.page
+
+    def until(self, condition):
+        """Wait until an expression is true; Playwright's own way is `eval`, which is forbidden."""
+        for _ in range(600):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(condition)
+
+    def texts(self, selector):
+        return [each.strip() for each in self.page.locator(selector).all_text_contents()]
+
+    def facts(self):
+        """Return the labelled facts of the page."""
+        rows = self.page.locator(".facts-list > div").all_text_contents()
+        labels = self.texts(".facts-list dt")
+        return {
+            label: row.strip().removeprefix(label) for label, row in zip(labels, rows, strict=True)
+        }
+
+
+@pytest.fixture
+def tab(browser, server):
+    """A tab on a desk; nothing may go wrong in it."""
+    context = browser.new_context(viewport=DESK)
+    made = Tab(context, server)
+    yield made
+    context.close()
+    assert made.wrong == []
+
+
+# Every view of every model.
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_every_model_is_drawn(tab, view, model):
+    page = tab.show(view, MODELS.index(model))
+    page.wait_for_load_state("networkidle")
+    assert page.locator("h1, main h2").count() > 0
+    assert page.locator(".problem").count() == 0, page.locator(".problem").all_text_contents()
+    assert page.evaluate("window.attacked") is None
+
+
+def test_names_of_a_hostile_file_are_text(tab):
+    at = MODELS.index("hostile")
+    page = tab.show("overview", at)
+    assert SCRIPT in page.locator("h1").text_content()
+    assert "202E" in page.locator("h1").text_content()
+    assert "\u202e" not in page.locator("body").text_content()
+    for view, place in (("metadata", "long.list"), ("tensors", ""), ("tokenizer", "")):
+        page = tab.show(view, at, q=place)
+        if view == "metadata":
+            page.locator(".keys-list summary").first.click()
+            page.wait_for_selector(".items li")
+        assert SCRIPT[:40] in page.locator("main").text_content()
+        assert "\u202e" not in page.locator("main").text_content()
+    assert page.locator("main script, main img").count() == 0
+    assert page.evaluate("window.attacked") is None
+
+
+def test_a_page_elsewhere_cannot_read_the_server(browser, server):
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{other.server_port}/")
+        for mode in ("cors", "no-cors"):
+            read = (
+                f"fetch('{server.address.url}api/models', {{mode: '{mode}'}}).then(r => r.text())"
+            )
+            found = page.evaluate(f"{read}.then(text => text, error => 'refused')")
+            assert found in {"refused", ""}
+        page.close()
+        other.shutdown()
+        thread.join()
+
+
+# Values are those of the library.
+
+
+def test_facts_are_those_of_the_library(tab, models):
+    for at, name in ((0, "smollm2"), (1, "gemma3")):
+        model = models[name].model
+        tab.show("overview", at)
+        facts = tab.facts()
+        assert facts["Architecture"] == model.architecture
+        assert f"({model.parameters:,})" in facts["Parameters"]
+        assert facts["Holds"] == f"{len(model.metadata):,} keys, {len(model.tensors):,} tensors"
+
+
+def test_every_key_is_listed(tab, models):
+    tab.show("metadata", 0)
+    assert tab.texts(".keys-list .key") == list(models["smollm2"].model.metadata)
+
+
+def test_a_search_finds_keys(tab, models):
+    page = tab.show("metadata", 0)
+    page.keyboard.press("/")
+    page.keyboard.type("rope")
+    tab.until("location.hash.includes('q=rope')")
+    tab.until("document.querySelectorAll('.keys-list > li').length < 20")
+    assert all("rope" in key for key in tab.texts(".keys-list .key"))
+
+
+def test_tensors_are_listed_and_sorted(tab, models):
+    page = tab.show("tensors", 0)
+    assert tab.texts(".tensors a") == list(models["smollm2"].model.tensors)[:100]
+    for _ in range(2):  # ascending, then descending
+        page.get_by_role("button", name="Bytes").click()
+    page.wait_for_selector("th[aria-sort=descending]")
+    assert tab.texts(".tensors a")[0] == "token_embd.weight"
+
+
+def test_statistics_and_blocks_are_those_of_the_library(tab, models):
+    shown = models["smollm2"]
+    at = shown.number_of["blk.0.attn_q.weight"]
+    page = tab.show("tensor", 0, t=at, row=7, column=40)
+    page.wait_for_selector(".statistics figure")
+    page.wait_for_selector("section[aria-live] td")
+    found = tensor_statistics(shown.tensor(at))
+    assert f"({found.zeros:,})" in tab.facts()["Zeros"]
+    block = tensor_block(shown.tensor(at), 7, 40)
+    cells = page.locator("section[aria-live] tbody tr").all()
+    assert len(cells) == len(block.values)
+    levels = [int(row.locator("td").nth(2).text_content()) for row in cells]
+    assert levels == block.levels.tolist()
+
+
+def test_a_text_is_split_into_the_ids_of_the_library(tab, models):
+    page = tab.show("tokenizer", 0)
+    page.wait_for_selector(".token")
+    text = "Hello 日本 🙂 <|im_end|>"
+    page.locator("textarea").fill(text)
+    tab.until("document.querySelectorAll('.token').length < 15")
+    ids = ggufkit.tokenizer(models["smollm2"].model).encode(text).ids
+    assert [int(each) for each in tab.texts(".token small")] == ids
+
+
+def test_a_prompt_is_that_of_the_library(tab, models):
+    page = tab.show("template", 0)
+    page.wait_for_selector(".prompt")
+    page.get_by_label("Text of message 2").fill("Why <b>?</b>")
+    tab.until("document.querySelector('.prompt').textContent.includes('Why')")
+    messages = [
+        {"role": "system", "content": "Answer briefly."},
+        {"role": "user", "content": "Why <b>?</b>"},
+    ]
+    template = ggufkit.chat_template(models["smollm2"].model)
+    expected = template.render(messages, add_generation_prompt=True)
+    assert page.locator(".prompt").text_content() == expected
+    assert set(tab.texts(".prompt mark")) == {"<|im_start|>", "<|im_end|>"}
+
+
+def test_memory_is_that_of_estimate(tab, models):
+    page = tab.show("memory", 1, context=4096, devices=1)
+    page.wait_for_selector(".big")
+    estimated = ggufkit.estimate(models["gemma3"].model, context=4096)
+    shown = float(page.locator(".big").text_content().split()[0])
+    assert shown == pytest.approx(estimated.total / 2**20, abs=0.06)
+    layers = re.search(r"--n-gpu-layers (\d+)", page.locator("main").text_content())
+    assert int(layers[1]) == estimated.fit(2**30).layers
+
+
+def test_errors_are_those_of_diff(tab, models):
+    page = tab.show("compare", 1, other=MODELS.index("quantized"))
+    page.get_by_role("button", name="Measure errors").click()
+    page.wait_for_selector("text=Overall SNR", timeout=60_000)
+    found = ggufkit.diff(models["gemma3"].model, models["quantized"].model)
+    worst = min(
+        (each for each in found.tensors if each.deviation), key=lambda each: each.deviation.snr_db
+    )
+    rows = page.locator("tbody tr", has_text=worst.name).first
+    assert rows.locator("td").nth(4).text_content() == f"{worst.deviation.snr_db:.4g}"
+    page.get_by_role("button", name=worst.name, exact=True).click()
+    page.wait_for_selector("canvas[data-drawn=yes]")
+
+
+# Pictures.
+
+
+def test_a_picture_tells_the_value_under_the_cursor(tab, models):
+    tensor = models["smollm2"].model["blk.0.ffn_gate.weight"]
+    at = models["smollm2"].number_of[tensor.name]
+    page = tab.show("tensor", 0, t=at, z=-5, x=300, y=700)
+    page.wait_for_selector("canvas[data-drawn=yes]")
+    page.locator("canvas").hover(position={"x": 3 * 32 + 5, "y": 2 * 32 + 5})
+    tab.until("/row 702/.test(document.querySelector('.readout').textContent)")
+    told = page.locator(".picture-frame").locator("..").locator(".readout").text_content()
+    value = float(told.split(": ")[1].replace(MINUS, "-"))
+    assert told.startswith("row 702, column 303: ")
+    assert value == pytest.approx(float(tensor.numpy()[702, 303]), rel=1e-5)
+
+
+def test_a_picture_is_used_by_keys_alone(tab, models):
+    at = models["smollm2"].number_of["blk.0.ffn_gate.weight"]
+    page = tab.show("tensor", 0, t=at)
+    page.wait_for_selector("canvas[data-drawn=yes]")
+    page.locator(".picture-frame").focus()
+    for key in ("ArrowRight", "ArrowDown", "+", "+", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_selector("section[aria-live] td")
+    assert "z=" in page.evaluate("location.hash")
+    page.keyboard.press("0")
+    tab.until("!location.hash.includes('z=')")
+
+
+# Keys, addresses, sizes.
+
+
+def test_views_are_chosen_by_keys(tab):
+    page = tab.show("overview", 0)
+    for key, view in (("2", "metadata"), ("3", "tensors"), ("6", "memory"), ("1", "overview")):
+        page.keyboard.press(key)
+        page.wait_for_selector(f"main.view-{view}:not([aria-busy])")
+    page.keyboard.press("m")
+    tab.until("location.hash.includes('model=1')")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open] h2").text_content() == "Keys"
+
+
+def test_the_layer_grid_is_used_by_keys(tab):
+    page = tab.show("overview", 0)
+    page.locator(".board").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert "layer 1, ffn_down.weight: Q4_1" in page.locator(".readout").first.text_content()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main.view-tensor h1")
+    assert page.locator("h1").text_content() == "blk.1.ffn_down.weight"
+
+
+def test_a_statistic_colours_the_grid(tab):
+    page = tab.show("overview", 0, colour="deviation")
+    page.wait_for_selector("text=270 of 270 read", timeout=60_000)
+    assert page.locator(".layers .heat").count() == 270
+
+
+def test_an_address_keeps_the_state(tab):
+    page = tab.show("tensors", 0, q="ffn", sort="-nbytes")
+    before = tab.texts(".tensors a")
+    page.reload()
+    page.wait_for_selector(READY)
+    assert page.locator("input[type=search]").input_value() == "ffn"
+    assert tab.texts(".tensors a") == before
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_shows_a_view_without_scrolling_sideways(browser, server, view):
+    context = browser.new_context(viewport=PHONE)
+    made = Tab(context, server)
+    for at in (0, MODELS.index("hostile")):
+        page = made.show(view, at)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing_serious(browser, server, view, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    context = browser.new_context(viewport=DESK, color_scheme=scheme, bypass_csp=True)
+    made = Tab(context, server)
+    state = {"t": 3, "row": 5, "column": 40} if view == "tensor" else {}
+    page = made.show(view, 0, **state)
+    page.wait_for_load_state("networkidle")
+    found = axe.run(page).response["violations"]
+    serious = [
+        (each["id"], [node["html"][:120] for node in each["nodes"][:3]])
+        for each in found
+        if each["impact"] in SPARE
+    ]
+    context.close()
+    assert serious == []
+
+
+def test_a_page_prints_its_content_alone(tab):
+    page = tab.show("overview", 0)
+    page.emulate_media(media="print")
+    assert not page.locator("#views").is_visible()
+    assert page.locator("h1").is_visible()
