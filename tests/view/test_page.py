@@ -366,6 +366,14 @@ def test_the_layer_grid_is_used_by_keys(tab):
     assert page.locator("h1").text_content() == "blk.1.ffn_down.weight"
 
 
+@pytest.mark.parametrize("colour", ["bits", "type"])
+def test_every_type_has_a_colour(tab, colour):
+    for at in (0, 1):
+        page = tab.show("overview", at, colour=colour)
+        found = "[...document.querySelectorAll('.cell')].map(each => getComputedStyle(each).fill)"
+        assert "rgb(0, 0, 0)" not in page.evaluate(found)
+
+
 def test_a_statistic_colours_the_grid(tab):
     page = tab.show("overview", 0, colour="deviation")
     page.wait_for_selector("text=270 of 270 read", timeout=60_000)

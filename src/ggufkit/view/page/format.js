@@ -33,8 +33,7 @@ export const percent = (part) => `${(100 * part).toFixed(part < 0.001 && part > 
 
 export const shape = (dims) => (dims.length ? dims.map(whole).join(" × ") : "scalar");
 
+const LIMITS = [[2, "b1"], [3, "b2"], [4, "b3"], [5, "b4"], [6, "b5"], [8, "b6"], [16, "b8"], [32, "b16"]];
+
 /** The colour class of a number of bits per weight. */
-export function bitsClass(bits) {
-  for (const limit of [2, 3, 4, 5, 6, 8]) if (bits < limit) return `b${limit - 1}`;
-  return bits < 16 ? "b8" : bits < 32 ? "b16" : "b32";
-}
+export const bitsClass = (bits) => LIMITS.find(([limit]) => bits < limit)?.[1] ?? "b32";
