@@ -42,6 +42,41 @@ def decode(
 def validate(id: int, src: npt.NDArray[np.uint8], isa: str) -> int: ...
 def last_level_cache_bytes() -> int: ...
 
+# Codes of other programs' quantization (native/bind_unpack.cpp). Arrays are contiguous.
+def unpack(
+    words: npt.NDArray[np.uint32],
+    codes: npt.NDArray[np.uint8],
+    bits: int,
+    words_of_group: int,
+    order: list[int],
+    down: bool,
+) -> None: ...
+def center(
+    codes: npt.NDArray[np.uint8],
+    zeros: npt.NDArray[np.int16],
+    scales: npt.NDArray[np.float32],
+    numbers: npt.NDArray[np.float32],
+    size: int,
+    index: npt.NDArray[np.int64] | None,
+) -> None: ...
+def look_up(
+    codes: npt.NDArray[np.uint8],
+    table: npt.NDArray[np.float32],
+    scales: npt.NDArray[np.float32],
+    places: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.float32],
+    size: int,
+) -> None: ...
+def look_up_pairs(
+    pairs: npt.NDArray[np.uint8],
+    table: npt.NDArray[np.float32],
+    scales: npt.NDArray[np.float32],
+    numbers: npt.NDArray[np.float32],
+    begin: int,
+    into: int,
+    block: int,
+) -> None: ...
+
 # The hash (native/bind_xxh64.cpp). One thread at a time may call one object.
 class Xxh64:
     def __init__(self) -> None: ...

@@ -142,6 +142,15 @@ def test_scales_of_fp8_must_be_floats(tmp_path):
         decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
 
 
+def test_scales_may_be_powers_of_two_in_a_byte(tmp_path):
+    powers = np.array([[0, 127, 254], [130, 1, 255]], np.uint8)
+    held = {"w": np.full((6, 9), 0x38, np.uint8), "w_scale_inv": powers}  # ones
+    made = by_name(decoded(opened(tmp_path, held, w="F8_E4M3", w_scale_inv="F8_E8M0"), FP8))
+    known = powers.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+    wanted = np.repeat(np.repeat(known, 4, axis=0)[:6], 3, axis=1)
+    assert np.array_equal(made["w"].numpy(), wanted, equal_nan=True)
+
+
 @pytest.mark.parametrize("wide", [6, 7, 10**12, 10**30])
 def test_blocks_may_be_wider_than_the_matrix(tmp_path, wide):
     held = {"w": np.full((6, 6), 0x38, np.uint8), "w_scale_inv": np.full((6, 1), 2, np.float32)}

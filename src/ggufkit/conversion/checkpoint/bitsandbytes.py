@@ -14,6 +14,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+import ggufkit._native as _native
 from ggufkit.conversion.checkpoint.packed_weights import StoredParts, required
 from ggufkit.conversion.checkpoint.safetensors import MAX_AXES
 from ggufkit.conversion.tensors.arithmetic import read_floats
@@ -73,13 +74,12 @@ class Looked(Made):
     def read(self, start: int, stop: int) -> Bytes:
         """Look up and scale rows."""
         begin, end = start * self.width, stop * self.width
-        pairs = self.codes.source.read(begin // 2, -(-end // 2)).reshape(-1)
-        codes = np.stack((pairs >> 4, pairs & 15), axis=1).reshape(-1)
-        codes = codes[begin % 2 :][: end - begin]
-        first = begin // self.block
-        scales = np.repeat(self.scales.read(first, -(-end // self.block)), self.block)
-        with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
-            numbers = self.table[codes] * scales[begin - first * self.block :][: end - begin]
+        pairs = np.ascontiguousarray(self.codes.source.read(begin // 2, -(-end // 2)).reshape(-1))
+        first, into = divmod(begin, self.block)
+        scales = np.ascontiguousarray(self.scales.read(first, -(-end // self.block)), np.float32)
+        numbers = np.empty(end - begin, np.float32)
+        table = np.require(self.table, np.float32, ["C", "ALIGNED"])
+        _native.look_up_pairs(pairs, table, scales, numbers, begin % 2, into, self.block)
         return codec.quantize(numbers.reshape(-1, self.width), self.type, threads=1)
 
 

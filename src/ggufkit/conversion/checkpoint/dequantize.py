@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+import ggufkit._native as _native
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
 from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
-from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
+from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0, U8
 from ggufkit.conversion.tensors.arithmetic import AnyFloats, read_floats
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
@@ -26,7 +27,9 @@ from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")
 _MXFP4: Final = tensor_type("MXFP4")
-_SCALES: Final = ("F32", "F16", "BF16")  # of FP8
+_SCALES: Final = ("F32", "F16", "BF16", F8_E8M0.name)  # of FP8
+# The powers of two that the bytes of E8M0 stand for; the last byte is no number.
+_POWERS: Final = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.nan).astype(np.float32)
 _GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
 # Scales of activations, which llama.cpp does not use.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
@@ -85,21 +88,22 @@ class Scaled(Made):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Decode and scale rows."""
-        data = self.weight.source.read(start, stop)
-        numbers = _numbers(self.weight.type)[data]
+        data = np.ascontiguousarray(self.weight.source.read(start, stop))
         high, wide = self.block
         out, width = self.weight.shape[-2:]
         places = np.arange(start, stop)
         wanted = places // out * -(-out // high) + places % out // high
         first = int(wanted[0]) if len(wanted) else 0
         scales = self._scales(first, int(wanted[-1]) + 1 if len(wanted) else 0)
-        spread = np.repeat(scales[wanted - first], wide, axis=1)[:, :width]
-        with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
-            scaled: AnyFloats = numbers * spread
-        return np.ascontiguousarray(scaled, np.float32).view(np.uint8)
+        numbers = np.empty((stop - start, width), np.float32)
+        table = _numbers(self.weight.type)
+        _native.look_up(data, table, scales, wanted - first, numbers, wide)
+        return numbers.view(np.uint8)
 
     def _scales(self, start: int, stop: int) -> AnyFloats:
-        return read_floats(self.scale, _F32, start, stop)
+        if self.scale.type == F8_E8M0:
+            return _POWERS[self.scale.source.read(start, stop)]
+        return np.ascontiguousarray(read_floats(self.scale, _F32, start, stop), np.float32)
 
 
 def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:

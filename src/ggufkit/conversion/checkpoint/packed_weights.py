@@ -5,14 +5,14 @@ Source: `dequant_model` of llama.cpp's converter; for AWQ and 3 bits, the format
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+import ggufkit._native as _native
 from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.row_sources import RowIndex
@@ -22,7 +22,7 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
-Codes = npt.NDArray[np.int16]
+Codes = npt.NDArray[np.uint8]
 StoredParts = Mapping[str, Tensor]
 
 WORD_BITS: Final = 32
@@ -41,18 +41,14 @@ class WordPacking:
     words: int = 1
     order: Sequence[int] | None = None
 
-    def unpack(self, words: npt.NDArray[np.uint32]) -> Codes:
-        """Return the codes along the last axis."""
-        width = words.shape[-1] // self.words * self.values
-        codes = np.empty((*words.shape[:-1], width), np.int16)
-        mask = np.uint32((1 << self.bits) - 1)
-        for value, column in enumerate(self.order or range(self.values)):
-            word, shift = divmod(value * self.bits, WORD_BITS)
-            found = words[..., word :: self.words] >> np.uint32(shift)
-            if shift + self.bits > WORD_BITS:
-                upper = words[..., word + 1 :: self.words]
-                found = found | upper << np.uint32(WORD_BITS - shift)
-            codes[..., column :: self.values] = found & mask
+    def unpack(self, words: npt.NDArray[np.uint32], *, down: bool) -> Codes:
+        """Return the codes of a matrix of words, along its rows or `down` its columns."""
+        shape = list(words.shape)
+        axis = 0 if down else 1
+        shape[axis] = shape[axis] // self.words * self.values
+        codes = np.empty(shape, np.uint8)
+        order = list(self.order or range(self.values))
+        _native.unpack(words, codes, self.bits, self.words, order, down)
         return codes
 
     def length(self, count: int) -> int:
@@ -84,46 +80,46 @@ class Unpacked:
     def read(self, start: int, stop: int) -> Codes:
         """Return the codes of rows."""
         if not self.down:
-            return self.packing.unpack(self._words(start, stop))
+            return self.packing.unpack(self._words(start, stop), down=False)
         first, last = start // self.packing.values, -(-stop // self.packing.values)
         words = self._words(first * self.packing.words, last * self.packing.words)
         skipped = first * self.packing.values
-        codes: Codes = self.packing.unpack(words.T)[:, start - skipped : stop - skipped].T
-        return codes
+        return self.packing.unpack(words, down=True)[start - skipped : stop - skipped]
 
     def _words(self, start: int, stop: int) -> npt.NDArray[np.uint32]:
-        return np.ascontiguousarray(self.words.source.read(start, stop)).view("<u4")
+        words = np.ascontiguousarray(self.words.source.read(start, stop)).view("<u4")
+        return np.require(words, np.uint32, ["C", "ALIGNED"])
+
+
+class ColumnGroups(NamedTuple):
+    """The groups of so many columns: of `size` neighbours each, or with `group_of` any others."""
+
+    width: int
+    size: int
+    group_of: RowIndex | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Grouped(Made):
-    """Rows of scale * (code - zero); `index` gives the group of each column."""
+    """Rows of scale * (code - zero), for groups of columns."""
 
     codes: Unpacked
     zeros: Unpacked | None
     offset: int
     scales: Tensor
-    index: RowIndex
+    groups: ColumnGroups
 
     def read(self, start: int, stop: int) -> Bytes:
         """Unpack and scale rows."""
-        codes = self.codes.read(start, stop)[:, : len(self.index)]
-        if self.zeros is None:
-            centred = codes - np.int16(self.offset)
-        else:
-            zeros = self.zeros.read(start, stop) + np.int16(self.offset)
-            centred = codes - zeros.take(self.index, axis=1)
-        scales = read_floats(self.scales, _F32, start, stop).take(self.index, axis=1)
-        with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
-            numbers = scales * centred.astype(np.float32)
-        return np.ascontiguousarray(numbers, np.float32).view(np.uint8)
-
-
-@functools.cache
-def _regular(width: int, size: int) -> RowIndex:
-    """Return the group of each column if every `size` neighbours form a group."""
-    index: RowIndex = np.arange(width) // size
-    return index
+        codes = self.codes.read(start, stop)
+        scales = np.ascontiguousarray(read_floats(self.scales, _F32, start, stop), np.float32)
+        zeros = np.full(scales.shape, self.offset, np.int16)
+        if self.zeros is not None:
+            zeros += self.zeros.read(start, stop)
+        width, size, group_of = self.groups
+        numbers = np.empty((stop - start, width), np.float32)
+        _native.center(codes, zeros, scales, numbers, size, group_of)
+        return numbers.view(np.uint8)
 
 
 # Common to the formats: a weight consists of parts, with the same suffixes in all weights.
@@ -198,8 +194,10 @@ def _require_word(
     return value.lower()
 
 
-def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: object) -> RowIndex:
-    """Return the group of each column: from a tensor, else groups of `size` neighbours."""
+def _groups(
+    tensor: Tensor | None, stem: str, width: int, scales: int, size: object
+) -> ColumnGroups:
+    """Return the groups of columns: from a tensor, else groups of `size` neighbours."""
     if tensor is not None:
         if tensor.type.name not in _WHOLE or tensor.shape != (width,):
             actual = f"{tensor.type} of the shape {tensor.shape}"
@@ -207,8 +205,9 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
         index: RowIndex = tensor.numpy().astype(np.int64)
         if index.min() < 0 or index.max() >= scales:
             raise CheckpointError(f"{tensor.name} names groups beyond the {scales} with scales")
-        regular = _regular(width, max(width // scales, 1))
-        return regular if np.array_equal(index, regular) else index
+        step = max(width // scales, 1)
+        is_regular = np.array_equal(index, np.arange(width) // step)
+        return ColumnGroups(width, step, None if is_regular else index)
     if isinstance(size, bool) or not isinstance(size, int) or size == 0 or size < -1:
         raise CheckpointError(f"group_size {brief(size)} is not a size")
     step = width if size == -1 else size
@@ -216,7 +215,7 @@ def _index(tensor: Tensor | None, stem: str, width: int, scales: int, size: obje
         raise CheckpointError(
             f"{stem} has {scales} scales in a row, and groups of {step} in {width} columns"
         )
-    return _regular(width, step)
+    return ColumnGroups(width, step)
 
 
 # The formats.
@@ -234,14 +233,15 @@ def gptq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
         width = words.shape[0] // packing.words * packing.values
         required(found, stem, ".qweight", _WORDS, (packing.length(width), rows))
         zeros = required(found, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
-        index = _index(found.get(".g_idx"), stem, width, groups, settings.get("group_size"))
+        size = settings.get("group_size")
+        column_groups = _groups(found.get(".g_idx"), stem, width, groups, size)
         codes = Unpacked(transpose(words), packing)
         source = Grouped(
             codes,
             Unpacked(transpose(zeros), packing, down=True),
             1 if version == "gptq" else 0,
             transpose(scales),
-            index,
+            column_groups,
         )
         return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
 
@@ -259,10 +259,10 @@ def awq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
         width, (groups, rows) = words.shape[0], scales.shape
         required(found, stem, ".qweight", _WORDS, (width, AWQ.length(rows)))
         zeros = required(found, stem, ".qzeros", _WORDS, (groups, AWQ.length(rows)))
-        index = _index(None, stem, width, groups, settings.get("group_size"))
+        column_groups = _groups(None, stem, width, groups, settings.get("group_size"))
         codes = Unpacked(transpose(words), AWQ, down=True)
         zero_codes = Unpacked(transpose(zeros), AWQ, down=True)
-        source = Grouped(codes, zero_codes, 0, transpose(scales), index)
+        source = Grouped(codes, zero_codes, 0, transpose(scales), column_groups)
         return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
 
     return assemble(held, (".qweight", ".qzeros", ".scales"), make)
@@ -285,14 +285,14 @@ def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor
                 f"{stem} should have the shape {sizes}, but its words have {words.shape} and its "
                 f"scales {scales.shape}"
             )
-        index = _index(found.get("_g_idx"), stem, width, scales.shape[1], size)
+        column_groups = _groups(found.get("_g_idx"), stem, width, scales.shape[1], size)
         zeros = None
         if "_zero_point" in found:
             shape = (packing.length(rows), scales.shape[1])
             words_of_zeros = required(found, stem, "_zero_point", _WORDS, shape)
             zeros = Unpacked(words_of_zeros, packing, down=True)
         offset = 1 << (packing.bits - 1) if zeros is None else 0
-        source = Grouped(Unpacked(words, packing), zeros, offset, scales, index)
+        source = Grouped(Unpacked(words, packing), zeros, offset, scales, column_groups)
         return Tensor.over(stem, _F32, (rows, width), source)
 
     stems = ("_packed", "_scale", "_shape", "_zero_point", "_g_idx")
