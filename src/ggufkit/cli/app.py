@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import importlib
 import os
@@ -15,6 +16,7 @@ import click
 from ggufkit._version import __version__
 from ggufkit.cli import llama_names, streams
 from ggufkit.cli.errors import FAILED, report
+from ggufkit.cli.output import be_quiet
 from ggufkit.errors import GGUFError
 
 SECTIONS: Final = ("Look", "Change", "Quantize", "Convert")  # of the help, in this order
@@ -63,8 +65,7 @@ class Commands(click.Group):
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(_module_of(cmd_name)).command
-        return command
+        return _with_quiet(importlib.import_module(_module_of(cmd_name)).command)
 
     def invoke(self, ctx: click.Context) -> object:
         """Report errors here: click knows about colours, but takes an EOFError for Ctrl-D."""
@@ -92,6 +93,31 @@ class Commands(click.Group):
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
         raise click.UsageError(f"Unknown command {name!r}; {hint}", ctx)
+
+
+def _set_quiet(_context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
+    if value:
+        be_quiet()
+
+
+def _quiet_option() -> click.Option:
+    return click.Option(
+        ["-q", "--quiet"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_set_quiet,
+        help="Print errors and results only: no notes, no progress, no list of written files.",
+    )
+
+
+def _with_quiet(command: click.Command) -> click.Command:
+    """Return a command, and its subcommands, with the option that all commands have."""
+    made = copy.copy(command)
+    made.params = [*command.params, _quiet_option()]
+    if isinstance(command, click.Group) and isinstance(made, click.Group):
+        made.commands = {name: _with_quiet(each) for name, each in command.commands.items()}
+    return made
 
 
 def _module_of(name: str) -> str:

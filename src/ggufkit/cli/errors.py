@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -13,12 +14,14 @@ import click
 from ggufkit.cli import signals, streams
 from ggufkit.cli.llama_names import instead_of
 from ggufkit.cli.output import notes_of_warnings, with_options
-from ggufkit.errors import CheckpointError, GGUFError, OutputError, printable
+from ggufkit.errors import CheckpointError, FormatError, GGUFError, OutputError, printable
 
 FAILED: Final = 1
 YOUNG: Final = 100_000  # objects between garbage collections: the objects of a header stay alive
 # Raised by a group without a command; versions of click before 8.2 print the help themselves.
 _NO_ARGUMENTS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())
+AS_JSON: Final = "--json"  # makes errors JSON too
+_in_json: Final[list[str]] = []  # holds that option if it is among the arguments
 _reported: Final[list[Exception]] = []  # errors that are printed already
 COMPLETE: Final = "_GGUFKIT_COMPLETE"  # set when a shell asks for completions
 
@@ -62,6 +65,8 @@ def flushed(code: int) -> int:
 @notes_of_warnings()
 def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     """Run a command, on the process's own arguments if none are given; return its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    _in_json[:] = [AS_JSON] if AS_JSON in given[: (*given, "--").index("--")] else []
     try:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
     except click.Abort as abort:
@@ -111,8 +116,12 @@ def _show(error: click.ClickException) -> None:
     if isinstance(error, _NO_ARGUMENTS):
         click.echo(error.format_message(), err=True)  # the help, which has lines of its own
         return
-    click.echo(f"{_label()} {printable(error.format_message())}", err=True)
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if _in_json:
+        help_of = f"`{context.command_path} --help` explains it" if context else ""
+        _emit_error(type(error).__name__, error.format_message(), help_of)
+        return
+    click.echo(f"{_label()} {printable(error.format_message())}", err=True)
     if context is not None:
         click.echo(f"  {context.get_usage()}", err=True)
         click.echo(f"  `{context.command_path} --help` explains it", err=True)
@@ -143,6 +152,9 @@ def report(error: GGUFError | OSError) -> None:
     _reported.append(error)
     message, remedy = _message_of(error)
     remedy = with_options(remedy)
+    if _in_json:
+        _emit_error(type(error).__name__, message, remedy, **_details(error))
+        return
     label = _label()
     if isinstance(error, CheckpointError) and len(error.problems) > 1:
         click.echo(f"{label} {error.headline}:", err=True)
@@ -152,6 +164,21 @@ def report(error: GGUFError | OSError) -> None:
         click.echo(f"{label} {printable(message)}", err=True)
     if remedy:
         click.echo(f"  {printable(remedy)}", err=True)
+
+
+def _emit_error(kind: str, message: str, remedy: str, **details: object) -> None:
+    """Print an error as one line of JSON."""
+    document = {"error": {"kind": kind, "message": message, "remedy": remedy, **details}}
+    click.echo(json.dumps(document), err=True)
+
+
+def _details(error: GGUFError | OSError) -> dict[str, object]:
+    """Return what an error knows of its place."""
+    if isinstance(error, CheckpointError):
+        return {"problems": list(error.problems)}
+    if isinstance(error, FormatError):
+        return {"rule": error.rule, "offset": error.offset, "path": error.path}
+    return {}
 
 
 def _message_of(error: GGUFError | OSError) -> tuple[str, str]:

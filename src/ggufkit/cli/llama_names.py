@@ -88,7 +88,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--chunk": "--from-chunk N",
         "--batch-size": "--batch N",
     },
-    "inspect": {"--no-tensors": "--key KEY or --json", "--markdown": "--json"},
+    "inspect": {"--markdown": "--json"},
 }
 
 

@@ -31,6 +31,7 @@ LEAST_CELL: Final = 12  # of a column that is shortened
 _DOTS: Final = "..."
 _WIDTH: Final = "ggufkit.width"  # in the context of a command
 _IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
+_QUIET: Final = "ggufkit.quiet"  # in the context of a command
 
 
 def examples(*commands: str) -> str:
@@ -162,8 +163,21 @@ def emit(document: object) -> None:
     click.echo(json.dumps(document, allow_nan=False))
 
 
+def be_quiet() -> None:
+    """Make the running command print neither notes nor progress nor what it wrote."""
+    click.get_current_context().meta[_QUIET] = True
+
+
+def is_quiet() -> bool:
+    """Whether the user asked for errors and results only."""
+    context = click.get_current_context(silent=True)
+    return context is not None and _QUIET in context.meta
+
+
 def note(text: str) -> None:
     """Print a note to stderr."""
+    if is_quiet():
+        return
     click.echo(f"note: {printable(with_options(text))}", err=True)
 
 

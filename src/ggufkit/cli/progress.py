@@ -4,21 +4,63 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
+import click
+
+from ggufkit.cli.output import is_quiet, size
 from ggufkit.system.interrupts import HELD
+
+FIRST_SECONDS: Final = 5.0  # of work without a line
+EVERY_SECONDS: Final = 10.0  # between lines
+
+
+class _Lines:
+    """Prints a line of progress now and then, for logs."""
+
+    def __init__(self, doing: str, *, in_bytes: bool) -> None:
+        """Begin to measure the time."""
+        self._doing, self._in_bytes = doing, in_bytes
+        self._began = time.monotonic()
+        self._next = self._began + FIRST_SECONDS
+
+    def show(self, done: int, total: int) -> None:
+        """Print a line if it is time for one."""
+        now = time.monotonic()
+        if now < self._next or done >= total:
+            return
+        self._next = now + EVERY_SECONDS
+        rate = done / (now - self._began)
+        left = f", {_duration((total - done) / rate)} left" if rate else ""
+        speed = f" at {size(int(rate))}/s" if self._in_bytes else ""
+        amounts = (size(done), size(total)) if self._in_bytes else (f"{done:,}", f"{total:,}")
+        text = f"{amounts[0]} of {amounts[1]} ({done / total:.0%}){speed}{left}"
+        with HELD:
+            click.echo(f"{self._doing}: {text}", err=True)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
 
 
 @contextlib.contextmanager
 def progress_bar(
     doing: str, *, in_bytes: bool = True
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar with rate and time left on stderr, or nothing if that is not a terminal.
+    """Show a bar with rate and time left on stderr; plain lines if that is not a terminal.
 
-    Progress counts bytes, or with `in_bytes=False` other units.
+    Progress counts bytes, or with `in_bytes=False` other units. Lines come from FIRST_SECONDS on,
+    so that short work prints none. With --quiet there is nothing.
     """
-    if not sys.stderr.isatty():
+    if is_quiet():
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _Lines(doing, in_bytes=in_bytes).show
         return
     from rich import progress as rich  # noqa: PLC0415 (slow to import, and rarely needed)
     from rich.console import Console  # noqa: PLC0415

@@ -13,7 +13,7 @@ import click
 import ggufkit
 from ggufkit.cli import streams
 from ggufkit.cli.options import NO_CLOBBER
-from ggufkit.cli.output import emit, paged, size, table
+from ggufkit.cli.output import emit, is_quiet, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
 from ggufkit.models.model import Model
@@ -104,6 +104,6 @@ def may_replace() -> bool:
 
 def report(paths: list[Path]) -> None:
     """Print one line for each file written."""
-    for path in paths:
+    for path in () if is_quiet() else paths:
         nbytes = path.stat().st_size
         click.echo(f"wrote {printable(str(path))} ({size(nbytes)})")

@@ -18,7 +18,7 @@ from ggufkit.cli.options import (
     no_clobber_option,
     threads_option,
 )
-from ggufkit.cli.output import counted, emit, examples, note, paged, table
+from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import PIPE, deliver, write_out
 from ggufkit.errors import MissingImportanceError, TensorTypeError, printable
@@ -250,7 +250,7 @@ def extract(  # noqa: PLR0913 (click passes each option)
         return
     if paths:
         _print(found)
-        for path in paths:
+        for path in () if is_quiet() else paths:
             click.echo(f"wrote {printable(str(path))}")
 
 
