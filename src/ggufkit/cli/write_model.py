@@ -15,7 +15,7 @@ from ggufkit.cli import streams
 from ggufkit.cli.options import NO_CLOBBER
 from ggufkit.cli.output import emit, is_quiet, paged, size, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.errors import printable
+from ggufkit.errors import OutputError, printable
 from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cluster import executor_of
@@ -100,6 +100,14 @@ def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
 def may_replace() -> bool:
     """Whether outputs may replace files; --no-clobber forbids it."""
     return not click.get_current_context().meta.get(NO_CLOBBER)
+
+
+def refuse_existing(out: str) -> None:
+    """Raise OutputError if `out` exists and may not be replaced, before anything is computed."""
+    if Path(out).exists() and not may_replace():
+        raise OutputError(
+            f"{out} exists already", remedy="Use another name, or leave out --no-clobber"
+        )
 
 
 def report(paths: list[Path]) -> None:

@@ -66,6 +66,7 @@ def test_a_base_file_is_written_alone_and_read_without_text(models, tmp_path):
     logits = tmp_path / "base.kld"
     written = evaluate(models, text=models["text"], base=models["base"], **{"base-logits": logits})
     assert written.code == 0
+    assert written.lines[-1].startswith(f"wrote {logits} (")
     done = shell.ggufkit("eval", models["near"], "--base-logits", logits, "--details")
     assert done.code == 0
     assert "====== KL divergence statistics ======" in done.out
@@ -74,7 +75,10 @@ def test_a_base_file_is_written_alone_and_read_without_text(models, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        ([], "Missing argument 'MODEL'"),
+        (["--base", "base", "--text", "text"], "Missing argument 'MODEL'"),
         (["near"], "Missing option '--text'"),
+        (["near", "--text", "text", "--base", "base", "--resume"], "'--base-logits'"),
         (["near", "--base", "base", "--base-logits", "x"], "Missing option '--text'"),
         (["near", "-f", "text"], "--text FILE"),
         (["near", "--kl-divergence"], "--base-logits FILE"),
@@ -87,9 +91,11 @@ def test_usage_errors_say_what_to_write(models, arguments, reason):
     assert reason in done.err
 
 
-def test_resume_without_a_file_for_the_base_names_the_option(models):
-    done = shell.ggufkit(
-        "eval", models["near"], "--text", models["text"], "--base", models["base"], "--resume"
-    )
+def test_an_existing_base_file_stays_with_no_clobber(models, tmp_path):
+    logits = tmp_path / "base.kld"
+    logits.write_bytes(b"mine")
+    options = ["--text", models["text"], "--base", models["base"], "--base-logits", logits]
+    done = shell.ggufkit("eval", models["near"], *options, "--no-clobber")
     assert done.code == 1
-    assert "--base-logits" in done.err
+    assert "exists already" in done.err
+    assert logits.read_bytes() == b"mine"

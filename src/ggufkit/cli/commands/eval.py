@@ -12,9 +12,10 @@ import click
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import TokenCount, resume_option, threads_option
+from ggufkit.cli.options import TokenCount, no_clobber_option, resume_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, paged, size, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import refuse_existing, report
 from ggufkit.errors import printable
 from ggufkit.evaluation.comparison import CONFIDENCE, Comparison
 from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
@@ -65,6 +66,7 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 )
 @click.option("--details", is_flag=True, help="Print all figures as llama-perplexity does.")
 @resume_option
+@no_clobber_option
 @threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
@@ -80,7 +82,7 @@ def command(
     probabilities, and which models differ by more than chance. This runs llama.cpp through its
     Python binding, the extra ggufkit[llama]. All figures equal those of llama-perplexity.
     """
-    _require_text(**options)
+    _require_usable(models, **options)
     with progress_bar("reading", in_bytes=False) as progress:
         found = evaluate(models, progress=progress, **options)
     streams.work_is_done()
@@ -91,15 +93,30 @@ def command(
         _print(found)
         if details:
             _print_details(found)
+    if found.base and options["base_logits"]:
+        report([Path(options["base_logits"])])
 
 
-def _require_text(
-    *, text: str | None, base: str | None, base_logits: str | None, **_others: object
+def _require_usable(
+    models: tuple[str, ...],
+    *,
+    text: str | None,
+    base: str | None,
+    base_logits: str | None,
+    resume: bool,
+    **_others: object,
 ) -> None:
+    """Raise UsageError for options that do not go together, before anything is read."""
+    if not models and (base is None or base_logits is None):
+        raise click.UsageError("Missing argument 'MODEL'.")
     if text is None and base_logits is None:
         raise click.UsageError("Missing option '--text'.")
     if text is None and base is not None:
         raise click.UsageError("Missing option '--text': --base reads it.")
+    if resume and base is not None and base_logits is None:
+        raise click.UsageError("Missing option '--base-logits': --resume keeps the base in it.")
+    if base is not None and base_logits is not None:
+        refuse_existing(base_logits)
 
 
 def _print(found: Evaluation) -> None:

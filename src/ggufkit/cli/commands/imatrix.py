@@ -14,7 +14,7 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import SharedOption, TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace, report
+from ggufkit.cli.write_model import refuse_existing, report
 from ggufkit.errors import OutputError, printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
@@ -180,7 +180,7 @@ def compute(
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
     _refuse_input(out, (model, text))  # before hours of work
-    _refuse_existing(out)
+    refuse_existing(out)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     _write(imatrix, out, (model, text), format, as_json=as_json)
@@ -190,7 +190,7 @@ def _write(
     imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
 ) -> None:
     _refuse_input(out, inputs)
-    _refuse_existing(out)
+    refuse_existing(out)
     _warn(imatrix)
     path = imatrix.save(out, format)
     streams.work_is_done()
@@ -204,13 +204,6 @@ def _refuse_input(out: str, inputs: tuple[str, ...]) -> None:
     path = Path(out)
     if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
-
-
-def _refuse_existing(out: str) -> None:
-    if Path(out).exists() and not may_replace():
-        raise OutputError(
-            f"{out} exists already", remedy="Use another name, or leave out --no-clobber"
-        )
 
 
 def _warn(imatrix: Imatrix) -> None:
