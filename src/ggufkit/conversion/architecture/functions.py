@@ -298,6 +298,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda numbers: [0.0 if n is None else float(n) for n in numbers],
         lambda numbers, _: ([shortest(n) for n in numbers],),
     ),
+    "field": Function(lambda whole, name: whole.get(name)),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
     "generation": Function(_generation, asks=FACTS),

@@ -17,6 +17,8 @@ from ggufkit.models.sources import from_array
 # The part of a head that the first layer rotates that sees all tokens.
 _SHARE: Final = "item(partial_rotary_factors, leading_layers(layer_types, 'sliding_attention'))"
 
+LONGEST_PERIOD: Final = 10000  # of the positions of sound
+POSITIONS: Final = 1500  # of 30 seconds of sound
 FactorArray = npt.NDArray[np.float32]
 
 
@@ -79,10 +81,24 @@ def _checked(field: str, rope: dict[str, Any], dimensions: Any) -> FactorArray: 
     return np.array(factors, np.float32)
 
 
+def _sinusoids(facts: ConfigFacts) -> FactorArray | None:
+    """Return the positions of Whisper's encoder: sines and cosines of falling frequencies."""
+    channels = facts.value("audio.hidden_size")
+    if channels is None:
+        return None
+    step = np.log(LONGEST_PERIOD) / (channels // 2 - 1)
+    exponents = np.float32(-step) * np.arange(channels // 2, dtype=np.float32)
+    frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
+    times = np.arange(POSITIONS, dtype=np.float32)[:, None] * frequencies
+    angles = times.astype(np.float64)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
 MAKERS: Final[dict[str, Callable[[ConfigFacts], FactorArray | None]]] = {
     "llama3_factors": _llama3_factors,
     "padded_llama3_factors": _padded_llama3_factors,
     "long_factors": _factors("long_factor"),
     "proportional_factors": _proportional,
+    "sinusoids": _sinusoids,
     "short_factors": _factors("short_factor"),
 }

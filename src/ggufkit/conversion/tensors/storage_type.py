@@ -91,9 +91,9 @@ def _kind(tensor: Tensor, wanted: str, types: Mapping[str, str], *, from_fp8: bo
         return tensor_type("F32")
     if from_fp8:
         return _fixed(tensor, wanted, "Q8_0")
-    for pattern, fixed in types.items():
-        if fnmatchcase(name, pattern):
-            return _fixed(tensor, wanted, fixed)
+    matching = [pattern for pattern in types if fnmatchcase(name, pattern)]
+    if matching:
+        return _fixed(tensor, wanted, types[max(matching, key=len)])
     if not name.endswith((".weight", ".lora_a", ".lora_b")) or _PRECISE.fullmatch(name):
         return tensor_type("F32")
     if wanted in _TERNARY and _NOT_TERNARY.fullmatch(name):
