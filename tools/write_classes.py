@@ -33,7 +33,7 @@ for it with tiny random checkpoints:
 | identical | the file is byte-identical to the converter's |
 | logits | llama.cpp computes the same logits from it as transformers from the checkpoint |
 | round trip | `convert` makes the same file from what `export` writes |
-| projector | with `--mmproj`: identical if ggufkit writes the same, yes if only the converter writes it |
+| projector | with `--mmproj`: identical if ggufkit writes the same, yes if only the converter can |
 | draft | the converter writes a head that predicts tokens, with `--mtp` or as a model |
 
 A class without an architecture of its own is often a small change of a known one:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from projectors.qwen import BLOCKS, FLAT, GATED, MERGER
-from projectors.shapes import HALVES, TEXT, Names, both, under, weights, whisper
+from projectors.shapes import HALVES, TEXT, NamedShapes, both, under, weights, whisper
 from projectors.vision import GLM4V
 
 EARS = {"d_model": 32, "encoder_layers": 4, "encoder_attention_heads": 2, "encoder_ffn_dim": 64,
         "num_mel_bins": 16}  # fmt: skip
-SAM: Names = {
+SAM: NamedShapes = {
     **under("model.sam_model.blocks.{i}.", {
         **both({"norm1": (48,), "norm2": (48,), "attn.qkv": (144, 48), "attn.proj": (48, 48),
                 "mlp.lin1": (64, 48), "mlp.lin2": (48, 64)}),
@@ -24,7 +24,7 @@ SAM: Names = {
     }),
     "model.sam_model.pos_embed": (1, 4, 4, 48),
 }  # fmt: skip
-CLIP: Names = {
+CLIP: NamedShapes = {
     **under("model.vision_model.transformer.layers.{i}.", both({
         "layer_norm1": (32,), "layer_norm2": (32,), "self_attn.qkv_proj": (96, 32),
         "self_attn.out_proj": (32, 32), "mlp.fc1": (64, 32), "mlp.fc2": (32, 64),

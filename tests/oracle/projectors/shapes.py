@@ -1,4 +1,4 @@
-"""NamedShapes that cases of several families share."""
+"""Shapes that cases of several families share."""
 
 from __future__ import annotations
 
