@@ -577,6 +577,7 @@ def save_words(folder: Path) -> None:
 
 
 VOCABULARIES = {
+    "none": lambda _: None,
     "arctic": save_arctic,
     "beginning": save_beginning,
     "chatml": save_chatml,

@@ -102,6 +102,19 @@ def test_added_tokens_replace_padding_and_pieces(tmp_path):
     assert any("99" in line for line in said)
 
 
+def test_settings_of_arctic_rename_pieces(tmp_path):
+    named = {"1": ("<a>", True), "5": ("<unk>", True), "7": ("x", False), "99": ("<far>", True)}
+    decoder = {n: {"content": text, "special": special} for n, (text, special) in named.items()}
+    settings = {"unk_token": "<unk>", "added_tokens_decoder": decoder}
+    checkpoint = folder_with(
+        tmp_path, {"vocab_size": 8}, tokenizer__model=PIECES, tokenizer_config__json=settings
+    )
+    found = keys(checkpoint, "arctic")
+    assert [found["tokens"][n] for n in (1, 5, 7)] == ["<a>", "<unk>", "x"]
+    assert [found["token_type"][n] for n in (1, 5, 7)] == [CONTROL, UNKNOWN, USER]
+    assert [found["scores"][n] for n in (1, 5, 7)] == [0.0, 0.0, -10000.0]
+
+
 def test_unigram_model_keeps_the_rules_of_its_normalizer(tmp_path):
     rules = field(2, field(3, 1)) + field(3, field(2, b"\x01\x02") + field(3, 0) + field(4, 1))
     found = keys(folder_with(tmp_path, spiece__model=PIECES + rules), "t5")

@@ -39,4 +39,21 @@ RAW: dict[str, Any] = {
         conv_bias=False, block_auto_adjust_ff_dim=False, block_ffn_dim_multiplier=1.0,
         block_multiple_of=32, norm_eps=1e-5, rms_norm_eps=None, hidden_act=None,
     ),
+    "lfm2.5-audio-tokenizer": raw(
+        "Lfm25AudioTokenizer",
+        {
+            f"lfm.{name}": shape
+            for name, shape in ({
+                "embed_tokens.weight": (416, 64), "embedding_norm.weight": (64,),
+            } | FEED_FORWARD | at([0, 2], CONVOLUTION) | at([1], ATTENTION)).items()
+        } | {
+            "emb.emb.weight": (64, 64), "istft.window": (64,), "lin.weight": (34, 64),
+            "lin.bias": (34,),
+        },
+        vocabulary="none", model_type="lfm2",
+        layer_types=["conv", "sliding_attention", "conv"], conv_L_cache=3, conv_bias=False,
+        block_auto_adjust_ff_dim=False, block_ffn_dim_multiplier=1.0, block_multiple_of=32,
+        norm_eps=1e-5, rms_norm_eps=None, hidden_act=None, sliding_window=64, output_size=34,
+        bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    ),
 }  # fmt: skip
