@@ -19,20 +19,21 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import real  # noqa: E402 (of the tests)
 
-WIDTH, HEIGHT = 1100, 820
-# Name, state of the page, colours, and what must be there.
+WIDTH = 1000
+# Name, state of the page, colours, what must be there, and the height.
 PICTURES = (
-    ("overview", "overview?model=1&colour=deviation", "light", ".layers"),
-    ("tensor", "tensor?model=1&t=2&row=3&column=40&z=-5&x=30&y=0", "light", "[aria-live] td"),
-    ("template", "template?model=0", "dark", ".prompt"),
-    ("tokenizer", "tokenizer?model=0", "light", ".token"),
-    ("memory", "memory?model=1&context=32768&cache=Q8_0&devices=0.75,0.75", "dark", ".big"),
+    ("overview", "overview?model=1&colour=deviation", "light", ".layers", 1500),
+    ("tensor", "tensor?model=1&t=2&row=3&column=40&z=-6&x=32&y=0", "light", "[aria-live] td", 640),
+    ("template", "template?model=0", "dark", ".prompt", 640),
+    ("tokenizer", "tokenizer?model=0", "light", ".token", 640),
+    ("memory", "memory?model=1&context=32768&cache=Q8_0&devices=0.75,0.75", "dark", ".big", 640),
 )
 
 
-def take(page: Page, url: str, picture: tuple[str, str, str, str], folder: Path) -> None:
+def take(page: Page, url: str, picture: tuple[str, str, str, str, int], folder: Path) -> None:
     """Take one picture."""
-    name, state, scheme, selector = picture
+    name, state, scheme, selector, height = picture
+    page.set_viewport_size({"width": WIDTH, "height": height})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.goto("about:blank")
     page.goto(f"{url}#{state}")
@@ -58,7 +59,7 @@ def main() -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page = browser.new_page()
         for picture in PICTURES:
             take(page, url, picture, folder)
         browser.close()

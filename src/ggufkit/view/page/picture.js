@@ -8,7 +8,7 @@ import { note } from "./state.js";
 
 const KEPT = 48; // tiles
 const DEEPEST = -6; // 64 pixels for one value
-const NUMBERS = -5; // from here on, values are written too
+const NUMBERS = -5.75; // from here on, values are written too
 
 /** One axis: its length, and its place and scale in the view. */
 class Axis {
@@ -150,17 +150,17 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
 
   function write(context, { values, rows: held, columns: across }, x, y) {
     const size = 1 / columns.per(zoom);
-    context.font = "11px ui-monospace, monospace";
+    const isDark = getComputedStyle(document.documentElement).getPropertyValue("--middle").trim() < "#8";
+    context.font = "12px ui-monospace, monospace";
     context.textAlign = "center";
     context.textBaseline = "middle";
     const from = [Math.max(Math.floor(-y / size), 0), Math.max(Math.floor(-x / size), 0)];
     for (let row = from[0]; row < held && y + row * size < canvas.clientHeight; row += 1) {
       for (let column = from[1]; column < across && x + column * size < canvas.clientWidth; column += 1) {
         const value = values[row * across + column];
-        const text = real(Number.isFinite(value) ? value : String(value), size > 48 ? 3 : 2);
-        context.fillStyle = "#000c";
-        context.fillText(text, x + (column + 0.5) * size + 0.5, y + (row + 0.5) * size + 0.5);
-        context.fillStyle = "#fff";
+        const isStrong = Math.abs(value) > (range / contrast) * 0.6;
+        context.fillStyle = isStrong === isDark ? "#111" : "#fff";
+        const text = real(Number.isFinite(value) ? value : String(value), 2);
         context.fillText(text, x + (column + 0.5) * size, y + (row + 0.5) * size);
       }
     }
