@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,17 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ggufkit._version import __version__
 from ggufkit.errors import GGUFError
 from ggufkit.frameworks.extras import library
-from ggufkit.view import (
-    compare_page,
-    faults_page,
-    memory_page,
-    metadata_page,
-    overview,
-    picture,
-    prompt_page,
-    tensor_page,
-    tokens_page,
-)
+from ggufkit.view import overview, picture
 from ggufkit.view.shown_model import ShownModel
 
 if TYPE_CHECKING:
@@ -31,6 +22,7 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).with_name("page")
 MAX_BODY: Final = 4 << 20  # bytes of a conversation or a text
 MAX_COUNT: Final = 1000  # rows in one answer
+MAX_TEXT: Final = 100_000  # characters or items, if the request does not say
 _MEDIA: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -78,6 +70,11 @@ class Asked:
         return picture.TilePlace(*map(self.number, ("level", "row", "column")))
 
 
+def _page(name: str) -> Any:  # noqa: ANN401 (a module)
+    """Return the module of a view, imported when first asked for: the first view is not theirs."""
+    return importlib.import_module(f"ggufkit.view.{name}")
+
+
 RouteAnswer = Callable[[Asked], Any]
 
 
@@ -91,51 +88,61 @@ GETS: Final[dict[str, RouteAnswer]] = {
     "overview": lambda asked: overview.overview(asked.model()),
     "treemap": lambda asked: overview.treemap(asked.model()),
     "layers": lambda asked: overview.layer_grid(asked.model()),
-    "faults": lambda asked: faults_page.faults(asked.model()),
-    "metadata": lambda asked: metadata_page.metadata_rows(
+    "faults": lambda asked: _page("faults_page").faults(asked.model()),
+    "metadata": lambda asked: _page("metadata_page").metadata_rows(
         asked.model(), asked.text("search"), *asked.rows()
     ),
-    "value": lambda asked: metadata_page.metadata_value(
+    "value": lambda asked: _page("metadata_page").metadata_value(
         asked.model(),
         asked.number("key"),
         asked.number("start"),
-        asked.number("count", metadata_page.MAX_TEXT),
+        asked.number("count", MAX_TEXT),
     ),
-    "document": lambda asked: metadata_page.metadata_document(asked.model(), asked.number("key")),
-    "tensors": lambda asked: tensor_page.tensor_rows(asked.model(), asked.values, *asked.rows()),
-    "tensor": lambda asked: tensor_page.tensor_details(asked.model(), asked.number("tensor")),
-    "statistics": lambda asked: tensor_page.statistics(asked.model(), asked.number("tensor")),
+    "document": lambda asked: _page("metadata_page").metadata_document(
+        asked.model(), asked.number("key")
+    ),
+    "tensors": lambda asked: _page("tensor_page").tensor_rows(
+        asked.model(), asked.values, *asked.rows()
+    ),
+    "tensor": lambda asked: _page("tensor_page").tensor_details(
+        asked.model(), asked.number("tensor")
+    ),
+    "statistics": lambda asked: _page("tensor_page").statistics(
+        asked.model(), asked.number("tensor")
+    ),
     "sample": lambda asked: picture.sample_statistics(asked.model().tensor(asked.number("tensor"))),
-    "block": lambda asked: tensor_page.block(
+    "block": lambda asked: _page("tensor_page").block(
         asked.model(), *map(asked.number, ("tensor", "row", "column"))
     ),
-    "tokenizer": lambda asked: tokens_page.tokens_facts(asked.model()),
-    "tokens": lambda asked: tokens_page.token_rows(
+    "tokenizer": lambda asked: _page("tokens_page").tokens_facts(asked.model()),
+    "tokens": lambda asked: _page("tokens_page").token_rows(
         asked.model(), asked.text("search"), *asked.rows()
     ),
-    "token": lambda asked: tokens_page.token_merges(asked.model(), asked.number("id")),
-    "templates": lambda asked: prompt_page.templates(asked.model()),
-    "memory": lambda asked: memory_page.memory_facts(asked.model()),
-    "comparison": lambda asked: compare_page.comparison(asked.model(), asked.model("other")),
-    "error": lambda asked: compare_page.tensor_error(
+    "token": lambda asked: _page("tokens_page").token_merges(asked.model(), asked.number("id")),
+    "templates": lambda asked: _page("prompt_page").templates(asked.model()),
+    "memory": lambda asked: _page("memory_page").memory_facts(asked.model()),
+    "comparison": lambda asked: _page("compare_page").comparison(
+        asked.model(), asked.model("other")
+    ),
+    "error": lambda asked: _page("compare_page").tensor_error(
         asked.model(), asked.model("other"), asked.number("tensor")
     ),
 }
 # Pictures: float32 values, little endian, row by row.
 TILES: Final[dict[str, RouteAnswer]] = {
     "tile": lambda asked: picture.tile(asked.model().tensor(asked.number("tensor")), asked.tile()),
-    "error-tile": lambda asked: compare_page.error_tile(
+    "error-tile": lambda asked: _page("compare_page").error_tile(
         asked.model(), asked.model("other"), asked.number("tensor"), asked.tile()
     ),
 }
 # Long texts come in the body of a request; they change nothing either.
 POSTS: Final[dict[str, Callable[[Asked, dict[str, Any]], Any]]] = {
-    "split": lambda asked, body: tokens_page.split_text(
+    "split": lambda asked, body: _page("tokens_page").split_text(
         asked.model(), str(body.get("text", "")), special=body.get("special") is not False
     ),
-    "prompt": lambda asked, body: prompt_page.prompt(asked.model(), body),
-    "memory": lambda asked, body: memory_page.memory(asked.model(), body),
-    "template-lines": lambda _, body: prompt_page.compare_templates(
+    "prompt": lambda asked, body: _page("prompt_page").prompt(asked.model(), body),
+    "memory": lambda asked, body: _page("memory_page").memory(asked.model(), body),
+    "template-lines": lambda _, body: _page("prompt_page").compare_templates(
         str(body.get("before", "")), str(body.get("after", ""))
     ),
 }

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ggufkit.errors import MissingKeyError
 from ggufkit.format.values import Strings
-from ggufkit.frameworks.tokenizer import tokenizer
 from ggufkit.models.model import Model, Tensor
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ class ShownModel:
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
+        from ggufkit.frameworks.tokenizer import tokenizer  # noqa: PLC0415 (the first view has none)
+
         return tokenizer(self.model)
 
 
