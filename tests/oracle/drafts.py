@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,12 +40,29 @@ TWO: dict[str, Any] = {
 }  # fmt: skip
 
 
+ASSISTANT = {
+    "input_layernorm.weight": (64,), "post_attention_layernorm.weight": (64,),
+    "pre_feedforward_layernorm.weight": (64,), "post_feedforward_layernorm.weight": (64,),
+    "layer_scalar": (1,), "mlp.gate_proj.weight": (96, 64), "mlp.up_proj.weight": (96, 64),
+    "mlp.down_proj.weight": (64, 96),
+}  # fmt: skip
+SLIDING = {
+    **ASSISTANT, "self_attn.q_proj.weight": (64, 64), "self_attn.q_norm.weight": (16,),
+    "self_attn.o_proj.weight": (64, 64),
+}  # fmt: skip
+FULL = {
+    **ASSISTANT, "self_attn.q_proj.weight": (128, 64), "self_attn.q_norm.weight": (32,),
+    "self_attn.o_proj.weight": (64, 128),
+}  # fmt: skip
+
+
 class Draft(NamedTuple):
     """A draft model: the case that is its target, its configuration and its tensors' shapes."""
 
     target: str
     config: dict[str, Any]
     tensors: dict[str, tuple[int, ...]]
+    has_tokenizer: bool = False  # the same files as its target
 
 
 def layers(names: dict[str, tuple[int, ...]], *prefixes: str) -> dict[str, tuple[int, ...]]:
@@ -104,6 +122,25 @@ DRAFTS = {
         {**FLASH, **PAIR, **MARKOV, "lm_head.weight": (416, 64),
          "confidence_head.proj.weight": (1, 96), "confidence_head.proj.bias": (1,)},
     ),
+    "gemma4-assistant": Draft(
+        "gemma4",
+        {"architectures": ["Gemma4AssistantForCausalLM"], "model_type": "gemma4_assistant",
+         "backbone_hidden_size": 128, "text_config": {
+             **SIZES, "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh",
+             "num_hidden_layers": 2, "num_kv_shared_layers": 2, "head_dim": 16,
+             "global_head_dim": 32, "num_global_key_value_heads": 1, "sliding_window": 64,
+             "hidden_size_per_layer_input": 0, "moe_intermediate_size": None, "rope_theta": None,
+             "layer_types": ["sliding_attention", "full_attention"],
+             "rope_parameters": {
+                 "full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                    "partial_rotary_factor": 0.25},
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}},
+        {**layers(SLIDING, "model.layers.0"), **layers(FULL, "model.layers.1"),
+         "model.embed_tokens.weight": (416, 64), "model.norm.weight": (64,),
+         "pre_projection.weight": (64, 256), "post_projection.weight": (128, 64),
+         "masked_embedding.centroids.weight": (4, 64)},
+        has_tokenizer=True,
+    ),
     "dspark-speculator": Draft(
         "qwen3",
         {"architectures": ["DSparkSpeculator"], "draft_vocab_size": SOME, "mask_token_id": 3,
@@ -115,10 +152,13 @@ DRAFTS = {
 }  # fmt: skip
 
 
-def make(name: str, folder: Path) -> Path:
-    """Write a draft model into `folder`; return it."""
+def make(name: str, folder: Path, checkpoints: Path | None = None) -> Path:
+    """Write a draft model into `folder`; return it. `checkpoints` are those of the cases."""
     draft, numbers = DRAFTS[name], random.Random(name)
     folder.mkdir()
+    if draft.has_tokenizer and checkpoints:
+        for path in (checkpoints / draft.target).glob("*token*.json"):
+            shutil.copy(path, folder)
     (folder / "config.json").write_text(json.dumps(draft.config))
     header: dict[str, Any] = {}
     data = b""

@@ -65,7 +65,7 @@ FLAGS = (
 def checkpoint_for(flag: str, case: str, checkpoints: Path, place: Path) -> Path:
     """Return the folder to convert: a draft model, or a copy with dense modules for their flag."""
     if "target" in flag:
-        return drafts.make(case, place / case)
+        return drafts.make(case, place / case, checkpoints)
     if "dense" not in flag:
         return checkpoints / case
     folder = shutil.copytree(checkpoints / case, place / case)
