@@ -41,7 +41,7 @@ def in_shell(model, line):
 def test_full_output_gives_one_error(model, words):
     code, said = in_shell(model, f"ggufkit {words} > /dev/full")
     assert code == 1
-    assert said.count("error: ") == 1
+    assert said.count('"error": ' if "--json" in words else "error: ") == 1
     assert "No space left on device" in said
     assert "Traceback" not in said
 
