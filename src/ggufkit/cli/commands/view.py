@@ -24,7 +24,7 @@ MAX_PORT: Final = 65535
     epilog=examples(
         "ggufkit view model.gguf",
         "ggufkit view model-Q4_K_M.gguf model-F16.gguf",
-        "ggufkit view hf:user/repo/model.gguf",
+        "ggufkit view hf://org/repo:Q4_K_M",
         "ggufkit view model.gguf --no-browser --port 8080",
     ),
 )
@@ -42,7 +42,7 @@ MAX_PORT: Final = 65535
     default=DEFAULT_HOST,
     show_default=True,
     metavar="ADDRESS",
-    help="Address to listen on. Others on the network can reach any but the default.",
+    help="Address to listen on. Only this machine can reach the default.",
 )
 def command(files: tuple[str, ...], *, no_browser: bool, port: int, host: str) -> None:
     """Show FILE in a browser: overview, metadata, tensors, tokenizer, template, memory.
