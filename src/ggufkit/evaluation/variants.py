@@ -64,7 +64,7 @@ class Variants:
         try:
             tokens = self._reader.tokenize(content, chunks)
             self._base = BaseFile("", self._file.fileno(), tokens, self._reader.vocabulary)
-            self.scores = self._read(self._write)
+            self.scores: Scores = self._read(self._write)
         except BaseException:
             self.close()
             raise
