@@ -6,8 +6,9 @@ by layer then fails to load, or uses the values of other layers.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -201,3 +202,20 @@ def _shortened(array: Array, gone: frozenset[int]) -> TypedValue:
     if isinstance(array, Strings):
         return Strings([array[i] for i in left])
     return Arrays([array[i] for i in left])
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the count of tensors and their names, with names of many layers merged."""
+    layers: dict[str, list[int]] = {}
+    for name in names:
+        found = BLOCK.match(name)
+        layers.setdefault(BLOCK.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
+    listed = ", ".join(name.replace("#", _ranges(held)) for name, held in layers.items())
+    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as "0-3,5"."""
+    runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ends = ([number for _, number in run] for _, run in runs)
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ends)

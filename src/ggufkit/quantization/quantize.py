@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened
-from ggufkit.models.layers import BLOCK, block_count, layer_of, prune_layers
+from ggufkit.models.layers import block_count, layer_of, named, prune_layers
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.models.sources import retyped
 from ggufkit.quantization.eligibility import is_whole
@@ -88,7 +87,8 @@ class Decision:
 
     `fell_from` is the chosen type if its rows do not fit it, `promoted_from` the chosen type if it
     needs importance data that is missing. `weights` is the importance data, `needs_imatrix` is true
-    if the type requires it. `search` is the search for better blocks, None for ggml's blocks.
+    if the type requires it. `search` is the search for better blocks, None for ggml's blocks; `why`
+    says what decided about the type.
     """
 
     before: Tensor
@@ -98,6 +98,7 @@ class Decision:
     needs_imatrix: bool = False
     weights: Floats | None = None
     search: Search | None = None
+    why: str = ""
 
     @property
     def is_changed(self) -> bool:
@@ -328,6 +329,7 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
         fell_from=choice.wanted if choice.fell_back else None,
         promoted_from=choice.type if kind != choice.type else None,
         needs_imatrix=_needs(recipe, kind, tensor),
+        why=choice.why,
         weights=weights,
         search=None if made is tensor else search_for(search, kind),
     )
@@ -380,20 +382,3 @@ def refuse(done: Quantization, *, allow_requantize: bool) -> None:
 
 def _named(decisions: Iterable[Decision]) -> str:
     return named([decision.after.name for decision in decisions])
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the count of tensors and their names, with names of many layers merged."""
-    layers: dict[str, list[int]] = {}
-    for name in names:
-        found = BLOCK.match(name)
-        layers.setdefault(BLOCK.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
-    listed = ", ".join(name.replace("#", _ranges(held)) for name, held in layers.items())
-    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as "0-3,5"."""
-    runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-    ends = ([number for _, number in run] for _, run in runs)
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ends)

@@ -239,12 +239,13 @@ def _relative_error(
         weights = None if columns is None else columns[owner]
         packed = codec.quantize(rows, kind, imatrix=weights, threads=1)
         lost = rows - codec.dequantize(packed, kind, threads=1)
-        error += _weighted_squares(lost, weights)
-        energy += _weighted_squares(rows, weights)
+        error += weighted_squares(lost, weights)
+        energy += weighted_squares(rows, weights)
     return error / energy if energy else 0.0
 
 
-def _weighted_squares(rows: Floats, weights: Floats | None) -> float:
+def weighted_squares(rows: Floats, weights: Floats | None) -> float:
+    """Return the sum of squares of rows, their columns weighted."""
     squares: npt.NDArray[Any] = np.square(rows, dtype=np.float64).sum(axis=0)
     return float(squares.sum() if weights is None else squares @ weights.astype(np.float64))
 

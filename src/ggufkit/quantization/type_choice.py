@@ -32,6 +32,7 @@ from ggufkit.quantization.recipes import (
     ROLES,
     Patterns,
     Recipe,
+    RecipeRule,
     RecipeRules,
 )
 
@@ -59,10 +60,11 @@ class TypeRequests:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The type of one tensor; `wanted` differs if rows do not divide into its blocks."""
+    """The type of one tensor, and why; `wanted` differs if rows do not divide into its blocks."""
 
     type: TensorType
     wanted: TensorType
+    why: str = ""
 
     @property
     def fell_back(self) -> bool:
@@ -177,30 +179,33 @@ class _Walk:
 
     def choice(self, tensor: Tensor, role: str) -> Choice:
         """Return the choice for the next tensor."""
-        wanted = self._wanted(tensor, role)
-        return _choice(fitting(tensor, wanted), wanted)
+        wanted, why = self._wanted(tensor, role)
+        return _choice(fitting(tensor, wanted), wanted, why)
 
-    def _wanted(self, tensor: Tensor, role: str) -> TensorType:
+    def _wanted(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
+        """Return the type that the tensor should have, and why."""
         if tensor.name in self.requests.types and not is_whole(tensor.type):
-            return self.requests.types[tensor.name]
+            return self.requests.types[tensor.name], "this type is given for its name"
         if not self._is_eligible(tensor):
-            return tensor.type
+            return tensor.type, "llama-quantize keeps such tensors"
         base = self.base or tensor.type
         mixes = self.base is not None and base.is_quantized
         asked = self._asked(tensor.name, role, mixes)
         if asked is not None:
             return asked
-        return self._by_rules(tensor, role, base) if mixes and not self.requests.pure else base
+        if mixes and not self.requests.pure:
+            return self._by_rules(tensor, role, base)
+        return base, "base type of the recipe" if self.base else "the recipe keeps every type"
 
-    def _asked(self, name: str, role: str, mixes: bool) -> TensorType | None:  # noqa: FBT001
-        """Return the type that the user set, None if the recipe decides."""
+    def _asked(self, name: str, role: str, mixes: bool) -> tuple[TensorType, str] | None:  # noqa: FBT001
+        """Return the type that the user set, and how; None if the recipe decides."""
         requests = self.requests
         named = _found(name, requests.patterns)
         own = named is not None and name == PER_LAYER_EMBEDDING
         if requests.token_embedding_type and role == "embedding" and not own:
-            return requests.token_embedding_type
+            return requests.token_embedding_type, "this type is given for token embeddings"
         if requests.output_tensor_type and role == "output":
-            return requests.output_tensor_type
+            return requests.output_tensor_type, "this type is given for the output"
         # llama-quantize ignores patterns if the recipe is F32, F16 or BF16.
         return named if named is not None and mixes else _found(name, self.recipe.patterns)
 
@@ -209,20 +214,23 @@ class _Walk:
             return False
         return is_eligible(tensor, self.facts.architecture)
 
-    def _by_rules(self, tensor: Tensor, role: str, base: TensorType) -> TensorType:
+    def _by_rules(self, tensor: Tensor, role: str, base: TensorType) -> tuple[TensorType, str]:
         parts, floor = self.floor
         if any(part in tensor.name for part in parts):
-            return tensor_type(floor)
+            return tensor_type(floor), f"{self.facts.architecture} needs this type here"
         if role == "embedding" and not self.held["output"]:  # tied: it is also the output
             role = "output"
         if role == "output" and self.requests.output_tensor_type:
-            return self.requests.output_tensor_type
+            return self.requests.output_tensor_type, "this type is given for the output"
         rules = self.recipe.rules.get(role)
         taken = _first_that_holds(rules, self._place(tensor, role, base)) if rules else None
         self.met[role] += 1
         is_lifted = role == "attention_v" and self.facts.is_70b and not self.recipe.by_count
-        kind = taken or base.name
-        return tensor_type(LIFTED_IN_70B.get(kind, kind) if is_lifted else kind)
+        kind = taken.type if taken else base.name
+        why = _rule_text(role, taken) if taken else "base type of the recipe"
+        if is_lifted and kind in LIFTED_IN_70B:
+            return tensor_type(LIFTED_IN_70B[kind]), f"{why}; more bits in models of 70B"
+        return tensor_type(kind), why
 
     def _place(self, tensor: Tensor, role: str, base: TensorType) -> TensorPlace:
         layer = self.met[role]
@@ -268,15 +276,24 @@ def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> t
     )
 
 
-def _found(name: str, patterns: Patterns) -> TensorType | None:
+def _found(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
     for pattern, kind in patterns:
         if pattern.search(name):
-            return kind
+            return kind, f"its name matches {pattern.pattern!r}"
     return None
 
 
-def _first_that_holds(rules: RecipeRules, place: TensorPlace) -> str | None:
-    return next((kind for kind, when in rules if all(test(place) for test in when)), None)
+def _first_that_holds(rules: RecipeRules, place: TensorPlace) -> RecipeRule | None:
+    return next((rule for rule in rules if all(test(place) for test in rule.when)), None)
+
+
+@functools.lru_cache
+def _rule_text(role: str, rule: RecipeRule) -> str:
+    """Return a rule as text: the role, and what its conditions say of themselves."""
+    said = ((test.__doc__ or "").rstrip(".") for test in rule.when)
+    conditions = "; ".join(text[:1].lower() + text[1:] for text in said)
+    head = f"the recipe's rule for {role}"
+    return f"{head}: {conditions}" if conditions else head
 
 
 def fitting(tensor: Tensor, wanted: TensorType) -> TensorType:

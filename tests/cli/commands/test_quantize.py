@@ -382,3 +382,22 @@ def test_search_is_shown_with_the_types_that_have_none(source):
     document = json.loads(result.out)
     assert document["search"] == "best"
     assert {tensor["search"] for tensor in document["tensors"]} == {None}
+
+
+def test_explain_shows_reasons_errors_and_shares(source):
+    out = source.with_name("out.gguf")
+    planned = done("quantize", source, "Q4_0", "--dry-run", "--explain").out
+    assert "base type of the recipe" in planned
+    assert "%" not in planned
+    said = done("quantize", source, out, "Q4_0", "--explain").out
+    assert "base type of the recipe" in said
+    assert "100.0%" in said
+    assert f"wrote {out}" in said
+    told = done("quantize", source, out, "Q4_0", "--explain", "--json").json()["explanations"]
+    assert {each["name"] for each in told} == set(TENSORS)
+    assert sum(each["share"] for each in told) == pytest.approx(1)
+
+
+def test_explain_needs_a_file_to_measure(source):
+    failed = ggufkit("quantize", source, "-", "Q4_0", "--explain")
+    assert (failed.code, "--explain" in failed.err) == (2, True)

@@ -14,6 +14,7 @@ import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.options import cluster_option, no_clobber_option, resume_option, threads_option
 from ggufkit.cli.output import examples, note
+from ggufkit.cli.quantization.explain_option import explain_option, explained
 from ggufkit.cli.quantization.provenance_option import provenance_option, with_keys
 from ggufkit.cli.quantization.report import report_quantized, warn
 from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
@@ -175,6 +176,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="Quantize tensors that are already quantized; this loses quality.",
 )
 @provenance_option
+@explain_option
 @no_clobber_option
 @threads_option
 @resume_option
@@ -204,10 +206,8 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         )
     if recipe is not None and target:
         raise click.UsageError(f"A target size chooses the types itself; remove {recipe}")
-    if out is None and not dry_run:
-        raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
-    if as_json and out == PIPE and not dry_run:
-        raise click.UsageError("--json and the model cannot both go to stdout")
+    if not dry_run:
+        _require_output(source, out, recipe, given)
     recipes = usage(parse_recipes)(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
@@ -223,7 +223,21 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
             made = with_keys(model, made, options, dry_run=dry_run, threads=work["threads"])
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
-        report_quantized(made, paths, dry_run=dry_run, as_json=as_json)
+        pairs = zip(made, paths, strict=True) if given["explains"] else ()
+        told = [explained(*each, work["threads"]) for each in pairs]
+        report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
+
+
+def _require_output(
+    source: str, out: str | None, recipe: str | None, given: Mapping[str, Any]
+) -> None:
+    """Raise UsageError for an output that cannot be written, or not with these options."""
+    if out is None:
+        raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
+    if out == PIPE and given["as_json"]:
+        raise click.UsageError("--json and the model cannot both go to stdout")
+    if out == PIPE and given["explains"]:
+        raise click.UsageError("--explain reads the written file again, so OUT cannot be -")
 
 
 def _options(

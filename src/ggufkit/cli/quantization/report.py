@@ -11,20 +11,34 @@ from typing import Any
 import click
 
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
+from ggufkit.cli.quantization.explain_option import plain_explanation, show_explanations
 from ggufkit.cli.write_model import report
 from ggufkit.errors import printable
+from ggufkit.models.layers import named
 from ggufkit.models.model import Tensor, bits_per_weight
 from ggufkit.output.layout import layout
-from ggufkit.quantization.quantize import Decision, Quantization, named
+from ggufkit.quantization.explain import Explanation
+from ggufkit.quantization.quantize import Decision, Quantization
 
 
 def report_quantized(
-    made: Sequence[Quantization], paths: Sequence[list[Path]], *, dry_run: bool, as_json: bool
+    made: Sequence[Quantization],
+    paths: Sequence[list[Path]],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    told: Sequence[Sequence[Explanation]] = (),
 ) -> None:
-    """Print what became of each recipe: paths, a table for a dry run, or JSON."""
+    """Print what became of each recipe: paths, a table for a dry run, explanations, or JSON."""
     if as_json:
         documents = [_plain(*each) for each in zip(made, paths, strict=True)]
+        for document, each in zip(documents, told, strict=False):
+            document["explanations"] = [plain_explanation(one) for one in each]
         emit(documents[0] if len(documents) == 1 else {"outputs": documents})
+    elif told:
+        for each in told:
+            show_explanations(each)
+        report(list(itertools.chain.from_iterable(paths)))
     elif dry_run:
         with paged():
             for done in made:
