@@ -9,7 +9,9 @@ import ggufkit
 from ggufkit.errors import ValueTypeError
 from ggufkit.output.layout import layout
 from ggufkit.output.resume import digest
+from ggufkit.quantization.provenance import quantize_with_provenance
 from ggufkit.quantization.quantize import decide
+from ggufkit.quantization.reproduce import reproduce
 from shell import done
 
 RNG = np.random.default_rng(3)
@@ -99,3 +101,10 @@ def test_a_target_size_counts_the_key_of_the_search(source, tmp_path):
         exact = layout(ggufkit.quantize(model, "Q4_0", search="best"), "o").nbytes
     done("quantize", source, out, "--target-size", exact, "--search", "best")
     assert out.stat().st_size <= exact
+
+
+def test_a_searched_file_is_reproduced(source, tmp_path):
+    out = tmp_path / "out.gguf"
+    made = quantize_with_provenance(source, "Q4_0", search="better")
+    ggufkit.write(made, out)
+    assert reproduce(out, source)

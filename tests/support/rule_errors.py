@@ -10,21 +10,21 @@ import numpy.typing as npt
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 
-Array = npt.NDArray[Any]
+AnyFloats = npt.NDArray[Any]
 
 # The elements whose mean square is mixed in, and how many times, other than twice that of a block.
 MIXED = {"IQ4_NL": (32, 2), "Q2_K": (256, 1), "IQ2_XXS": (256, 1), "IQ2_XS": (256, 1)}
 
 
-def _repeated(values: Array, count: int) -> Array:
+def _repeated(values: AnyFloats, count: int) -> AnyFloats:
     return np.repeat(values, count, axis=-1)
 
 
-def _mean_squares(x: Array, count: int) -> Array:
+def _mean_squares(x: AnyFloats, count: int) -> AnyFloats:
     return _repeated((x.reshape(len(x), -1, count) ** 2).mean(axis=2), count)
 
 
-def rule_weights(name: str, x: Array, importance: Array | None) -> Array:
+def rule_weights(name: str, x: AnyFloats, importance: AnyFloats | None) -> AnyFloats:
     """Return the weights of elements in the error that ggml's rule for `name` aims at."""
     x = x.astype(np.float64)
     weighted = importance is not None
@@ -44,7 +44,9 @@ def rule_weights(name: str, x: Array, importance: Array | None) -> Array:
     return abs(x) if name == "Q2_K" else x * x
 
 
-def block_errors(name: str, x: Array, importance: Array | None, packed: Array) -> Array:
+def block_errors(
+    name: str, x: AnyFloats, importance: AnyFloats | None, packed: AnyFloats
+) -> AnyFloats:
     """Return the weighted error of each block; ggml's plain rule for Q2_K adds distances."""
     miss = abs(x - quants.dequantize(packed, name).astype(np.float64))
     if name != "Q2_K" or importance is not None:
