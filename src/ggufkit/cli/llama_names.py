@@ -43,9 +43,6 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "convert": {
         "--outfile": "the argument OUT",
-        "--split-max-size": "--shard-size SIZE",
-        "--bigendian": "ggufkit copy IN OUT --endian big, afterwards",
-        "--model-name": "ggufkit edit OUT --set general.name=NAME",
     },
     "quantize": {
         "--allow-requantization": "--allow-requantize",

@@ -141,7 +141,7 @@ def read_evaluation(path: Path) -> list[QualityRow]:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(
             f"{path} is not a result of `ggufkit eval --json`",
-            remedy=f"Make it with `ggufkit eval ... --json > {path.name}`",
+            remedy="Make it with `ggufkit eval ... --json`",
         ) from error
 
 

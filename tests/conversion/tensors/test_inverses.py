@@ -38,6 +38,7 @@ CASES = {
     "scale": (numbers(4, 4), [["scale 0.5"]]),
     "scale_runs": (numbers(4, 4), [["scale_runs 1 0.5 3 0.25"]]),
     "scale_runs in turns": (numbers(8, 4), [["scale_runs 2 1 2 -1"]]),
+    "target_ids": (np.array([3, 1, 5, 9]), [["target_ids 99"]]),
     "pad_rows": (numbers(4, 4), [["pad_rows 4"]]),
     "spread": (np.tile(numbers(1, 4), (3, 1)), [["spread 3"]]),
     "split": (numbers(8, 3), [["split 0 2"], ["split 1 2"]]),

@@ -110,6 +110,9 @@ CASES = {
     ),
     "pad_rows": (numbers(3, 4), (5,), lambda a: np.concatenate([a, np.zeros((2, 4), "f4")])),
     "spread": (numbers(3, 4), (2,), lambda a: a[[0, 0]]),
+    "target_ids": (
+        np.array([3, 1, 5, 9], "i8"), (99,), lambda a: a + np.arange(4)
+    ),
     "softplus": (
         numbers(4, 5), (), lambda a: np.logaddexp(0, a.astype(np.float64)).astype(np.float32)
     ),
