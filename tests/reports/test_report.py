@@ -130,7 +130,7 @@ def test_quality_of_an_evaluation_becomes_a_chart_and_a_table(folder):
     done("report", folder / "f32.gguf", "-o", folder / "q.html", "--eval", result)
     done("report", folder / "f32.gguf", "-o", folder / "q.md", "--eval", result)
     found = Page((folder / "q.html").read_text("utf-8"))
-    assert found.tags.count("circle") == 2  # the base has no divergence
+    assert found.tags.count("circle") == 3
     assert "mean KLD" in found.texts
     assert "| q3.gguf | 1,500.0 | 10.9 | 0.11 |" in (folder / "q.md").read_text("utf-8")
 

@@ -135,4 +135,4 @@ def _module_of(name: str) -> str:
 )
 @click.version_option(__version__, message="ggufkit %(version)s")
 def app() -> None:
-    """Open, check, split, merge and quantize GGUF model files."""
+    """See, check, convert, quantize and edit GGUF model files."""

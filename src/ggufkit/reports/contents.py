@@ -136,8 +136,8 @@ def read_evaluation(path: Path) -> list[QualityRow]:
     try:
         with path.open("rb") as file:
             document = json.loads(file.read(MAX_EVALUATION))
-        rows = [*([document["base"]] if document["base"] else []), *document["models"]]
-        return [_quality(row) for row in rows]
+        base = [_quality(document["base"], is_base=True)] if document["base"] else []
+        return [*base, *map(_quality, document["models"])]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise FormatError(
             f"{path} is not a result of `ggufkit eval --json`",
@@ -145,14 +145,19 @@ def read_evaluation(path: Path) -> list[QualityRow]:
         ) from error
 
 
-def _quality(row: dict[str, Any]) -> QualityRow:
+def _quality(row: dict[str, Any], *, is_base: bool = False) -> QualityRow:
+    """Return a model of the document; the base does not diverge from itself."""
     divergence = row["divergence"]
     return QualityRow(
         name=str(row["name"]),
         nbytes=int(row["nbytes"]),
         perplexity=_number(row["perplexity"]["value"]),
-        divergence=_number(divergence["kld"]["mean"]["value"]) if divergence else None,
+        divergence=0.0 if is_base else _mean(divergence),
     )
+
+
+def _mean(divergence: dict[str, Any] | None) -> float | None:
+    return _number(divergence["kld"]["mean"]["value"]) if divergence else None
 
 
 def _number(value: object) -> float | None:
