@@ -93,6 +93,8 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
         "1",
     ),
     "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
+    "report": ("report", "in.gguf", "-o", "out/model.md"),
+    "tensor": ("tensor", "in.gguf", "blk.0.ffn_up.weight", "-o", "out/values.csv"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
     "fix": ("check", "--fix", "out/odd.gguf"),
     "recover": ("recover", "out/torn.gguf"),

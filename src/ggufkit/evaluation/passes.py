@@ -131,9 +131,10 @@ class Passes:
         finished = self._finished_base(reader, target)
         if finished is not None:
             return finished
-        with HELD:
-            stage = Staging(target, kept=self._task.resume)
-        try:
+        with contextlib.ExitStack() as opened:
+            with HELD:  # otherwise an unrecorded file could stay
+                stage = Staging(target, kept=self._task.resume)
+                opened.callback(stage.leave)
             base = BaseFile(str(target), stage.descriptor, self.tokens, reader.vocabulary)
             if stage.is_new or not base.is_begun():
                 _require_space(target.parent, base.nbytes)
@@ -142,8 +143,6 @@ class Passes:
             scores = self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
             stage.sync()
             stage.publish()
-        finally:
-            stage.leave()
         self._open_base(target)
         return scores
 

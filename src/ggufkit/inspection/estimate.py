@@ -210,7 +210,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
 
 def is_projector(model: Model) -> bool:
     """Whether this is a multimodal projector, which llama.cpp loads next to a text model."""
-    return bool(model.metadata.get("general.architecture") == PROJECTOR)
+    return model.architecture == PROJECTOR
 
 
 def _weights(model: Model) -> Counter[int]:

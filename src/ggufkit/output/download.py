@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Pa
     of it came; RemoteError and OutputError as `open` and `write`.
     """
     target = as_path(path)
-    with HELD:
-        stage = Staging(target)
-    with stage:
+    with contextlib.ExitStack() as opened:
+        with HELD:  # otherwise an unrecorded file could stay
+            stage = opened.enter_context(Staging(target))
         patiently(lambda: _download(Url.parse(url), stage, progress))
         stage.sync()
         stage.publish()

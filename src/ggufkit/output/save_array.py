@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,9 +52,9 @@ def save_array(
             remedy="`raw()` gives its bytes",
         )
     limit = ReadersLimit.of([span.file.status]) if span else NO_LIMIT
-    with HELD:  # otherwise an unrecorded file could stay
-        stage = Staging(target, limit=limit, clobber=clobber)
-    with stage:
+    with contextlib.ExitStack() as opened:
+        with HELD:  # otherwise an unrecorded file could stay
+            stage = opened.enter_context(Staging(target, limit=limit, clobber=clobber))
         at = 0
         for data in write(tensor, _elements(tensor, progress)):
             write_at(stage.descriptor, data, at)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ggufkit.errors import FormatError, GGUFError
 from ggufkit.inspection.diff import TensorChange, diff
 from ggufkit.models.elsewhere import is_elsewhere
+from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
 from ggufkit.view.compare_page import comparison
 from ggufkit.view.faults_page import faults
@@ -23,7 +24,6 @@ from ggufkit.view.tensor_page import tensor_row
 
 MAX_ROWS: Final = 5000  # of a table
 CONTEXTS: Final = (2048, 8192, 32768, 131072)  # tokens, where the model allows as many
-MAX_EVALUATION: Final = 16 << 20  # bytes of the result of `eval --json`
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,7 @@ def _damage(change: TensorChange) -> float:
 def read_evaluation(path: Path) -> list[QualityRow]:
     """Return the models in a file that `ggufkit eval --json` printed; FormatError for others."""
     try:
-        with path.open("rb") as file:
-            document = json.loads(file.read(MAX_EVALUATION))
+        document = json.loads(read_small(path, Most.VALUES))
         base = [_quality(document["base"], is_base=True)] if document["base"] else []
         return [*base, *map(_quality, document["models"])]
     except (ValueError, TypeError, KeyError, RecursionError) as error:

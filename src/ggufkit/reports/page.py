@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
-from importlib.resources import files
+from importlib import resources
 from itertools import starmap
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
@@ -29,7 +29,7 @@ from ggufkit.reports.words import (
 
 def page(contents: Contents) -> bytes:
     """Return the report as HTML in UTF-8."""
-    style = files("ggufkit.reports").joinpath("report.css").read_text("utf-8")
+    style = resources.files("ggufkit.reports").joinpath("report.css").read_text("utf-8")
     title = contents.overview["name"]
     body = element("body", element("main", *_parts(contents)))
     head = element(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -49,15 +50,13 @@ def report(  # noqa: PLR0913 (options of one verb)
     file that exists; FormatError for an evaluation that is none; and what `open` raises.
     """
     target = as_path(path)
-    write = _FORMATS.get(target.suffix.lower())
-    if write is None:
-        raise OutputError(f"{target} has an ending that no report has", remedy="Use .html or .md")
     sources = [model, *_several(others)]
     with Opener() as opener:
         models = opener.open_all(sources, "others")
         for found in models:
             if any(file.same_file(target) for file in found.inputs):
                 raise OutputError(f"{target} is also an input", remedy="Write to another name")
+        write = _writer(target)
         first, *rest = map(_shown, sources, models)
         contents = gather(
             first,
@@ -70,6 +69,14 @@ def report(  # noqa: PLR0913 (options of one verb)
         limit = ReadersLimit.all_of(found.readers_limit for found in models)
         _save(target, write(contents), limit, clobber=clobber)
     return target
+
+
+def _writer(target: Path) -> Callable[[Contents], bytes]:
+    """Return what writes the format that the ending of a path names."""
+    write = _FORMATS.get(target.suffix.lower())
+    if write is None:
+        raise OutputError(f"{target} has an ending that no report has", remedy="Use .html or .md")
+    return write
 
 
 def _several(others: AnyModel | Iterable[AnyModel]) -> list[AnyModel]:
@@ -87,9 +94,9 @@ def _shown(source: AnyModel, model: Model) -> ShownModel:
 
 
 def _save(target: Path, text: bytes, limit: ReadersLimit, *, clobber: bool) -> None:
-    with HELD:  # otherwise an unrecorded file could stay
-        stage = Staging(target, limit=limit, clobber=clobber)
-    with stage:
+    with contextlib.ExitStack() as opened:
+        with HELD:  # otherwise an unrecorded file could stay
+            stage = opened.enter_context(Staging(target, limit=limit, clobber=clobber))
         write_at(stage.descriptor, text, 0)
         stage.sync()
         stage.publish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -176,8 +177,8 @@ def _file(name: str) -> Callable[[Request], Response]:
     responses = library("starlette.responses", "view")
 
     def serve(_: Request) -> Response:
-        path = PAGE / name
-        made: Response = responses.Response(path.read_bytes(), media_type=_MEDIA[path.suffix])
+        data = resources.files("ggufkit.view").joinpath(PAGE.name, *name.split("/")).read_bytes()
+        made: Response = responses.Response(data, media_type=_MEDIA[Path(name).suffix])
         return made
 
     return serve
