@@ -24,7 +24,10 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import convert_hf_to_gguf as converter
     from conversion.base import TextModel
+    from gguf.tensor_mapping import TensorNameMap
 
+    # The map of an architecture changes that of all others for the rest of the process.
+    names = dict(TensorNameMap.block_mappings_cfg)
     TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
     logging.disable(logging.WARNING)
     Path(out).mkdir(parents=True, exist_ok=True)
@@ -35,6 +38,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
             target = Path(out) / f"{checkpoint.name}-{kind}.gguf"
             if target.exists():
                 continue
+            TensorNameMap.block_mappings_cfg = dict(names)
             sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
             try:
                 converter.main()

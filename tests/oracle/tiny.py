@@ -479,16 +479,23 @@ def save_glm(folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
+def train_pieces(path: Path, **settings: Any) -> None:
+    """Save a SentencePiece model; it names no folder of this machine, as files for training do."""
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter("\n".join(TEXT * 20).split("\n")),
+            model_writer=file,
+            minloglevel=2,
+            **settings,
+        )
+
+
 def save_pieces(folder: Path) -> None:
     """Save a SentencePiece model of bytes and a few words."""
-    (folder / "text.txt").write_text("\n".join(TEXT * 20))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text.txt"), model_prefix=str(folder / "tokenizer"), vocab_size=400,
-        model_type="bpe", byte_fallback=True, character_coverage=0.98, bos_id=1, eos_id=2, unk_id=0,
-        pad_id=-1, minloglevel=2,
+    train_pieces(
+        folder / "tokenizer.model", vocab_size=400, model_type="bpe", byte_fallback=True,
+        character_coverage=0.98, bos_id=1, eos_id=2, unk_id=0, pad_id=-1,
     )  # fmt: skip
-    for name in ("text.txt", "tokenizer.vocab"):
-        (folder / name).unlink()
     config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
@@ -548,13 +555,10 @@ T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 
 def save_unigram(folder: Path, **ids: int) -> None:
     """Save a SentencePiece model of T5's kind."""
-    (folder / "text.txt").write_text("\n".join(TEXT * 20))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text.txt"), model_prefix=str(folder / "spiece"), vocab_size=160,
-        model_type="unigram", minloglevel=2, hard_vocab_limit=False, **(ids or T5_IDS),
+    train_pieces(
+        folder / "spiece.model", vocab_size=160, model_type="unigram", hard_vocab_limit=False,
+        **(ids or T5_IDS),
     )  # fmt: skip
-    for name in ("text.txt", "spiece.vocab"):
-        (folder / name).unlink()
     config = {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "pad_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
