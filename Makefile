@@ -78,6 +78,10 @@ record-oracle:  ## record digests of what llama.cpp's converter makes, for test-
 	rm -f $(ORACLE)/made
 	GGUFKIT_ORACLE_ANEW=yes $(MAKE) $(ORACLE)/made
 	GGUFKIT_ORACLE_ANEW=yes $(BIN)/python tests/oracle/digests.py $(ORACLE)
+	$(ORACLE)/venv/bin/python tests/oracle/flags_of.py \
+		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/checkpoints
+	$(ORACLE)/venv/bin/python tests/oracle/projector_digests.py \
+		"$$($(BIN)/python tests/support/real.py llama.cpp)"
 	$(BIN)/python tools/write_classes.py
 
 # Each of the two versions of transformers makes its checkpoints, the older one all tokenizers.
