@@ -12,6 +12,10 @@ REFUSED = {"stablelm2"}
 UNLOADABLE = {"bert-two-labels"}
 # Decoded on the way, for no safetensors file holds MXFP4 as GGUF files do; has no reference.
 WITHOUT_EXPORT = {"gpt-oss-mxfp4", "stablelm2"}
+# What transformers does not load as it was: Chameleon needs a vocabulary_map, of which the GGUF
+# file knows nothing; of a dynamic rotary embedding the GGUF file has the base that results, not
+# its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge.
+UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna"}
 # A GGUF file has matrices that are multiplied by numbers of config.json; they stay so in an export.
 SCALED = {"falcon-h1", "jais"}
 # llama.cpp computes these otherwise than transformers, whoever converted them;

@@ -31,10 +31,6 @@ TOLERANCE = 1e-3  # of the largest number
 CLASSIFIERS = {"bert-classifier", "bert-two-labels"}
 OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | known.seeing() | {"gemma3-pictures", "mistral"}
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
-# What transformers does not load: Chameleon needs a vocabulary_map, of which the GGUF file knows
-# nothing; of a dynamic rotary embedding the GGUF file has the base that results, not its
-# parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge.
-UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna"}
 TEXT_MODEL = re.compile(r"^thinker\.|^language_model\.|(?<=^model\.)language_model\.")
 # RoBERTa's first rows; rows of zeros after those of Gemma 3n.
 PARTIAL = {"embeddings.position_embeddings.weight", "model.embed_tokens_per_layer.weight"}
@@ -109,7 +105,7 @@ def test_round_trip_restores_checkpoint_tensors_bit_for_bit(case, exported):
 
 
 def test_exported_checkpoints_compute_and_tokenize_like_the_originals(tmp_path):
-    cases = [case for case in LOADED if case not in UNLOADED]
+    cases = [case for case in LOADED if case not in known.UNLOADED]
     for case in cases:
         with ggufkit.open(reference_of(case, "f32", tmp_path)) as model:
             ggufkit.export(model, tmp_path / case)
