@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from ggufkit.errors import OutputError
+from ggufkit.errors import FormatError, OutputError
 from ggufkit.models.any_model import AnyModel, Opener
+from ggufkit.models.elsewhere import is_elsewhere
 from ggufkit.models.model import Model
 from ggufkit.reports.contents import Contents, gather
 from ggufkit.reports.markdown import markdown
@@ -66,9 +67,24 @@ def report(  # noqa: PLR0913 (options of one verb)
             threads=threads,
             progress=progress,
         )
+        for source, found in zip(sources, models, strict=True):
+            _require_same_files(source, found)
         limit = ReadersLimit.all_of(found.readers_limit for found in models)
         _save(target, write(contents), limit, clobber=clobber)
     return target
+
+
+def _require_same_files(source: AnyModel, model: Model) -> None:
+    """Refuse a model whose files were replaced: `check` reads them by name, all else as opened."""
+    if isinstance(source, Model) or is_elsewhere(os.fsdecode(source)):
+        return
+    for each in model.files:
+        if not any(file.same_file(each.path) for file in model.inputs):
+            raise FormatError(
+                "the file was replaced while it was in use",
+                remedy="Run again, and do not change the input while it runs",
+                path=str(each.path),
+            )
 
 
 def _writer(target: Path) -> Callable[[Contents], bytes]:
