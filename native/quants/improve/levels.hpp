@@ -14,12 +14,14 @@ struct EvenLevels {
     static constexpr float spread = 1.0f / (High - Low);  // one level, as a share of all
 
     template <class Lane>
+    static KERNEL_INLINE Lane one(Lane scaled) {
+        return nearest(maximum(minimum(scaled, all<Lane>(High)), all<Lane>(Low)));
+    }
+
+    template <class Lane>
     static KERNEL_INLINE void four(const Lane *scaled, Lane *levels) {
         UNROLL
-        for (int j = 0; j < 4; ++j) {
-            const Lane inside = minimum(scaled[j], all<Lane>(High));
-            levels[j] = nearest(maximum(inside, all<Lane>(Low)));
-        }
+        for (int j = 0; j < 4; ++j) levels[j] = one(scaled[j]);
     }
 };
 
@@ -48,6 +50,15 @@ struct UnevenLevels {
     }
 };
 
+// The levels of four elements under the inverse of a scale.
+template <class Levels, class Lane>
+KERNEL_INLINE void four_levels(const Lane *x, Lane inverse, Lane *levels) {
+    Lane scaled[4];
+    UNROLL
+    for (int j = 0; j < 4; ++j) scaled[j] = x[j] * inverse;
+    Levels::four(scaled, levels);
+}
+
 // The weighted errors of `Size` elements under several scales, each with its nearest levels.
 template <class Levels, int Size, int Count, class Lane>
 KERNEL_INLINE void errors_of(const Lane *x, const Lane *weights, const Lane (&scales)[Count],
@@ -62,10 +73,8 @@ KERNEL_INLINE void errors_of(const Lane *x, const Lane *weights, const Lane (&sc
     for (int i = 0; i < Size; i += 4) {
         UNROLL
         for (int k = 0; k < Count; ++k) {
-            Lane scaled[4], levels[4];
-            UNROLL
-            for (int j = 0; j < 4; ++j) scaled[j] = x[i + j] * inverses[k];
-            Levels::four(scaled, levels);
+            Lane levels[4];
+            four_levels<Levels>(x + i, inverses[k], levels);
             UNROLL
             for (int j = 0; j < 4; ++j) {
                 const Lane miss = x[i + j] - scales[k] * levels[j];
@@ -95,10 +104,8 @@ KERNEL_INLINE void sums_of(const Lane *x, const Lane *weights, const Lane (&inve
     for (int i = 0; i < Size; i += 4) {
         UNROLL
         for (int k = 0; k < Count; ++k) {
-            Lane scaled[4], levels[4];
-            UNROLL
-            for (int j = 0; j < 4; ++j) scaled[j] = x[i + j] * inverses[k];
-            Levels::four(scaled, levels);
+            Lane levels[4];
+            four_levels<Levels>(x + i, inverses[k], levels);
             UNROLL
             for (int j = 0; j < 4; ++j) {
                 const Lane weighted = weights[i + j] * levels[j];
@@ -108,6 +115,33 @@ KERNEL_INLINE void sums_of(const Lane *x, const Lane *weights, const Lane (&inve
         }
     }
 }
+
+// The unit with the least weighted error so far, of which `Count` numbers are multiples.
+template <class Levels, int Count, class Lane>
+struct SharedUnit {
+    const Lane *numbers, *weights;
+    Lane best{}, least = all<Lane>(largest_float);
+
+    // Tries a unit, and then the one that fits its levels best.
+    KERNEL_INLINE void attempt(Lane unit) {
+#pragma GCC unroll 1
+        for (int turn = 0; turn < 2; ++turn) {
+            const Lane inverse = inverse_or_zero(unit);
+            Lane loss{}, products{}, squares{};
+            for (int i = 0; i < Count; ++i) {
+                const Lane level = Levels::one(numbers[i] * inverse);
+                const Lane miss = numbers[i] - unit * level;
+                loss = loss + weights[i] * (miss * miss);
+                products = products + weights[i] * (numbers[i] * level);
+                squares = squares + weights[i] * (level * level);
+            }
+            const auto better = less(loss, least);
+            least = select(better, loss, least);
+            best = select(better, unit, best);
+            unit = select(less(Lane{}, squares), products / squares, unit);
+        }
+    }
+};
 
 // A later candidate must be better by more than the rounding errors of sums.
 constexpr float clearly = 1.0f - 0x1.0p-15f;

@@ -27,10 +27,8 @@ template <class Levels, int Offset, int Size, class Lane>
 KERNEL_INLINE void codes_of(const Lane *x, Lane scale, IntOf<Lane> *codes) {
     const Lane inverse = inverse_or_zero(scale);
     for (int i = 0; i < Size; i += 4) {
-        Lane scaled[4], levels[4];
-        UNROLL
-        for (int j = 0; j < 4; ++j) scaled[j] = x[i + j] * inverse;
-        Levels::four(scaled, levels);
+        Lane levels[4];
+        four_levels<Levels>(x + i, inverse, levels);
         UNROLL
         for (int j = 0; j < 4; ++j) codes[i + j] = nearest_int(levels[j]) + Offset;
     }

@@ -10,7 +10,8 @@ namespace {
 template <class OfType, int Top>
 struct ImprovesGroupsOf32 {
     using Type = OfType;
-    static constexpr int group_size = 32, top = Top, highest = 63;
+    static constexpr int group_size = 32, top = Top;
+    using Scales = EvenLevels<0, 63>;
 
     template <class Importance>
     static constexpr bool absolute = false;
@@ -49,7 +50,8 @@ using ImprovesQ5_K = ImprovesGroupsOf32<Q5_K, 31>;
 
 struct ImprovesQ2_K {
     using Type = Q2_K;
-    static constexpr int group_size = 16, top = 3, highest = 15;
+    static constexpr int group_size = 16, top = 3;
+    using Scales = EvenLevels<0, 15>;
 
     // ggml's plain rule adds distances.
     template <class Importance>
@@ -91,6 +93,7 @@ struct ImprovesQ2_K {
 template <class Rule, bool Absolute, class Lane>
 class SharedLineSearch {
     using Int = IntOf<Lane>;
+    using Scales = typename Rule::Scales;
     static constexpr int size = Rule::group_size, count = 256 / size;
     using Fit = LineFit<Rule::top, true, size, Lane>;
 
@@ -161,11 +164,8 @@ private:
         return select(less(Lane{}, sum_of_weights_[i]), maximum(found, Lane{}), Lane{});
     }
 
-    static KERNEL_INLINE Lane inside(Lane level) {
-        return nearest(maximum(minimum(level, all<Lane>(Rule::highest)), Lane{}));
-    }
     static KERNEL_INLINE Lane rounded(Lane value, Lane unit) {
-        return inside(value * inverse_or_zero(unit));
+        return Scales::one(value * inverse_or_zero(unit));
     }
 
     // The unit of which numbers are multiples with the least weighted error.
@@ -173,29 +173,13 @@ private:
                                             int starts) {
         Lane largest{};
         for (int i = 0; i < count; ++i) largest = maximum(numbers[i], largest);
-        Lane best{}, least = all<Lane>(largest_float);
+        SharedUnit<Scales, count, Lane> found{numbers, weights};
 #pragma GCC unroll 1
         for (int i = 0; i < starts; ++i) {
             const float share = 1.01f - 0.2f * static_cast<float>(i) / static_cast<float>(starts);
-            Lane unit = largest / all<Lane>(Rule::highest * share);
-#pragma GCC unroll 1
-            for (int turn = 0; turn < 2; ++turn) {
-                const Lane inverse = inverse_or_zero(unit);
-                Lane loss{}, products{}, squares{};
-                for (int j = 0; j < count; ++j) {
-                    const Lane level = inside(numbers[j] * inverse);
-                    const Lane miss = numbers[j] - unit * level;
-                    loss = loss + weights[j] * (miss * miss);
-                    products = products + weights[j] * (numbers[j] * level);
-                    squares = squares + weights[j] * (level * level);
-                }
-                const auto better = less(loss, least);
-                least = select(better, loss, least);
-                best = select(better, unit, best);
-                unit = select(less(Lane{}, squares), products / squares, unit);
-            }
+            found.attempt(largest / all<Lane>(Scales::high * share));
         }
-        return best;
+        return found.best;
     }
 
     // Sums of the least squares for both shared scales.
@@ -243,10 +227,10 @@ private:
                 Line<Lane> lines[3];
                 UNROLL
                 for (int k = 0; k < 3; ++k) {
-                    scales[k] = inside(middle + static_cast<float>(step + k));
+                    scales[k] = Scales::one(middle + static_cast<float>(step + k));
                     const Lane own = shared.scale * scales[k];
                     const Lane suited = rounded(minimum_for(i, own), shared.lowest);
-                    minima[k] = inside(suited + static_cast<float>(aside));
+                    minima[k] = Scales::one(suited + static_cast<float>(aside));
                     lines[k] = {own, -(shared.lowest * minima[k])};
                 }
                 line_errors<Rule::top, Absolute, size>(x_ + i * size, weights_ + i * size, lines,

@@ -10,7 +10,8 @@ namespace {
 struct ImprovesQ3_K {
     using Type = Q3_K;
     using Levels = EvenLevels<-4, 3>;
-    static constexpr int group_size = 16, lowest = -32, highest = 31;
+    using Scales = EvenLevels<-32, 31>;
+    static constexpr int group_size = 16;
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh_block(const Lane *x, const Importance &importance,
@@ -47,7 +48,8 @@ struct ImprovesQ3_K {
 struct ImprovesQ6_K {
     using Type = Q6_K;
     using Levels = EvenLevels<-32, 31>;
-    static constexpr int group_size = 16, lowest = -128, highest = 127;
+    using Scales = EvenLevels<-128, 127>;
+    static constexpr int group_size = 16;
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh_block(const Lane *x, const Importance &importance,
@@ -79,7 +81,8 @@ struct ImprovesQ6_K {
 struct ImprovesIQ4_XS {
     using Type = IQ4_XS;
     using Levels = UnevenLevels;
-    static constexpr int group_size = 32, lowest = -32, highest = 31;
+    using Scales = EvenLevels<-32, 31>;
+    static constexpr int group_size = 32;
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh_block(const Lane *x, const Importance &importance,
@@ -116,6 +119,7 @@ template <class Rule, class Lane>
 class SharedScaleSearch {
     using Int = IntOf<Lane>;
     using Levels = typename Rule::Levels;
+    using Scales = typename Rule::Scales;
     static constexpr int size = Rule::group_size, count = 256 / size;
 
 public:
@@ -161,38 +165,17 @@ private:
         }
     }
 
-    static KERNEL_INLINE Lane rounded(Lane value) {
-        const Lane inside = minimum(value, all<Lane>(Rule::highest));
-        return nearest(maximum(inside, all<Lane>(Rule::lowest)));
-    }
-
     // The shared scale under which the groups lose least, refitted to their rounded scales.
     KERNEL_INLINE Lane shared_scale(int starts) const {
         const Lane extreme = extreme_of<count>(wanted_);
-        Lane best{}, least = all<Lane>(largest_float);
+        SharedUnit<Scales, count, Lane> found{wanted_, curvature_};
 #pragma GCC unroll 1
         for (int i = 0; i < 2 * starts; ++i) {
-            const float end = i % 2 ? Rule::highest : Rule::lowest;
+            const float end = i % 2 ? Scales::high : Scales::low;
             const float share = 1.01f - 0.2f * static_cast<float>(i / 2) / starts;
-            Lane d = extreme / all<Lane>(end * share);
-#pragma GCC unroll 1
-            for (int turn = 0; turn < 2; ++turn) {
-                const Lane inverse = inverse_or_zero(d);
-                Lane loss{}, products{}, squares{};
-                for (int j = 0; j < count; ++j) {
-                    const Lane level = rounded(wanted_[j] * inverse);
-                    const Lane miss = wanted_[j] - d * level;
-                    loss = loss + curvature_[j] * (miss * miss);
-                    products = products + curvature_[j] * (wanted_[j] * level);
-                    squares = squares + curvature_[j] * (level * level);
-                }
-                const auto better = less(loss, least);
-                least = select(better, loss, least);
-                best = select(better, d, best);
-                d = select(less(Lane{}, squares), products / squares, d);
-            }
+            found.attempt(extreme / all<Lane>(end * share));
         }
-        return best;
+        return found.best;
     }
 
     // Tries a shared scale with the best neighbours of all scales; returns its refit if `again`.
@@ -203,14 +186,14 @@ private:
         Int chosen[count];
 #pragma GCC unroll 1
         for (int i = 0; i < count; ++i) {
-            const Lane middle = rounded(wanted_[i] * inverse);
+            const Lane middle = Scales::one(wanted_[i] * inverse);
             Lane level = middle, least = all<Lane>(largest_float);
 #pragma GCC unroll 1
             for (int step = -reach; step <= reach; step += 3) {
                 Lane levels[3], scales[3], errors[3];
                 UNROLL
                 for (int k = 0; k < 3; ++k) {
-                    levels[k] = rounded(middle + static_cast<float>(step + k));
+                    levels[k] = Scales::one(middle + static_cast<float>(step + k));
                     scales[k] = d * levels[k];
                 }
                 errors_of<Levels, size>(x_ + i * size, weights_ + i * size, scales, errors);
