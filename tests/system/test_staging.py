@@ -11,7 +11,7 @@ from ggufkit.errors import OutputError
 from ggufkit.system import descriptors
 from ggufkit.system import staging as staging_module
 from ggufkit.system.descriptors import lock, write_at
-from ggufkit.system.staging import Staging, sweep
+from ggufkit.system.staging import Staging, staged, sweep
 from platforms import posix
 
 
@@ -167,3 +167,23 @@ def test_without_locks_no_leftover_counts_as_dead(tmp_path, monkeypatch):
     sweep(tmp_path)
     staging.publish()
     assert names(tmp_path) == ["out.gguf"]
+
+
+@pytest.mark.usefixtures("platform")
+def test_a_failed_fill_leaves_the_old_file_and_nothing_else(tmp_path):
+    target = tmp_path / "out.gguf"
+    target.write_bytes(b"old")
+
+    def fill(stage):
+        write_at(stage.descriptor, b"new", 0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        staged(target, fill)
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["out.gguf"]
+    with pytest.raises(ZeroDivisionError):
+        staged(target, fill, kept=True)
+    assert names(tmp_path) == [".out.gguf.ggufkit-resume", "out.gguf"]
+    assert staged(target, lambda stage: stage.is_new, kept=True) is False
+    assert target.read_bytes() == b"new"

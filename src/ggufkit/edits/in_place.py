@@ -273,7 +273,8 @@ def _anew(
     """Write the changed file next to the old one, and replace the old one."""
     with contextlib.ExitStack() as opened:
         with HELD:
-            stage = opened.enter_context(Staging(target))
+            stage = Staging(target)
+            opened.callback(stage.discard)
         way = _made_anew(stage, descriptor, change, progress)
         inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
         if not descriptors.renames_open_files:

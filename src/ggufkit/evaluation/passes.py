@@ -22,8 +22,7 @@ from ggufkit.evaluation.reading import Meter, Prediction, TextReader
 from ggufkit.evaluation.scores import Scores, counted
 from ggufkit.evaluation.task import EvaluationTask, is_small
 from ggufkit.models.open import open as open_model
-from ggufkit.system.interrupts import HELD
-from ggufkit.system.staging import Staging
+from ggufkit.system.staging import Staging, staged
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
 
@@ -131,18 +130,16 @@ class Passes:
         finished = self._finished_base(reader, target)
         if finished is not None:
             return finished
-        with contextlib.ExitStack() as opened:
-            with HELD:  # otherwise an unrecorded file could stay
-                stage = Staging(target, kept=self._task.resume)
-                opened.callback(stage.leave)
+
+        def fill(stage: Staging) -> Scores:
             base = BaseFile(str(target), stage.descriptor, self.tokens, reader.vocabulary)
             if stage.is_new or not base.is_begun():
                 _require_space(target.parent, base.nbytes)
                 stage.resize(0)
                 base.begin()
-            scores = self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
-            stage.sync()
-            stage.publish()
+            return self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
+
+        scores = staged(target, fill, kept=self._task.resume)
         self._open_base(target)
         return scores
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from ggufkit.remote.get import AgainError, Answer, get, patiently, require_succe
 from ggufkit.remote.sinks import DescriptorSink
 from ggufkit.remote.url import Url
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
-from ggufkit.system.interrupts import HELD
-from ggufkit.system.staging import Staging
+from ggufkit.system.staging import Staging, staged
 from ggufkit.system.threads import Progress
 
 
@@ -25,12 +23,7 @@ def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Pa
     of it came; RemoteError and OutputError as `open` and `write`.
     """
     target = as_path(path)
-    with contextlib.ExitStack() as opened:
-        with HELD:  # otherwise an unrecorded file could stay
-            stage = opened.enter_context(Staging(target))
-        patiently(lambda: _download(Url.parse(url), stage, progress))
-        stage.sync()
-        stage.publish()
+    staged(target, lambda stage: patiently(lambda: _download(Url.parse(url), stage, progress)))
     return target
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +16,8 @@ from ggufkit.models.tiles import Tally, packed
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
-from ggufkit.system.staging import Staging
+from ggufkit.system.staging import Staging, staged
 from ggufkit.system.threads import Progress
 
 TILE_ELEMENTS: Final = 1 << 18  # a multiple of every type's block
@@ -52,15 +50,14 @@ def save_array(
             remedy="`raw()` gives its bytes",
         )
     limit = ReadersLimit.of([span.file.status]) if span else NO_LIMIT
-    with contextlib.ExitStack() as opened:
-        with HELD:  # otherwise an unrecorded file could stay
-            stage = opened.enter_context(Staging(target, limit=limit, clobber=clobber))
+
+    def fill(stage: Staging) -> None:
         at = 0
         for data in write(tensor, _elements(tensor, progress)):
             write_at(stage.descriptor, data, at)
             at += len(data)
-        stage.sync()
-        stage.publish()
+
+    staged(target, fill, limit=limit, clobber=clobber)
     return target
 
 

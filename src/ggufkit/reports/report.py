@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,9 +15,8 @@ from ggufkit.reports.contents import Contents, gather
 from ggufkit.reports.markdown import markdown
 from ggufkit.reports.page import page
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import ReadersLimit
-from ggufkit.system.staging import Staging
+from ggufkit.system.staging import staged
 from ggufkit.system.threads import Progress
 from ggufkit.view.shown_model import ShownModel
 
@@ -70,7 +68,13 @@ def report(  # noqa: PLR0913 (options of one verb)
         for source, found in zip(sources, models, strict=True):
             _require_same_files(source, found)
         limit = ReadersLimit.all_of(found.readers_limit for found in models)
-        _save(target, write(contents), limit, clobber=clobber)
+        text = write(contents)
+        staged(
+            target,
+            lambda stage: write_at(stage.descriptor, text, 0),
+            limit=limit,
+            clobber=clobber,
+        )
     return target
 
 
@@ -107,12 +111,3 @@ def _shown(source: AnyModel, model: Model) -> ShownModel:
     if isinstance(source, Model):
         return ShownModel(str(model.path) if model.files else "model in memory", model)
     return ShownModel(os.fsdecode(source), model)
-
-
-def _save(target: Path, text: bytes, limit: ReadersLimit, *, clobber: bool) -> None:
-    with contextlib.ExitStack() as opened:
-        with HELD:  # otherwise an unrecorded file could stay
-            stage = opened.enter_context(Staging(target, limit=limit, clobber=clobber))
-        write_at(stage.descriptor, text, 0)
-        stage.sync()
-        stage.publish()

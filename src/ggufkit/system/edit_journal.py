@@ -30,9 +30,8 @@ from ggufkit.system.hidden_files import (
     open_own,
     require_own,
 )
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
-from ggufkit.system.staging import ATTEMPTS, Staging
+from ggufkit.system.staging import ATTEMPTS, staged
 
 MAX_BYTES: Final = 1 << 30  # of a journal, which is read into memory; real ones have a few MiB
 MAX_STEPS: Final = 8  # that can be undone
@@ -239,12 +238,11 @@ def publish(target: Path, journal: EditJournal) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path = hidden(target, name)
                 require_own(folder.status(path.name), path)
-        with contextlib.ExitStack() as opened:
-            with HELD:
-                stage = opened.enter_context(Staging(hidden(target, EDIT), limit=PRIVATE_LIMIT))
-            write_at(stage.descriptor, content, 0)
-            stage.sync()
-            stage.publish()
+        staged(
+            hidden(target, EDIT),
+            lambda stage: write_at(stage.descriptor, content, 0),
+            limit=PRIVATE_LIMIT,
+        )
         folder.sync()
 
 

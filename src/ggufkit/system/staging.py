@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ggufkit.errors import OutputError
 from ggufkit.system import descriptors
@@ -28,6 +28,7 @@ from ggufkit.system.hidden_files import (
 from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
+Made = TypeVar("Made")
 ATTEMPTS: Final = 100  # others may sweep or start the same output between calls
 
 
@@ -108,18 +109,6 @@ class Staging:
         except BaseException:
             self.leave()
             raise
-
-    def __enter__(self) -> Staging:
-        """Return the staging file.
-
-        Call `ExitStack.enter_context(Staging(...))` in `with HELD:`. Otherwise a signal between the
-        creation and the first statement of a `with` block would leave the file there.
-        """
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Remove the file, unless it was published."""
-        self.discard()
 
     def _take(self) -> None:
         """Open the file and lock it."""
@@ -207,6 +196,28 @@ class Staging:
         if self.descriptor >= 0:
             close(self.descriptor)
             self.descriptor = -1
+
+
+def staged(
+    target: Path,
+    fill: Callable[[Staging], Made],
+    *,
+    kept: bool = False,
+    limit: ReadersLimit = NO_LIMIT,
+    clobber: bool = True,
+) -> Made:
+    """Return what `fill(stage)` returns; the file appears as `target` whole, or not at all.
+
+    The options and errors are those of `Staging`.
+    """
+    with contextlib.ExitStack() as opened:
+        with HELD:  # otherwise an unrecorded file could stay
+            stage = Staging(target, kept=kept, limit=limit, clobber=clobber)
+            opened.callback(stage.leave)
+        made = fill(stage)
+        stage.sync()
+        stage.publish()
+    return made
 
 
 def exists_already(target: Path) -> OutputError:
