@@ -16,8 +16,9 @@ WITHOUT_EXPORT = {"gpt-oss-mxfp4", "stablelm2"}
 # file knows nothing; of a dynamic rotary embedding the GGUF file has the base that results, not
 # its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge.
 UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna"}
-# A GGUF file has matrices that are multiplied by numbers of config.json; they stay so in an export.
-SCALED = {"falcon-h1", "jais"}
+# A GGUF file has matrices that are multiplied by numbers of config.json, or rounded to three
+# values; they stay so in an export.
+SCALED = {"bitnet", "falcon-h1", "jais"}
 # llama.cpp computes these otherwise than transformers, whoever converted them;
 # docs/architectures.md says how. A case in `families` says it itself.
 OTHERWISE = {

@@ -29,6 +29,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     # The map of an architecture changes that of all others for the rest of the process.
     names = dict(TensorNameMap.block_mappings_cfg)
     TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
+    mend_baichuan()
     logging.disable(logging.WARNING)
     Path(out).mkdir(parents=True, exist_ok=True)
     for checkpoint in sorted(Path(folder).glob("[a-z]*")):
@@ -46,6 +47,20 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
                 target.unlink(missing_ok=True)
                 target.with_suffix(".error").write_text(traceback.format_exc())
                 print(f"{target.name}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def mend_baichuan() -> None:
+    """Let Baichuan's class pass other tensors on to its base instead of to itself, without end."""
+    from conversion.baichuan import BaichuanModel
+    from conversion.base import TextModel
+
+    unpacked = BaichuanModel.modify_tensors
+
+    def modify_tensors(self, data, name, number):
+        own = unpacked if name.endswith(".W_pack.weight") else TextModel.modify_tensors
+        yield from own(self, data, name, number)
+
+    BaichuanModel.modify_tensors = modify_tensors
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 REFUSED: Final = {
-    "BaiChuanForCausalLM": "the converter calls itself without end",
-    "BaichuanForCausalLM": "the converter calls itself without end",
+    "BaiChuanForCausalLM": "the converter calls itself without end; ggufkit converts "
+    "the model, as the converter without that line",
+    "BaichuanForCausalLM": "the converter calls itself without end; ggufkit converts "
+    "the model, as the converter without that line",
     "CogVLMForCausalLM": "the converter leaves out the matrices for the tokens of pictures, and "
     "llama.cpp does not load the file",
     "MiniCPMV4_6ForConditionalGeneration": "the converter stops unless it gets `--no-mtp`; ggufkit "

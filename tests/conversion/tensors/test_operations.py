@@ -33,6 +33,11 @@ def read_in_pieces(tensor, step):
     return data.reshape(-1).view(tensor.type.dtype).reshape(tensor.shape)
 
 
+def three_valued(array):
+    inverse = np.float32(1) / np.float32(np.abs(array.astype("f8")).mean())
+    return np.clip(np.rint(array * inverse), -1, 1) / inverse
+
+
 def swap_halves(array, heads):
     return (
         array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:])
@@ -116,6 +121,8 @@ CASES = {
     "softplus": (
         numbers(4, 5), (), lambda a: np.logaddexp(0, a.astype(np.float64)).astype(np.float32)
     ),
+    "ternary": (numbers(6, 5), (), three_valued),
+    "ternary already": (np.float32([[0.5, -0.5], [0, 0.5]]), (), lambda a: a),
     "neg_exp": (numbers(4, 5), (), lambda a: -np.exp(a.astype(np.float64)).astype(np.float32)),
 }  # fmt: skip
 

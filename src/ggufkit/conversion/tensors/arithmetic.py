@@ -120,3 +120,14 @@ def softplus_undone(array: AnyFloats) -> AnyFloats:
     """Return the numbers whose softplus is given."""
     with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
         return np.log(np.expm1(array.astype(np.float64))).astype(array.dtype)
+
+
+def neg_exp(array: AnyFloats) -> AnyFloats:
+    """Return -exp(x), the nearest float."""
+    return -np.exp(array.astype(np.float64)).astype(array.dtype)
+
+
+def neg_exp_undone(array: AnyFloats) -> AnyFloats:
+    """Return the numbers whose -exp is given."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
+        return np.log(-array.astype(np.float64)).astype(array.dtype)

@@ -19,6 +19,8 @@ from ggufkit.conversion.tensors.arithmetic import (
     AnyFloats,
     centered,
     compute,
+    neg_exp,
+    neg_exp_undone,
     scale_rows,
     softplus,
     softplus_undone,
@@ -36,6 +38,7 @@ from ggufkit.conversion.tensors.moves import (
     with_axes,
 )
 from ggufkit.conversion.tensors.row_sources import RowIndex
+from ggufkit.conversion.tensors.ternary import ternary
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
@@ -325,15 +328,6 @@ def _runs_unscaled(tensor: Tensor, *runs: float) -> Tensor:
     return _runs_scaled(tensor, *(n if at % 2 == 0 else 1 / n for at, n in enumerate(runs)))
 
 
-def _neg_exp(array: AnyFloats) -> AnyFloats:
-    return -np.exp(array.astype(np.float64)).astype(array.dtype)
-
-
-def _log_of_minus(array: AnyFloats) -> AnyFloats:
-    with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
-        return np.log(-array.astype(np.float64)).astype(array.dtype)
-
-
 # The table.
 
 
@@ -343,7 +337,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "axes": Operation(with_axes, restore_axes),
     "center": Operation(centered),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
-    "neg_exp": elementwise(_neg_exp, _log_of_minus),
+    "neg_exp": elementwise(neg_exp, neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "pairs_apart": reordering(pairs_apart),
     "part": taking(_part, Parts(row_axis)),
@@ -360,6 +354,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
     "target_ids": Operation(target_ids, draft_offsets),
+    "ternary": Operation(ternary, _unchanged),
     "transpose": Operation(transpose, transpose),
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),
     "unpermute": reverse(reordering(half_pairs)),
