@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,12 @@ from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.write_card import model_card
 from ggufkit.conversion.checkpoint.folder import KEPT
 from ggufkit.conversion.checkpoint.folder_layout import lay_folder
+from ggufkit.conversion.checkpoint.mxfp4 import (
+    MXFP4,
+    kept_experts,
+    parted,
+    quantization_config,
+)
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
 from ggufkit.conversion.ggufkit_json import kept
@@ -55,7 +61,7 @@ _RETYPED: Final = ("general.file_type",)  # describes a quantization that the ex
 class _Attempt:
     """The result of exporting a model by one architecture."""
 
-    architecture: Architecture
+    model: Model
     draft: Draft
     recovered: Recovered
     lost: list[str] = field(default_factory=list)
@@ -114,14 +120,15 @@ def checkpoint_in_memory(
     Quantized tensors get `dtype` (bf16, f16, f32), and all others keep theirs. Nothing is read from
     tensors before the result is. Raises CheckpointError as `export` does.
     """
-    kind, note = _kind(model, dtype), say or (lambda _: None)
+    tensors, note = model.tensors.values(), say or (lambda _: None)
+    kind = _kind(tensors, dtype)
     with _explained():
-        plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=False))
+        plainer = model.replace(tensors=_plain(tensors, kind, all_of_them=False))
         texts = {}
         if _has_vocabulary(model):
             written = tokenizer_texts(VocabularyKeys(model.metadata), note)
             texts = {name: text.encode() for name, text in written.items()}
-        made = _best(plainer, texts, arch_path)
+        made = _best(plainer, lambda _: plainer, texts, arch_path)
         held = Tensors(tensor for file in made.recovered.files for tensor in file)
         return replace(made.draft, tensors=held)
 
@@ -150,16 +157,26 @@ def _explained() -> Iterator[None]:
 def _planned(
     model: Model, dtype: str, shard_size: int | None, arch_path: Sequence[Path], say_note: Say
 ) -> Plan:
-    kind = _kind(model, dtype)
-    plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=dtype != AUTO))
+    tensors = model.tensors.values()
+    packed = kept_experts(tensors) if dtype == AUTO else frozenset()
+    kind = _kind([tensor for tensor in tensors if tensor.name not in packed], dtype)
+
+    def prepared(architecture: Architecture) -> Model:
+        kept_names = packed if architecture.mxfp4 else frozenset()
+        plainer = _plain(tensors, kind, kept_names, all_of_them=dtype != AUTO)
+        return model.replace(tensors=plainer)
+
     texts = {**_tokenizer(model, say_note), "README.md": model_card(model.metadata)}
-    made = _best(plainer, texts, arch_path)
+    made = _best(model, prepared, texts, arch_path)
     config = {**made.draft.config, "torch_dtype": _WORDS[kind]}
     files = {"config.json": as_json(config), **made.draft.contents}
     held = [tensor for file in made.recovered.files for tensor in file]
     draft = replace(made.draft, config=config, tensors=Tensors(held), contents={**files, KEPT: b""})
-    passed = _RETYPED if any(t.type.is_quantized for t in model.tensors.values()) else ()
-    files[KEPT] = as_json(_kept(plainer, draft, kind, arch_path, passed, say_note))
+    is_decoded = any(
+        t.type.is_quantized and made.model.tensors[t.name].type != t.type for t in tensors
+    )
+    passed = _RETYPED if is_decoded else ()
+    files[KEPT] = as_json(_kept(made.model, draft, kind, arch_path, passed, say_note))
     _note_lost(made, say_note)
     laid = lay_folder(made.recovered.files, files, shard_size)
     return replace(laid, limit=model.readers_limit)
@@ -219,24 +236,26 @@ def write_export(
 # Types.
 
 
-def _kind(model: Model, dtype: str) -> str:
+def _kind(tensors: Iterable[Tensor], dtype: str) -> str:
     """Return the type that quantized tensors get: for auto that of the matrices, or BF16."""
     if dtype in DTYPES:
         return DTYPES[dtype]
     if dtype != AUTO:
         known = ", ".join((AUTO, *DTYPES))
         raise TensorTypeError(f"unknown dtype {dtype!r}", remedy=f"Use one of {known}")
-    matrices = [t for t in model.tensors.values() if len(t.shape) > 1]
+    matrices = [t for t in tensors if len(t.shape) > 1]
     if any(tensor.type.is_quantized for tensor in matrices):
         return DTYPES["bf16"]
     kinds = [t.type.name for t in matrices if t.name.endswith("weight")]
     return next((k for k in kinds if k in ("BF16", "F16")), "F32")
 
 
-def _plain(tensors: Iterable[Tensor], kind: str, *, all_of_them: bool) -> Iterator[Tensor]:
+def _plain(
+    tensors: Iterable[Tensor], kind: str, packed: Container[str] = (), *, all_of_them: bool
+) -> Iterator[Tensor]:
     for tensor in tensors:
         is_wanted = all_of_them and len(tensor.shape) > 1 and tensor.type.name in _FLOATS
-        if tensor.type.is_quantized or is_wanted:
+        if (tensor.type.is_quantized and tensor.name not in packed) or is_wanted:
             yield retyped(tensor, tensor_type(kind))
         else:
             yield tensor
@@ -245,13 +264,18 @@ def _plain(tensors: Iterable[Tensor], kind: str, *, all_of_them: bool) -> Iterat
 # The architecture.
 
 
-def _best(model: Model, texts: dict[str, bytes], arch_path: Sequence[Path]) -> _Attempt:
+def _best(
+    model: Model,
+    plain_for: Callable[[Architecture], Model],
+    texts: dict[str, bytes],
+    arch_path: Sequence[Path],
+) -> _Attempt:
     """Return the result of the first architecture that loses nothing, or of the best one."""
     attempts: list[_Attempt] = []
     errors: list[GGUFError] = []
     for architecture in candidates(model, arch_path):
         try:
-            attempts.append(_attempt(model, architecture, texts))
+            attempts.append(_attempt(plain_for(architecture), architecture, texts))
         except GGUFError as error:
             errors.append(error)
             continue
@@ -271,7 +295,13 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     facts.functions.update(bound(MODEL, model))
     extra = list(_from_keys(model, architecture))
     recovered = recover(model.tensors, facts, architecture.generated, extra)
-    return _Attempt(architecture, draft, recovered, list(_lost(model, facts)))
+    lost = list(_lost(model, facts))
+    if architecture.mxfp4 and any(t.type == MXFP4 for t in model.tensors.values()):
+        settings = quantization_config(architecture.mxfp4)
+        draft = replace(draft, config={**draft.config, "quantization_config": settings})
+        files = [list(parted(file, architecture.mxfp4)) for file in recovered.files]
+        recovered = replace(recovered, files=files)
+    return _Attempt(model, draft, recovered, lost)
 
 
 def _from_keys(model: Model, architecture: Architecture) -> Iterator[Tensor]:

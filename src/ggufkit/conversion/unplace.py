@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Target, outline
+from ggufkit.conversion.checkpoint.mxfp4 import in_converted_order
 from ggufkit.conversion.place import ITEM, place, rename, with_fields, with_items
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
@@ -209,7 +210,8 @@ def _arranged(
 
 
 def _order(files: Sequence[Sequence[Tensor]], facts: ConfigFacts) -> list[str]:
-    return [t.name for t in place([t for file in files for t in file], facts).tensors]
+    held = in_converted_order([tensor for file in files for tensor in file])
+    return [tensor.name for tensor in place(held, facts).tensors]
 
 
 def _grouped(found: Sequence[tuple[int, Tensor]]) -> list[Tensor]:

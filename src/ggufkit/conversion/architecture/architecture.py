@@ -42,7 +42,9 @@ _TABLES: Final = (
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata", "late")
 _LISTS: Final = ("classes", "required", "skip", "only", "fresh", "uneven", "stacks", "last")
-_WORDS: Final = ("name", "like", "vocabulary", "rows", "config", "export_if", "convert_if")
+_WORDS: Final = (
+    "name", "like", "vocabulary", "rows", "config", "export_if", "convert_if", "mxfp4",
+)  # fmt: skip
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
 # again, and the key keeps the place where it was first written.
@@ -81,6 +83,7 @@ class Architecture:
     only: tuple[str, ...] = field(repr=False)  # if not empty, all other tensors are skipped
     required: tuple[str, ...] = field(repr=False)
     uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
+    mxfp4: str  # the `quant_method` of checkpoints with experts in MXFP4, for export
     stacks: tuple[str, ...] = field(repr=False)  # the order of a layer's stacked tensors
     last: tuple[str, ...] = field(repr=False)  # tensors that come last
 
@@ -224,6 +227,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         rules=tuple(rules),
         convert_if=_checked(*own).get("convert_if", ""),
         export_if=_checked(*own).get("export_if", "True"),
+        mxfp4=whole.get("mxfp4", ""),
         skip=tuple(whole.get("skip", [])),
         only=tuple(whole.get("only", [])),
         required=tuple(whole.get("required", [])),

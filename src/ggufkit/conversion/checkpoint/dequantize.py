@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 import ggufkit._native as _native
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
+from ggufkit.conversion.checkpoint.mxfp4 import MXFP4_FORMAT, joined
 from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
-from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0, U8
+from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0
 from ggufkit.conversion.tensors.arithmetic import AnyFloats, read_floats
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
@@ -26,11 +27,9 @@ from ggufkit.models.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")
-_MXFP4: Final = tensor_type("MXFP4")
 _SCALES: Final = ("F32", "F16", "BF16", F8_E8M0.name)  # of FP8
 # The powers of two that the bytes of E8M0 stand for; the last byte is no number.
 _POWERS: Final = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.nan).astype(np.float32)
-_GROUP_BYTES: Final = 16  # of the 32 elements that share a scale in MXFP4
 # Scales of activations, which llama.cpp does not use.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
 
@@ -148,6 +147,10 @@ def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: obje
 
 def _fp8(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
     suffixes = {"_scale_inv": "", ".qscale_weight": ".weight"}
+    if any(name.endswith(".scale") and tensor.type == F8_E8M0 for name, tensor in held.items()):
+        # DeepSeek V4: the experts are MXFP4.
+        suffixes[".scale"] = ".weight"
+        held = {tensor.name: tensor for tensor in joined(held, "fp8")}
     return _scale_all(held, suffixes, settings.get("weight_block_size"))
 
 
@@ -155,11 +158,13 @@ def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequant
     groups = settings.get("config_groups")
     weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
     form = settings.get("format")
+    if form == MXFP4_FORMAT:
+        return Dequantized(joined(held, "compressed-tensors"), [])
     is_known = form in ("float-quantized", "pack-quantized")
     if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
         raise CheckpointError(
             f"compressed-tensors of the format {brief(form)} cannot be decoded",
-            remedy="float-quantized and pack-quantized with one group can",
+            remedy=f"{MXFP4_FORMAT}, and float-quantized and pack-quantized with one group, can",
         )
     if form == "pack-quantized":
         return Dequantized(pack_quantized(held, weights[0]), [])
@@ -169,53 +174,11 @@ def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequant
     return made if is_fp8 else made._replace(fp8=frozenset())
 
 
-# MXFP4, as in gpt-oss.
-
-
-@dataclass(frozen=True, eq=False)
-class Repacked(Made):
-    """Rows of MXFP4 in ggml's order: a scale, then elements 0 and 16, 1 and 17, ... in a byte."""
-
-    blocks: Tensor
-    scales: Tensor
-    groups: int
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows and move their half bytes."""
-        first, last = start * self.groups, stop * self.groups
-        packed = self.blocks.source.read(first, last).reshape(-1, _GROUP_BYTES)
-        codes = np.empty((len(packed), 2 * _GROUP_BYTES), np.uint8)
-        codes[:, ::2], codes[:, 1::2] = packed & 15, packed >> 4
-        joined = codes[:, :_GROUP_BYTES] | codes[:, _GROUP_BYTES:] << 4
-        scales = self.scales.source.read(start, stop).reshape(-1, 1)
-        return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
-
-
-def _mxfp4(held: dict[str, Tensor], _settings: Mapping[str, Any]) -> Dequantized:
-    """Join blocks and scales; put these tensors first, as llama.cpp's converter does."""
-    made: list[Tensor] = []
-    rest = dict(held)
-    for name, blocks in held.items():
-        if name.endswith("_blocks"):
-            stem = name.removesuffix("_blocks")
-            scales = held.get(f"{stem}_scales")
-            is_scalar = scales is not None and not scales.shape
-            if scales is None or is_scalar or blocks.shape != (*scales.shape, _GROUP_BYTES):
-                raise CheckpointError(f"{name} of shape {blocks.shape} lacks scales that fit")
-            if {blocks.type, scales.type} != {U8}:
-                raise CheckpointError(f"{name} and its scales must be bytes ({U8})")
-            shape = (*blocks.shape[:-2], 32 * blocks.shape[-2])
-            source = Repacked(blocks, scales, blocks.shape[-2])
-            made.append(Tensor.over(f"{stem}_mxfp4", _MXFP4, shape, source))
-            del rest[name], rest[scales.name]
-    return Dequantized([*made, *rest.values()], [])
-
-
 _METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Dequantized]]] = {
     "awq": lambda held, settings: Dequantized(awq(held, settings), []),
     "bitsandbytes": lambda held, settings: Dequantized(bitsandbytes(held, settings), []),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
     "gptq": lambda held, settings: Dequantized(gptq(held, settings), []),
-    "mxfp4": _mxfp4,
+    "mxfp4": lambda held, _: Dequantized(joined(held, "mxfp4"), []),
 }

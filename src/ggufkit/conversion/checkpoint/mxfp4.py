@@ -1,0 +1,177 @@
+"""MXFP4 of checkpoints: two tensors, codes and scales, become one of ggml's blocks, and back.
+
+Both sides give 32 elements a power of two and 4 bits each. A checkpoint keeps neighbours in a byte,
+elements 0 and 1, 2 and 3, ...; ggml puts elements 0 and 16, 1 and 17, ... behind the scale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.conversion.checkpoint.safetensors import F8_E8M0, U8
+from ggufkit.conversion.tensors.moves import reshape
+from ggufkit.errors import CheckpointError
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Made
+from ggufkit.system.mapped_file import Bytes
+
+MXFP4: Final = tensor_type("MXFP4")
+_I8: Final = tensor_type("I8")
+MXFP4_FORMAT: Final = "mxfp4-pack-quantized"  # of compressed-tensors
+_GROUP: Final = 32  # elements that share a scale
+_GROUP_BYTES: Final = _GROUP // 2
+_EXPERTS: Final = "_exps.weight"
+_NUMBER: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How checkpoints of one `quant_method` keep MXFP4: the ends of names, and the types."""
+
+    method: str
+    joined: str  # the end of the name that architecture files use
+    codes: str
+    scales: str
+    codes_type: TensorType
+    scales_type: TensorType
+    settings: Mapping[str, Any]  # of quantization_config, for export
+    grouped: bool = False  # the codes of each group have an axis of their own
+
+
+FORMS: Final = (
+    Form(
+        "mxfp4", "_mxfp4", "_blocks", "_scales", U8, U8,
+        {"modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+            "lm_head",
+        ]},
+        grouped=True,
+    ),
+    Form(
+        "compressed-tensors", ".weight", ".weight_packed", ".weight_scale", U8, U8,
+        {"format": MXFP4_FORMAT},
+    ),
+    Form(
+        "fp8", ".weight", ".weight", ".scale", _I8, F8_E8M0,
+        {"fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]},
+    ),
+)  # fmt: skip
+_OF_METHOD: Final = {form.method: form for form in FORMS}
+
+
+@dataclass(frozen=True, eq=False)
+class Packed(Made):
+    """Rows of MXFP4 in ggml's order, from those of codes and of scales."""
+
+    codes: Tensor
+    scales: Tensor
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows and move their half bytes."""
+        pairs = self.codes.source.read(start, stop).reshape(-1, _GROUP_BYTES)
+        elements = np.empty((len(pairs), _GROUP), np.uint8)
+        elements[:, ::2], elements[:, 1::2] = pairs & 15, pairs >> 4
+        joined = elements[:, :_GROUP_BYTES] | elements[:, _GROUP_BYTES:] << 4
+        scales = self.scales.source.read(start, stop).reshape(-1, 1)
+        return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Codes(Made):
+    """Rows of codes in a checkpoint's order, from those of MXFP4."""
+
+    tensor: Tensor
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows and move their half bytes."""
+        blocks = self.tensor.source.read(start, stop).reshape(-1, MXFP4.block_bytes)[:, 1:]
+        elements = np.concatenate((blocks & 15, blocks >> 4), axis=1)
+        pairs: Bytes = elements[:, ::2] | elements[:, 1::2] << 4
+        return pairs.reshape(stop - start, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Scales(Made):
+    """Rows of scales, from those of MXFP4."""
+
+    tensor: Tensor
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows and take the first byte of each block."""
+        blocks = self.tensor.source.read(start, stop).reshape(stop - start, -1, MXFP4.block_bytes)
+        return np.ascontiguousarray(blocks[:, :, 0])
+
+
+def joined(held: Mapping[str, Tensor], method: str) -> list[Tensor]:
+    """Return a checkpoint's tensors, with one of MXFP4 for each pair of codes and scales.
+
+    These come first, as llama.cpp's converter has them: gpt-oss' in the order of the checkpoint,
+    the others layer by layer. Raises CheckpointError for a pair that does not fit.
+    """
+    form = _OF_METHOD[method]
+    made: list[Tensor] = []
+    rest = dict(held)
+    for name, codes in held.items():
+        if not name.endswith(form.codes) or (form.codes_type == _I8 != codes.type):
+            continue  # an FP8 matrix, whose name ends so too, or another tensor
+        stem = name.removesuffix(form.codes)
+        scales = held.get(f"{stem}{form.scales}")
+        made.append(_pair(form, stem, codes, scales))
+        rest.pop(name)
+        rest.pop(f"{stem}{form.scales}")
+    if not form.grouped:
+        made.sort(key=lambda tensor: [int(n) for n in _NUMBER.findall(tensor.name)[:1]])
+    return [*made, *rest.values()]
+
+
+def _pair(form: Form, stem: str, codes: Tensor, scales: Tensor | None) -> Tensor:
+    outer = scales.shape if scales is not None else ()
+    wanted = (
+        (*outer, _GROUP_BYTES) if form.grouped else (*outer[:-1], _GROUP_BYTES * sum(outer[-1:]))
+    )
+    if scales is None or not outer or codes.shape != wanted:
+        raise CheckpointError(f"{codes.name} of shape {codes.shape} lacks scales that fit")
+    if codes.type not in (U8, _I8) or scales.type not in (U8, F8_E8M0):
+        raise CheckpointError(f"{codes.name} and its scales must be bytes ({U8})")
+    flat = reshape(codes, (*outer[:-1], _GROUP_BYTES * outer[-1]))
+    shape = (*outer[:-1], _GROUP * outer[-1])
+    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, Packed(flat, scales))
+
+
+def kept_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
+    """Return the names of the experts if all of them are MXFP4: a checkpoint can hold these."""
+    experts = [tensor for tensor in tensors if tensor.name.endswith(_EXPERTS)]
+    is_whole = all(tensor.type == MXFP4 for tensor in experts)
+    return frozenset(tensor.name for tensor in experts if is_whole)
+
+
+def parted(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
+    """Yield a checkpoint's tensors, with codes and scales for each of MXFP4."""
+    form = _OF_METHOD[method]
+    for tensor in tensors:
+        if tensor.type != MXFP4:
+            yield tensor
+            continue
+        stem = tensor.name.removesuffix(form.joined)
+        outer, groups = tensor.shape[:-1], tensor.shape[-1] // _GROUP
+        flat = (*outer, groups * _GROUP_BYTES)
+        codes = Tensor.over(f"{stem}{form.codes}", form.codes_type, flat, Codes(tensor))
+        yield reshape(codes, (*outer, groups, _GROUP_BYTES)) if form.grouped else codes
+        scales = f"{stem}{form.scales}"
+        yield Tensor.over(scales, form.scales_type, (*outer, groups), Scales(tensor))
+
+
+def in_converted_order(tensors: list[Tensor]) -> list[Tensor]:
+    """Return a checkpoint's tensors in the order that `joined` gives them."""
+    return sorted(tensors, key=lambda tensor: tensor.type != MXFP4)
+
+
+def quantization_config(method: str) -> dict[str, Any]:
+    """Return the object of config.json that describes MXFP4 tensors."""
+    return {"quant_method": method, **_OF_METHOD[method].settings}
