@@ -119,3 +119,17 @@ def test_embedding_of_image_breaks_is_found_under_the_names_of_published_checkpo
 
 def test_missing_token_of_image_breaks_is_an_error(tmp_path):
     assert "img_break" in problems(changed("pixtral", files={}), tmp_path)
+
+
+def test_pictures_of_qwen3_omni_have_their_published_names_or_those_of_the_converter(tmp_path):
+    plain = changed("qwen3omni")
+    named = changed("qwen3omni")
+    named["tensors"] = {
+        f"thinker.{name}" if name.startswith("visual.") else name: shape
+        for name, shape in named["tensors"].items()
+    }
+    with (
+        ggufkit.convert(projector_folders.make(plain, tmp_path / "plain"), mmproj=True) as one,
+        ggufkit.convert(projector_folders.make(named, tmp_path / "named"), mmproj=True) as other,
+    ):
+        assert set(one.tensors) == set(other.tensors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from projectors.shapes import HALVES, TEXT, NamedShapes, under, weights
+from projectors.shapes import HALVES, TEXT, NamedShapes, both, under, weights
 
 LIMITS = ("input_min", "input_max", "output_min", "output_max")
 
@@ -85,5 +85,27 @@ CASES: dict[str, dict[str, Any]] = {
             "audio_config": None,
         },
         "preprocessor": HALVES, "tensors": SEEING,
+    },
+    "gemma4-unified": {
+        "config": {
+            "architectures": ["Gemma4UnifiedForConditionalGeneration"],
+            "model_type": "gemma4_unified",
+            "text_config": {**TEXT, "model_type": "gemma4_unified_text"},
+            "vision_config": {"mm_embed_dim": 32, "mm_posemb_size": 12, "patch_size": 4,
+                              "pooling_kernel_size": 2, "model_patch_size": 8,
+                              "model_type": "gemma4_unified_vision"},
+            "audio_config": {"audio_embed_dim": 40, "model_type": "gemma4_unified_audio"},
+        },
+        "preprocessor": HALVES,
+        "tensors": {
+            **under("model.vision_embedder.", {
+                **both({"patch_ln1": (192,), "patch_dense": (32, 192), "patch_ln2": (32,),
+                        "pos_norm": (32,)}),
+                "pos_embedding": (12, 2, 32),
+            }),
+            **weights({"model.embed_vision.embedding_projection": (64, 32),
+                       "model.embed_audio.embedding_projection": (64, 40),
+                       "model.language_model.embed_tokens": (64, 64)}),
+        },
     },
 }  # fmt: skip

@@ -28,11 +28,14 @@ UNPREFIXED: Final = (
     "tokenizer.",
     "xielu.",
     "diffusion.",
+    "vision.pos_emb_",
 )  # keys that do not begin with the architecture's name
 OFF: Final = "absent"  # removes an inherited entry
 OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
 # Files that only serve others to inherit from.
-ABSTRACT: Final = ("decoder", "projector", "vision", "audio", "qwenvl", "siglip", "whisper")
+ABSTRACT: Final = (
+    "decoder", "projector", "vision", "audio", "qwenvl", "deepstack", "siglip", "whisper",
+)  # fmt: skip
 CLIP: Final = "clip"  # general.architecture of all projectors
 PROJECTORS: Final = "projectors"  # the folder of projectors, beside ours and in a user's folder
 _TABLES: Final = (
