@@ -11,6 +11,7 @@ from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe
+from ggufkit.quants.search import Search
 from ggufkit.system.descriptors import AnyPath
 
 
@@ -19,7 +20,8 @@ class PlannedSize:
     """The result of one recipe: bytes of the file, bits per weight, and missing data.
 
     `fallbacks` counts the tensors whose rows do not fit the chosen type, `uncovered` those that
-    could not be quantized because importance data is missing.
+    could not be quantized because importance data is missing. `unsearched` counts those whose type
+    has no search, if one is to be used.
     """
 
     recipe: str
@@ -27,6 +29,7 @@ class PlannedSize:
     bits_per_weight: float | None
     fallbacks: int
     uncovered: int
+    unsearched: int = 0
 
 
 @takes_model
@@ -35,25 +38,30 @@ def plan(
     recipes: str | Recipe | Iterable[str | Recipe] | None = None,
     *,
     imatrix: Imatrix | AnyPath | None = None,
+    search: Search | None = None,
 ) -> list[PlannedSize]:
     """Return the size of `model` in one or several recipes (by default in all), in the order given.
 
-    `imatrix` is the importance matrix to assume, or its path. No tensor data is read. Raises
+    `imatrix` is the importance matrix to assume, or its path, and `search` is the search for better
+    blocks. No tensor data is read. Raises
     TensorTypeError for an unknown recipe, ShapeError for an importance matrix of another model.
     """
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     if recipes is None:
         recipes = [one for one in RECIPES.values() if one != KEEP_ALL]
     asked = [recipes] if isinstance(recipes, str | Recipe) else recipes
-    return [_planned(model, recipe, data) for recipe in asked]
+    return [_planned(model, recipe, data, search) for recipe in asked]
 
 
-def _planned(model: Model, recipe: str | Recipe, imatrix: Imatrix | None) -> PlannedSize:
-    done = decide(model, recipe, imatrix=imatrix)
+def _planned(
+    model: Model, recipe: str | Recipe, imatrix: Imatrix | None, search: Search | None
+) -> PlannedSize:
+    done = decide(model, recipe, imatrix=imatrix, search=search)
     return PlannedSize(
         done.recipe.name,
         layout(done.model, "model.gguf").nbytes,
         bits_per_weight(done.model.tensors.values()),
         sum(decision.fell_from is not None for decision in done.decisions),
         len(done.uncovered),
+        len(done.unsearched),
     )

@@ -7,6 +7,8 @@ import pytest
 
 import ggufkit as library
 import projector_folders
+import shapes
+from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.output import chunks, execute
 from ggufkit.system.hidden_files import RESUME
 from plain_checkpoint import ARCH, CONFIG, numbers, whole
@@ -74,6 +76,47 @@ def test_empty_list_of_types_is_an_error(checkpoint, tmp_path):
     assert done.code == 1, done.err
     assert "unknown recipe ''" in done.err
     assert not (tmp_path / "one.gguf").exists()
+
+
+@pytest.fixture
+def wide_checkpoint(tmp_path):
+    """Return the small checkpoint with rows that quantized blocks divide."""
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "plain.toml").write_text(ARCH)
+    tensors = {
+        name: numbers(*(64 if length in (8, 12) else length for length in array.shape))
+        for name, array in whole().items()
+    }
+    config = CONFIG | {"hidden_size": 64, "intermediate_size": 64}
+    return write_checkpoint(tmp_path / "Tiny-Wide", config, model=tensors)
+
+
+def test_search_and_importance_data_give_the_blocks_of_quantize(wide_checkpoint, tmp_path):
+    plain, out = tmp_path / "plain.gguf", tmp_path / "out.gguf"
+    assert run(wide_checkpoint, plain).code == 0
+    with library.open(plain) as model:
+        data = shapes.importance({t.name: t.shape for t in model.tensors.values()})
+        Imatrix(data).save(tmp_path / "data.gguf")
+        options = {"imatrix": tmp_path / "data.gguf", "search": "best"}
+        library.write(library.quantize(model, "Q4_0", **options), tmp_path / "expected.gguf")
+        usual = library.quantize(model, "Q4_0", imatrix=tmp_path / "data.gguf")
+        library.write(usual, tmp_path / "usual.gguf")
+    flags = ("--imatrix", tmp_path / "data.gguf", "--search", "best")
+    done = run(wide_checkpoint, out, "--quantize", "Q4_0", *flags)
+    assert done.code == 0, done.err
+    assert out.read_bytes() == (tmp_path / "expected.gguf").read_bytes()
+    with library.open(out) as found, library.open(tmp_path / "usual.gguf") as usual:
+        assert any(
+            found.tensors[name].raw().tobytes() != usual.tensors[name].raw().tobytes()
+            for name in usual.tensors
+        )
+
+
+@pytest.mark.parametrize("flags", [("--search", "best"), ("--imatrix", __file__)])
+def test_options_of_quantizing_need_a_recipe(checkpoint, tmp_path, flags):
+    done = run(checkpoint, tmp_path / "out.gguf", *flags)
+    assert done.code == 2, done.err
+    assert f"{flags[0]} goes with --quantize" in done.err
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\tb"])

@@ -36,3 +36,24 @@ def test_json_holds_the_exact_bytes(llama):
 def test_refuses_a_file_that_is_not_a_model(tmp_path):
     (tmp_path / "x").write_text("no model")
     assert ggufkit("plan", tmp_path / "x").code == 1
+
+
+def test_search_adds_a_column_for_tensors_without_one(llama):
+    lines = {line.split()[0]: line for line in done("plan", llama, "--search", "best").lines}
+    assert lines["RECIPE"].endswith("NO SEARCH")
+    assert lines["Q8_0"].split()[-1] == "226"  # every matrix
+    assert lines["Q4_K_M"].split()[-1] == "4.84"
+    told = done("plan", llama, "--search", "best", "--json").json()
+    assert {one["recipe"]: one["unsearched"] for one in told["recipes"]}["TQ1_0"] == 224
+
+
+def test_explains_the_types_of_one_recipe(llama):
+    table = done("plan", llama, "--explain", "q4_k_m")
+    assert any(line.split()[:3] == ["output.weight", "F16", "Q6_K"] for line in table.lines)
+    told = done("plan", llama, "--explain", "Q4_K_M", "--search", "best", "--json").json()
+    assert told["recipe"] == "Q4_K_M"
+    assert any("searched for (best)" in one["why"] for one in told["explanations"])
+
+
+def test_unknown_recipe_to_explain_is_a_usage_error(llama):
+    assert ggufkit("plan", llama, "--explain", "Q9").code == 2

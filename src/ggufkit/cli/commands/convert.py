@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,11 +22,18 @@ from ggufkit.cli.options import (
     threads_option,
 )
 from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
+from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError, printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
+from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model, bits_per_weight
+from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.quants.search import Search
 from ggufkit.system.text_file import Most, read_small
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 SECTION: Final = "Convert"  # of the help
 
@@ -67,6 +74,7 @@ def _overrides(
         "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
         "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
         "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
+        "ggufkit convert SmolLM2-135M out.gguf --quantize Q4_K_M --imatrix im.gguf --search best",
         "ggufkit convert gemma-3-4b-it gemma.gguf --quantize Q4_K_M --with-mmproj mmproj.gguf",
     ),
 )
@@ -85,6 +93,8 @@ def _overrides(
     metavar="TYPE[,TYPE...]",
     help="Quantize in the same pass; several types make several files.",
 )
+@imatrix_option
+@search_option
 @click.option("--name", "--model-name", "name", help="Name of the model (general.name).")
 @click.option(
     "--metadata",
@@ -177,6 +187,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     *,
     outtype: str,
     recipes: str | None,
+    imatrix: str | None,
+    search: Search | None,
     name: str | None,
     overrides: dict[str, Any] | None,
     pre: str | None,
@@ -202,6 +214,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     chosen = {"vocab_only": vocab_only} | {name: work.pop(name) for name in _OF_TEXT_MODELS}
     _require_possible(out, wanted, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
+    blocks = _blocks(wanted, imatrix, search)
     options: dict[str, Any] = {
         "outtype": outtype,
         "name": name,
@@ -216,7 +229,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         model = opened.enter_context(
             ggufkit.convert(source, pre=pre, mmproj=mmproj, **chosen, **options)
         )
-        models = [_quantized(model, recipe, outtype) for recipe in wanted] or [model]
+        models = [_quantized(model, recipe, outtype, **blocks) for recipe in wanted] or [model]
         outputs = [(each, _target(each, out, kind)) for each in models]
         if with_mmproj is not None:
             projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
@@ -253,6 +266,13 @@ def _require_possible(
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")
     if mmproj and any(chosen.values()):
         raise click.UsageError("--mmproj goes without the options that concern the text model")
+
+
+def _blocks(recipes: list[str], imatrix: str | None, search: Search | None) -> QuantizeOptions:
+    """Return the options that say how blocks are chosen; UsageError if nothing is quantized."""
+    if not recipes and (imatrix or search):
+        raise click.UsageError(f"{'--imatrix' if imatrix else '--search'} goes with --quantize")
+    return {"imatrix": Imatrix.open(imatrix) if imatrix else None, "search": search}
 
 
 def _is_folder(out: str) -> bool:
@@ -292,10 +312,12 @@ def _target(model: Model, out: str, kind: str = "") -> str:
     return str(Path(out) / build_name(parts))
 
 
-def _quantized(model: Model, recipe: str, outtype: str) -> Model:
+def _quantized(
+    model: Model, recipe: str, outtype: str, **options: Unpack[QuantizeOptions]
+) -> Model:
     """Return the quantized model; for quantized input, the error's remedy names our options."""
     try:
-        return ggufkit.quantize(model, recipe)
+        return ggufkit.quantize(model, recipe, **options)
     except TensorTypeError as error:
         if "allow_requantize" not in error.remedy:
             raise

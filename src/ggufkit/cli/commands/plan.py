@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
 import ggufkit
-from ggufkit.cli.model_argument import FILE, MODEL, look_at
+from ggufkit.cli.commands.quantize import parse_recipe
+from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import emit, examples, paged, size, table
+from ggufkit.cli.quantization.block_options import imatrix_option, search_option
+from ggufkit.cli.quantization.explain_option import plain_explanation, show_explanations
+from ggufkit.cli.quantization.report import warn
+from ggufkit.quantization.explain import explain
 from ggufkit.quantization.plan import PlannedSize
+from ggufkit.quantization.quantize import decide
+from ggufkit.quantization.recipes import Recipe
+from ggufkit.quants.search import Search
 
 SECTION: Final = "Quantize"  # of the help
 
@@ -20,30 +29,67 @@ SECTION: Final = "Quantize"  # of the help
     epilog=examples(
         "ggufkit plan model-f16.gguf",
         "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
+        "ggufkit plan model-f16.gguf --explain Q4_K_M",
         "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--imatrix", type=FILE, metavar="FILE", help="Use this importance matrix.")
-@click.option("--json", "as_json", is_flag=True, help="Print the sizes as JSON.")
-def command(file: str, *, imatrix: str | None, as_json: bool) -> None:
+@imatrix_option
+@search_option
+@click.option(
+    "--explain",
+    "recipe",
+    type=parse_recipe,
+    metavar="RECIPE",
+    help="Show the type that RECIPE gives each tensor, and why, instead of sizes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(
+    file: str,
+    *,
+    imatrix: str | None,
+    search: Search | None,
+    recipe: Recipe | None,
+    as_json: bool,
+) -> None:
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
     The notes say where a recipe lacks importance data for some tensors, and where it falls back to
-    types with smaller blocks because the rows do not divide.
+    types with smaller blocks because the rows do not divide. With --search they also say how many
+    tensors get a type that has no search.
     """
     with look_at(file) as model:
-        planned = sorted(ggufkit.plan(model, imatrix=imatrix), key=lambda p: -p.nbytes)
+        if recipe:
+            done = decide(model, recipe, imatrix=imatrix, search=search)
+            warn(done, allowed=True, of_several=False)
+            found = explain(done)
+        else:
+            planned = ggufkit.plan(model, imatrix=imatrix, search=search)
+    if recipe and as_json:
+        told = [plain_explanation(each) for each in found]
+        emit({"file": file, "recipe": recipe.name, "explanations": told})
+    elif recipe:
+        show_explanations(found)
+    else:
+        _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
+
+
+def _report(
+    file: str, planned: Sequence[PlannedSize], search: Search | None, *, as_json: bool
+) -> None:
+    """Print the sizes, as a table or as JSON."""
     if as_json:
         emit({"file": file, "recipes": [vars(one) for one in planned]})
         return
-    header = ("RECIPE", "SIZE", "BITS PER WEIGHT", "FALLBACKS", "LACKS IMPORTANCE DATA")
+    header = ["RECIPE", "SIZE", "BITS PER WEIGHT", "FALLBACKS", "LACKS IMPORTANCE DATA"]
+    if search:
+        header.append("NO SEARCH")
     with paged():
-        table(header, map(_row, planned), right="lrrrr")
+        table(header, (_row(one)[: len(header)] for one in planned), right="lrrrrr"[: len(header)])
 
 
 def _row(planned: PlannedSize) -> tuple[str, ...]:
     bits = planned.bits_per_weight
-    counts: tuple[Any, ...] = (planned.fallbacks, planned.uncovered)
+    counts = (planned.fallbacks, planned.uncovered, planned.unsearched)
     shown = "" if bits is None else f"{bits:.2f}"
     return (planned.recipe, size(planned.nbytes), shown, *(f"{n:,}" if n else "" for n in counts))

@@ -11,9 +11,10 @@ from typing import Any, Final, cast
 import click
 
 import ggufkit
-from ggufkit.cli.model_argument import FILE, MODEL, open_any
+from ggufkit.cli.model_argument import MODEL, open_any
 from ggufkit.cli.options import cluster_option, no_clobber_option, resume_option, threads_option
 from ggufkit.cli.output import examples, note
+from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.explain_option import explain_option, explained
 from ggufkit.cli.quantization.provenance_option import provenance_option, with_keys
 from ggufkit.cli.quantization.report import report_quantized, warn
@@ -38,7 +39,6 @@ from ggufkit.quantization.recipe_files import (
     read_tensor_types,
 )
 from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
-from ggufkit.quants.search import EFFORTS, UNSEARCHED
 
 SECTION: Final = "Quantize"  # of the help
 
@@ -95,9 +95,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT", required=False)
 @click.argument("recipe", metavar="RECIPE", required=False, shell_complete=_complete)
-@click.option(
-    "--imatrix", type=FILE, metavar="FILE", help="Weight errors by this importance matrix."
-)
+@imatrix_option
 @click.option(
     "--include-weights",
     multiple=True,
@@ -115,12 +113,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     is_flag=True,
     help="If a type needs importance data that is missing, use the nearest type that does not.",
 )
-@click.option(
-    "--search",
-    type=click.Choice(list(EFFORTS)),
-    help="Look for blocks with smaller errors than llama-quantize's, in all types but "
-    f"{', '.join(UNSEARCHED)}.",
-)
+@search_option
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
 @click.option(
