@@ -66,7 +66,14 @@ CASES = {
     "regroup_rows from a row on": (
         numbers(28, 5), (4, 3, 4), lambda a: np.concatenate([a[:4], kinds_together(a[4:], 4, 3)]),
     ),
-    "pairs_apart": (numbers(12, 5), (2, 4), lambda a: a[[0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]]),
+    "regroup_heads": (
+        numbers(12, 5), (2, 2, 2, 4), lambda a: a[[0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]]
+    ),
+    "sum": (numbers(4, 3, 5), (1,), lambda a: a[:, 0] + a[:, 1] + a[:, 2]),
+    "sum of halves": (
+        numbers(4, 2, 5, dtype=np.float16), (1,), lambda a: a[:, 0] + a[:, 1]
+    ),
+    "sum of a matrix": (numbers(4, 5), (1,), lambda a: a.T[0] + a.T[1] + a.T[2] + a.T[3] + a.T[4]),
     "regroup_columns": (numbers(5, 24), (4, 3), lambda a: kinds_together(a.T, 4, 3).T),
     "regroup by sizes": (numbers(24, 5), (2, 3, 4, 5), lambda a: np.concatenate(
         [a[:3], a[12:15], a[3:7], a[15:19], a[7:12], a[19:]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
@@ -122,6 +125,23 @@ def softplus_undone(array: AnyFloats) -> AnyFloats:
         return np.log(np.expm1(array.astype(np.float64))).astype(array.dtype)
 
 
+def plus(number: float, array: AnyFloats) -> AnyFloats:
+    """Add a number."""
+    made: AnyFloats = array + array.dtype.type(number)
+    return made
+
+
+def minus(number: float, array: AnyFloats) -> AnyFloats:
+    """Subtract a number."""
+    return plus(-number, array)
+
+
+def times(factor: float, array: AnyFloats) -> AnyFloats:
+    """Multiply in F32, as PyTorch does with a number and F16 too."""
+    made: AnyFloats = (array.astype(np.float32) * np.float32(factor)).astype(array.dtype)
+    return made
+
+
 def neg_exp(array: AnyFloats) -> AnyFloats:
     """Return -exp(x), the nearest float."""
     return -np.exp(array.astype(np.float64)).astype(array.dtype)
@@ -131,3 +151,22 @@ def neg_exp_undone(array: AnyFloats) -> AnyFloats:
     """Return the numbers whose -exp is given."""
     with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
         return np.log(-array.astype(np.float64)).astype(array.dtype)
+
+
+def summed(tensor: Tensor, axis: int) -> Tensor:
+    """Return the sums along an axis, without the axis."""
+    shape = tensor.shape
+    if not 0 <= axis < len(shape):
+        raise ShapeError(f"{tensor.name!r} of shape {shape} has no axis {axis}")
+    kind = working_type(tensor)
+    flat = reshape(tensor, (math.prod(shape[:axis]), -1))
+    source = Computed(flat, kind, functools.partial(_sums, shape[axis]))
+    sums = Tensor.over(tensor.name, kind, (flat.rows, flat.shape[1] // shape[axis]), source)
+    return reshape(sums, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def _sums(count: int, array: AnyFloats) -> AnyFloats:
+    """Add so many equal parts of each row in F32, as PyTorch does with F16 too."""
+    parts = array.reshape(len(array), count, -1)
+    made: AnyFloats = parts.sum(axis=1, dtype=np.float32).astype(array.dtype)
+    return made

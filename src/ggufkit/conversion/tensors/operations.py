@@ -19,11 +19,15 @@ from ggufkit.conversion.tensors.arithmetic import (
     AnyFloats,
     centered,
     compute,
+    minus,
     neg_exp,
     neg_exp_undone,
+    plus,
     scale_rows,
     softplus,
     softplus_undone,
+    summed,
+    times,
 )
 from ggufkit.conversion.tensors.draft_ids import draft_offsets, target_ids
 from ggufkit.conversion.tensors.moves import (
@@ -132,16 +136,6 @@ def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
     return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
 
 
-def pairs_apart(tensor: Tensor, heads: int, rotated: int) -> RowIndex:
-    """Return the order that puts even rows before odd ones, among the first rows of each head."""
-    rows = tensor.shape[0]
-    if heads < 1 or rows % heads or not 0 <= rotated <= rows // heads or rotated % 2:
-        raise ShapeError(f"{tensor.name!r} has {rows} rows, not {rotated} for {heads} heads")
-    index = np.arange(rows).reshape(heads, -1)
-    parts = (index[:, :rotated:2], index[:, 1:rotated:2], index[:, rotated:])
-    return np.concatenate(parts, axis=1).reshape(-1)
-
-
 def kind_by_kind(tensor: Tensor, groups: int, *shares: int) -> RowIndex:
     """Return the order that turns q k v q k v … (group by group) into q q … k k … v v ….
 
@@ -162,6 +156,16 @@ def equal_kinds(tensor: Tensor, groups: int, kinds: int, start: int = 0) -> RowI
         raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {groups} groups")
     order = start + np.arange(length).reshape(groups, kinds, -1).swapaxes(0, 1).reshape(-1)
     return np.concatenate([np.arange(start), order])
+
+
+def kinds_of_heads(tensor: Tensor, heads: int, groups: int, kinds: int, length: int) -> RowIndex:
+    """Return the same order for the first rows, so many, of each head."""
+    rows = tensor.shape[0]
+    if heads < 1 or rows % heads or not 0 <= length <= rows // heads:
+        raise ShapeError(f"{tensor.name!r} has {rows} rows, not {length} for each of {heads} heads")
+    first = equal_kinds(tensor[:length], groups, kinds)
+    order = np.concatenate([first, np.arange(length, rows // heads)])
+    return np.concatenate([head * len(order) + order for head in range(heads)])
 
 
 def _columns_regrouped(tensor: Tensor, heads: int, kinds: int) -> Tensor:
@@ -285,24 +289,9 @@ def _picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
 # Arithmetic.
 
 
-def _plus(number: float, array: AnyFloats) -> AnyFloats:
-    made: AnyFloats = array + array.dtype.type(number)
-    return made
-
-
-def _minus(number: float, array: AnyFloats) -> AnyFloats:
-    return _plus(-number, array)
-
-
-def _times(factor: float, array: AnyFloats) -> AnyFloats:
-    """Multiply in F32, as PyTorch does with a number and F16 too."""
-    made: AnyFloats = (array.astype(np.float32) * np.float32(factor)).astype(array.dtype)
-    return made
-
-
 def _scaled(tensor: Tensor, factor: float) -> Tensor:
     """Return the tensor times a number; 1 leaves it as it is, in its own type."""
-    return tensor if factor == 1 else compute(tensor, functools.partial(_times, factor))
+    return tensor if factor == 1 else compute(tensor, functools.partial(times, factor))
 
 
 def _unscaled(tensor: Tensor, factor: float) -> Tensor:
@@ -332,18 +321,18 @@ def _runs_unscaled(tensor: Tensor, *runs: float) -> Tensor:
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    "add": elementwise(_plus, _minus),
+    "add": elementwise(plus, minus),
     "at": Operation(entry),
     "axes": Operation(with_axes, restore_axes),
     "center": Operation(centered),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "neg_exp": elementwise(neg_exp, neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
-    "pairs_apart": reordering(pairs_apart),
     "part": taking(_part, Parts(row_axis)),
     "permute": reordering(half_pairs),
     "regroup": reordering(kind_by_kind),
     "regroup_columns": Operation(_columns_regrouped, _columns_restored),
+    "regroup_heads": reordering(kinds_of_heads),
     "regroup_rows": reordering(equal_kinds),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
@@ -353,6 +342,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
+    "sum": Operation(summed),
     "target_ids": Operation(target_ids, draft_offsets),
     "ternary": Operation(ternary, _unchanged),
     "transpose": Operation(transpose, transpose),
