@@ -133,3 +133,27 @@ def test_pictures_of_qwen3_omni_have_their_published_names_or_those_of_the_conve
         ggufkit.convert(projector_folders.make(named, tmp_path / "named"), mmproj=True) as other,
     ):
         assert set(one.tensors) == set(other.tensors)
+
+
+@pytest.mark.parametrize(
+    ("case", "field", "value", "why"),
+    [
+        ("minimax-m3", "vision_config.hidden_size", 96, "is 48, but llama.cpp always computes"),
+        ("step3vl", "vision_config.width", 1024, "is 1024, but llama.cpp always computes"),
+        ("deepseek4v", "vision_n_layers", 0, "lacks nonzero(vision_n_layers)"),
+        ("deepseek4v", "vision_max_n_token", 400, "is 400, but llama.cpp always computes"),
+    ],
+)
+def test_encoder_that_llama_cpp_cannot_compute_is_refused(case, field, value, why, tmp_path):
+    made = changed(case)
+    *within, name = field.split(".")
+    config = made["config"][within[0]] if within else made["config"]
+    config[name] = value
+    assert why in problems(made, tmp_path)
+
+
+def test_positions_that_fill_no_square_are_refused(tmp_path):
+    case = changed("phi4v")
+    prefix = "model.vision_tower.vision_tower.vision_model.embeddings"
+    case["tensors"][f"{prefix}.position_embedding.weight"] = (15, 32)
+    assert "positions_of_a_side" in problems(case, tmp_path)

@@ -13,5 +13,7 @@ REFUSED: Final = {
     "llama.cpp does not load the file",
     "MiniCPMV4_6ForConditionalGeneration": "the converter stops unless it gets `--no-mtp`; ggufkit "
     "converts the text model",
+    "MiniMaxM3VLForConditionalGeneration": "the converter's list of projectors lacks the name; "
+    "ggufkit writes the projector as for `MiniMaxM3SparseForConditionalGeneration`",
     "UltravoxModel": "it has no text model of its own: convert the one that config.json names",
 }

@@ -103,7 +103,7 @@ def test_every_operation_except_four_has_an_inverse():
     lost = {name for name, each in OPERATIONS.items() if not each.undo and not each.parts}
     assert lost == {"at", "center", "reshape", "sum"}
     cases = {step.split()[0] for _, chains in CASES.values() for chain in chains for step in chain}
-    assert cases | lost | {"add", "neg_exp", "softplus"} == set(OPERATIONS)
+    assert cases | lost | {"add", "neg_exp", "softplus", "ternary"} == set(OPERATIONS)
 
 
 def test_refuses_an_operation_without_an_inverse():

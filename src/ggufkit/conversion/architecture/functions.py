@@ -186,6 +186,12 @@ def _has_tensor(facts: Configuration, text: str) -> bool:
     return any(text in name for name in facts.checkpoint.tensors)
 
 
+def _checkpoint_length(facts: Configuration, ending: str, axis: int) -> int | None:
+    """Return an axis of the checkpoint's tensor whose name ends so, None if there is none."""
+    found = (each for name, each in facts.checkpoint.tensors.items() if name.endswith(ending))
+    return next((each.shape[axis] for each in found if axis < len(each.shape)), None)
+
+
 def _lacks_file(facts: Configuration, name: str) -> bool:
     """Return True; CheckpointError if the checkpoint has a file that would change the result."""
     if facts.checkpoint.path(name) is not None:
@@ -286,6 +292,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "bool": Function(bool, _last),
     "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
+    "checkpoint_length": Function(_checkpoint_length, asks=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
     "each": Function(lambda count, value: [value for _ in layers(count)]),
     "count": Function(len, lambda number, _: (list(range(number)),)),
