@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ggufkit.checks.subject import ARCHITECTURE, PROJECTOR, Broken, Subject, at_key
+from ggufkit.checks.subject import ARCHITECTURE, Broken, Subject, at_key
+from ggufkit.models.model import PROJECTOR
 
 # The encoders, the beginning of the names of their tensors, and the keys that each needs.
 _ENCODERS: Final = {

@@ -12,13 +12,12 @@ from ggufkit.checks.demands import Demands, demands
 from ggufkit.format.metadata import Encoded, Metadata
 from ggufkit.format.values import whole_number
 from ggufkit.models.layers import BLOCK
-from ggufkit.models.model import Model, Tensor
+from ggufkit.models.model import PROJECTOR, Model, Tensor
 
 ARCHITECTURE: Final = "general.architecture"
 TOKENS: Final = "tokenizer.ggml.tokens"
 EMBEDDING: Final = "token_embd.weight"
 NO_TOKENS: Final = ("no_vocab", "none")  # kinds of tokenizer that have no tokens
-PROJECTOR: Final = "clip"  # llama.cpp loads this architecture with other code
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ggufkit.format.file_types import FILE_TYPES, GUESSED
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import whole_number
 from ggufkit.models.any_model import takes_model
-from ggufkit.models.model import Model
+from ggufkit.models.model import PROJECTOR, Model
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
@@ -122,7 +122,7 @@ def _type(model: Model) -> str:
 
 def _sidecar(metadata: Metadata) -> str:
     kinds = {_text(metadata, "general.architecture"), _text(metadata, "general.type")}
-    return "mmproj" if kinds & {"clip", "mmproj"} else ""
+    return "mmproj" if kinds & {PROJECTOR, "mmproj"} else ""
 
 
 def _counted(model: Model, count: int) -> str:

@@ -29,7 +29,7 @@ from ggufkit.inspection.compute_buffer import (
 from ggufkit.inspection.kv_cache import LayerMemory, Memory, memory_of
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.layers import layer_of
-from ggufkit.models.model import Model, Tensor
+from ggufkit.models.model import PROJECTOR, Model, Tensor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,7 +38,6 @@ CACHE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "IQ4_NL", "Q
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
 DEFAULT_CONTEXT: Final = 4096  # where the metadata do not tell
 MAX_CONTEXT: Final = 1 << 31
-PROJECTOR: Final = "clip"  # the architecture of all projectors
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ of llama.cpp
 # What stands in front of the first layer, which llama.cpp never puts on a device.
 _INPUT: Final = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")

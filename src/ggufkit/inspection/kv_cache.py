@@ -15,7 +15,7 @@ import numpy as np
 from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.format.values import whole_number
 from ggufkit.models.layers import block_count, layer_of
-from ggufkit.models.model import Model
+from ggufkit.models.model import PROJECTOR, Model
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ UNKNOWN: Final = frozenset(
         "gemma4-assistant",
         "dflash",
         "graniteswitch",
-        "clip",
+        PROJECTOR,
     }
 )
 GEMMA3N_LAYERS: Final = 20  # those of Gemma 3n that have a cache, as llama.cpp has it

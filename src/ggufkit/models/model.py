@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, KeysView
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.html import definitions
@@ -19,6 +19,7 @@ from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 __all__ = ["Model", "ModelFile", "Tensor", "Tensors", "as_ggml_counts", "bits_per_weight"]
 
+PROJECTOR: Final = "clip"  # the architecture of all multimodal projectors
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]  # what `__reduce__` returns
 
 

@@ -28,7 +28,7 @@ from ggufkit.system.hidden_files import (
 from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
-Made = TypeVar("Made")
+Filled = TypeVar("Filled")
 ATTEMPTS: Final = 100  # others may sweep or start the same output between calls
 
 
@@ -200,12 +200,12 @@ class Staging:
 
 def staged(
     target: Path,
-    fill: Callable[[Staging], Made],
+    fill: Callable[[Staging], Filled],
     *,
     kept: bool = False,
     limit: ReadersLimit = NO_LIMIT,
     clobber: bool = True,
-) -> Made:
+) -> Filled:
     """Return what `fill(stage)` returns; the file appears as `target` whole, or not at all.
 
     The options and errors are those of `Staging`.

@@ -19,6 +19,7 @@ from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.architecture.functions import bound
 from ggufkit.conversion.architecture.name_rules import NameRule, both_suffixes, compile_rules
 from ggufkit.errors import CheckpointError, FormatError, brief
+from ggufkit.models.model import PROJECTOR
 from ggufkit.system.text_file import Most, read_small
 
 MAX_CLASS: Final = 200  # characters of a class name that are compared with known names
@@ -36,7 +37,6 @@ OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
 ABSTRACT: Final = (
     "decoder", "projector", "vision", "audio", "qwenvl", "deepstack", "siglip", "whisper",
 )  # fmt: skip
-CLIP: Final = "clip"  # general.architecture of all projectors
 PROJECTORS: Final = "projectors"  # the folder of projectors, beside ours and in a user's folder
 _TABLES: Final = (
     "defaults", "defaults_of", "early", "metadata", "late", "tensors", "generated", "expects",
@@ -269,7 +269,7 @@ def _inherited(
         raise FormatError(f"like = {parent!r} leads to no file", path=path)
     base = _inherited(parent, texts, (*children, stem))
     dropped = {"classes", *own.get("fresh", [])}
-    if base.get("name") != CLIP:
+    if base.get("name") != PROJECTOR:
         dropped.add("name")
     merged = {word: value for word, value in base.items() if word not in dropped}
     for word, value in own.items():
