@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 from click.decorators import FC
 
 from ggufkit.cli.output import answer_in_binary
-from ggufkit.errors import brief
+from ggufkit.errors import GGUFError, brief
 
+Parsed = TypeVar("Parsed")
 MAX_SIZE: Final = 2**63 - 1  # bytes: the largest file offset
 LEAST_MEMORY: Final = 1 << 20  # bytes; a smaller number is probably a number without its unit
 _TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
@@ -123,3 +126,16 @@ class TokenCount(click.IntRange):
         if found and found["unit"]:
             value = int(found["number"]) * 1024 ** " km".index(found["unit"].lower())
         return super().convert(value, param, ctx)
+
+
+def usage(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Return `parse` with its errors raised as BadParameter."""
+
+    @functools.wraps(parse)
+    def parsed(text: str) -> Parsed:
+        try:
+            return parse(text)
+        except GGUFError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return parsed

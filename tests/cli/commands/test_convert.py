@@ -73,7 +73,7 @@ def test_several_types_give_several_files(checkpoint, tmp_path):
 
 def test_empty_list_of_types_is_an_error(checkpoint, tmp_path):
     done = run(checkpoint, tmp_path / "one.gguf", "--quantize", "")
-    assert done.code == 1, done.err
+    assert done.code == 2, done.err
     assert "unknown recipe ''" in done.err
     assert not (tmp_path / "one.gguf").exists()
 
@@ -117,6 +117,20 @@ def test_options_of_quantizing_need_a_recipe(checkpoint, tmp_path, flags):
     done = run(checkpoint, tmp_path / "out.gguf", *flags)
     assert done.code == 2, done.err
     assert f"{flags[0]} goes with --quantize" in done.err
+
+
+def test_unknown_type_is_refused_before_anything_is_read(tmp_path):
+    done = ggufkit("convert", tmp_path / "missing", tmp_path / "one.gguf", "--quantize", "Q8_0,Q9")
+    assert done.code == 2, done.err
+    assert "unknown recipe 'Q9'" in done.err
+
+
+def test_a_recipe_file_quantizes_as_in_quantize(checkpoint, tmp_path):
+    (tmp_path / "mine.toml").write_text('base = "F32"\n')
+    done = run(checkpoint, tmp_path / "one.gguf", "--quantize", tmp_path / "mine.toml")
+    assert done.code == 0, done.err
+    with library.open(tmp_path / "one.gguf") as model:
+        assert {tensor.type.name for tensor in model.tensors.values()} == {"F32"}
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\tb"])
@@ -234,6 +248,14 @@ def test_projector_in_a_folder_gets_its_prefix(seeing, tmp_path):
     assert done.code == 0, done.err
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == "mmproj-Gemma-Tiny-v1.0-BF16.gguf"
+
+
+@pytest.mark.parametrize("option", ["--no-mtp", "--mtp", "--vocab-only", "--fuse-qkv", "--pre"])
+def test_projector_alone_refuses_options_of_text_models(tmp_path, option):
+    value = ("gpt-2",) if option == "--pre" else ()
+    done = ggufkit("convert", tmp_path, tmp_path / "p.gguf", "--mmproj", option, *value)
+    assert done.code == 2
+    assert f"leave out {option}" in done.err
 
 
 def test_projector_is_written_with_the_text_model(checkpoint, seeing, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 import ggufkit
 from ggufkit.cli.options import (
@@ -23,12 +24,14 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
 from ggufkit.cli.quantization.block_options import imatrix_option, search_option
+from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError, printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
 from ggufkit.system.text_file import Most, read_small
 
@@ -44,7 +47,8 @@ _TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
 }  # fmt: skip
 # Options that concern text models alone.
 _OF_TEXT_MODELS: Final = (
-    "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules", "target",
+    "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
+    "target",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -90,6 +94,7 @@ def _overrides(
 @click.option(
     "--quantize",
     "recipes",
+    type=parse_recipes,
     metavar="TYPE[,TYPE...]",
     help="Quantize in the same pass; several types make several files.",
 )
@@ -186,17 +191,15 @@ def command(  # noqa: PLR0913 (click passes each option)
     out: str,
     *,
     outtype: str,
-    recipes: str | None,
+    recipes: tuple[Recipe, ...] | None,
     imatrix: str | None,
     search: Search | None,
     name: str | None,
     overrides: dict[str, Any] | None,
-    pre: str | None,
     arch_path: tuple[Path, ...],
     follow_links: bool,
     mmproj: bool,
     with_mmproj: str | None,
-    vocab_only: bool,
     bigendian: bool,
     dry_run: bool,
     as_json: bool,
@@ -209,10 +212,10 @@ def command(  # noqa: PLR0913 (click passes each option)
     stdout, or a folder; in a folder the file name follows the naming convention. In the name of OUT
     {ftype} stands for the type, such as q8_0, and {FTYPE} for the same in capitals.
     """
-    wanted = [text.strip() for text in recipes.split(",")] if recipes is not None else []
+    wanted = recipes or ()
     if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
-    chosen = {"vocab_only": vocab_only} | {name: work.pop(name) for name in _OF_TEXT_MODELS}
+    chosen = {name: work.pop(name) for name in _OF_TEXT_MODELS}
     _require_possible(out, wanted, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
     blocks = _blocks(wanted, imatrix, search)
     options: dict[str, Any] = {
@@ -223,12 +226,10 @@ def command(  # noqa: PLR0913 (click passes each option)
         "follow_links": follow_links,
         "say": note,
     }
-    kind = "vocab" if vocab_only else "mtp" if chosen["mtp"] else ""
+    kind = "vocab" if chosen["vocab_only"] else "mtp" if chosen["mtp"] else ""
     work["byte_order"] = "big" if bigendian else None
     with contextlib.ExitStack() as opened:
-        model = opened.enter_context(
-            ggufkit.convert(source, pre=pre, mmproj=mmproj, **chosen, **options)
-        )
+        model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
         models = [_quantized(model, recipe, outtype, **blocks) for recipe in wanted] or [model]
         outputs = [(each, _target(each, out, kind)) for each in models]
         if with_mmproj is not None:
@@ -249,7 +250,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 
 def _require_possible(
     out: str,
-    recipes: list[str],
+    recipes: tuple[Recipe, ...],
     chosen: dict[str, Any],
     *,
     mmproj: bool,
@@ -264,11 +265,25 @@ def _require_possible(
         raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
     if chosen["vocab_only"] and (recipes or chosen["mtp"]):
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")
-    if mmproj and any(chosen.values()):
-        raise click.UsageError("--mmproj goes without the options that concern the text model")
+    if mmproj and (given := _given_of_text_models(chosen)):
+        named = ", ".join(given)
+        raise click.UsageError(f"--mmproj converts only the projector: leave out {named}")
 
 
-def _blocks(recipes: list[str], imatrix: str | None, search: Search | None) -> QuantizeOptions:
+def _given_of_text_models(chosen: dict[str, Any]) -> list[str]:
+    """Return the options for text models that the user gave, as --help writes them."""
+    context = click.get_current_context()
+    return [
+        (param.secondary_opts if chosen[param.name] is False else param.opts)[0]
+        for param in context.command.params
+        if param.name in chosen
+        and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
+    ]
+
+
+def _blocks(
+    recipes: tuple[Recipe, ...], imatrix: str | None, search: Search | None
+) -> QuantizeOptions:
     """Return the options that say how blocks are chosen; UsageError if nothing is quantized."""
     if not recipes and (imatrix or search):
         raise click.UsageError(f"{'--imatrix' if imatrix else '--search'} goes with --quantize")
@@ -313,7 +328,7 @@ def _target(model: Model, out: str, kind: str = "") -> str:
 
 
 def _quantized(
-    model: Model, recipe: str, outtype: str, **options: Unpack[QuantizeOptions]
+    model: Model, recipe: Recipe, outtype: str, **options: Unpack[QuantizeOptions]
 ) -> Model:
     """Return the quantized model; for quantized input, the error's remedy names our options."""
     try:

@@ -7,10 +7,10 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.commands.quantize import parse_recipe
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import TokenCount, parse_devices
 from ggufkit.cli.output import emit, examples, note, paged, size, table
+from ggufkit.cli.quantization.recipe_argument import parse_recipe
 from ggufkit.cli.reports.memory_table import Devices, show_memory_table
 from ggufkit.inspection.compute_buffer import is_encoder
 from ggufkit.inspection.estimate import (

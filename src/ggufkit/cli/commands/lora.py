@@ -20,11 +20,13 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.quantization.recipe_argument import parse_recipe
 from ggufkit.cli.write_model import PIPE, deliver, write_out
 from ggufkit.errors import MissingImportanceError, TensorTypeError, printable
 from ggufkit.lora.extract_lora import Extraction
 from ggufkit.lora.peft import CONFIG
 from ggufkit.models.model import Model
+from ggufkit.quantization.recipes import Recipe
 
 SECTION: Final = "Convert"  # of the help
 
@@ -122,7 +124,13 @@ def convert(  # noqa: PLR0913 (click passes each option)
     type=click.Choice(("keep", "f32", "f16", "bf16")),
     help="Type of the matrices that change.  [default: keep, the type that they have in BASE]",
 )
-@click.option("--quantize", "recipe", metavar="TYPE", help="Quantize the sum, in the same pass.")
+@click.option(
+    "--quantize",
+    "recipe",
+    type=parse_recipe,
+    metavar="TYPE",
+    help="Quantize the sum, in the same pass.",
+)
 @click.option(
     "--imatrix",
     type=click.Path(exists=True, dir_okay=False),
@@ -145,7 +153,7 @@ def merge(  # noqa: PLR0913 (click passes each option)
     out: str,
     scales: tuple[float, ...],
     outtype: str | None,
-    recipe: str | None,
+    recipe: Recipe | None,
     imatrix: str | None,
     allow_requantize: bool,
     dry_run: bool,
@@ -181,7 +189,9 @@ def _adapter(path: str, base: str) -> Model:
     return ggufkit.convert_lora(path, base=base if is_checkpoint(base) else None, say=note)
 
 
-def _quantized(model: Model, recipe: str, imatrix: str | None, *, allow_requantize: bool) -> Model:
+def _quantized(
+    model: Model, recipe: Recipe, imatrix: str | None, *, allow_requantize: bool
+) -> Model:
     """Return the quantized model; remedies name our options."""
     try:
         return ggufkit.quantize(model, recipe, imatrix=imatrix, allow_requantize=allow_requantize)

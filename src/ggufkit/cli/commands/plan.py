@@ -8,11 +8,11 @@ from typing import Final
 import click
 
 import ggufkit
-from ggufkit.cli.commands.quantize import parse_recipe
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.explain_option import plain_explanation, show_explanations
+from ggufkit.cli.quantization.recipe_argument import parse_recipe
 from ggufkit.cli.quantization.report import warn
 from ggufkit.quantization.explain import explain
 from ggufkit.quantization.plan import PlannedSize

@@ -12,15 +12,21 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, open_any
-from ggufkit.cli.options import cluster_option, no_clobber_option, resume_option, threads_option
+from ggufkit.cli.options import (
+    cluster_option,
+    no_clobber_option,
+    resume_option,
+    threads_option,
+    usage,
+)
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.explain_option import explain_option, explained
 from ggufkit.cli.quantization.provenance_option import provenance_option, with_keys
+from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.quantization.report import report_quantized, warn
 from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
 from ggufkit.cli.write_model import PIPE, working, write_out
-from ggufkit.errors import GGUFError
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
@@ -31,14 +37,12 @@ from ggufkit.quantization.quantize import (
     refuse,
 )
 from ggufkit.quantization.recipe_files import (
-    RECIPE_SUFFIX,
     matching,
     parse_override,
     parse_tensor_type,
-    read_recipe,
     read_tensor_types,
 )
-from ggufkit.quantization.recipes import ALIASES, RECIPES, Recipe, find_recipe
+from ggufkit.quantization.recipes import ALIASES, RECIPES
 
 SECTION: Final = "Quantize"  # of the help
 
@@ -46,31 +50,6 @@ _WORK: Final = ("threads", "resume", "cluster")
 PLACE: Final = "{recipe}"  # in the name of an output, stands for the recipe's name
 # The encoding at the end of a file's name.
 _ENCODING: Final = re.compile(rf"[-._]({'|'.join((*RECIPES, *ALIASES))})$", re.IGNORECASE)
-
-
-def usage(parse: Any) -> Any:  # noqa: ANN401 (any parser of a text)
-    """Return `parse` with its errors raised as BadParameter."""
-
-    def parsed(text: str) -> Any:  # noqa: ANN401
-        try:
-            return parse(text)
-        except GGUFError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return parsed
-
-
-def parse_recipes(text: str) -> tuple[Recipe, ...]:
-    """Return the recipes of a list such as "Q4_K_M,Q8_0" or "mine.toml"."""
-    names = [part.strip() for part in text.split(",")]
-    found = [read_recipe(n) if n.endswith(RECIPE_SUFFIX) else find_recipe(n) for n in names]
-    return tuple({recipe.name: recipe for recipe in found}.values())
-
-
-def parse_recipe(text: str) -> Recipe:
-    """Return a recipe by its name or its file; BadParameter for an unknown one."""
-    (found,) = usage(parse_recipes)(text.replace(",", " "))
-    return cast("Recipe", found)
 
 
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -201,7 +180,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         raise click.UsageError(f"A target size chooses the types itself; remove {recipe}")
     if not dry_run:
         _require_output(source, out, recipe, given)
-    recipes = usage(parse_recipes)(recipe) if recipe else (None,)
+    recipes = parse_recipes(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
         options = _options(given, model, opened)
