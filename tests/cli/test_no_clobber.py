@@ -9,6 +9,7 @@ import ggufkit as api
 from ggufkit.errors import OutputError
 from ggufkit.imatrix import Entry, Imatrix
 from ggufkit.system import hidden_files
+from ggufkit.system.staging import Staging
 from shell import done
 from shell import ggufkit as run
 from small_llama import keys, tensors
@@ -58,6 +59,23 @@ def test_no_clobber_stops_the_library_from_replacing_a_file(folder):
         with pytest.raises(OutputError, match="exists already"):
             api.write(model, folder / "link", clobber=False)
         api.write(model, folder / "new.gguf", clobber=False)
+
+
+@pytest.mark.parametrize("name", ["out.gguf", "out.dat"])
+def test_importance_matrix_replaces_no_file_that_appears_during_the_write(
+    folder, monkeypatch, name
+):
+    synced = Staging.sync
+
+    def appears(stage):
+        synced(stage)
+        (folder / name).write_bytes(b"theirs")
+
+    monkeypatch.setattr(Staging, "sync", appears)
+    result = run("imatrix", "convert", "matrix.gguf", name, "--no-clobber")
+    assert result.code == 1
+    assert "exists already" in result.err
+    assert (folder / name).read_bytes() == b"theirs"
 
 
 def test_every_command_that_writes_a_model_has_no_clobber():

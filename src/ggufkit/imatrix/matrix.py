@@ -138,23 +138,20 @@ class Imatrix:
         }
         return replace(self, entries=kept)
 
-    def save(self, path: AnyPath, format: str | None = None) -> Path:
+    def save(self, path: AnyPath, format: str | None = None, *, clobber: bool = True) -> Path:
         """Write the file that llama-imatrix would write, whole or not at all; return its path.
 
         `format` is "gguf" or "dat"; by default a name ending in .dat asks for the legacy form.
-        Legacy entries are turned into sums first, as `merge` does. Raises as `ggufkit.write` does.
+        Legacy entries are turned into sums first, as `merge` does. Without `clobber` no file is
+        replaced. Raises as `ggufkit.write` does.
         """
         target = as_path(path)
         chosen = format or ("dat" if target.suffix == ".dat" else "gguf")
         if chosen not in FORMATS:
             raise ValueTypeError(f"unknown format {chosen!r}", remedy="Use 'gguf' or 'dat'")
         raw = merge([self]) if self.is_legacy else self
-        if chosen == "gguf":
-            return _save_gguf(raw, target)
-        data = legacy_bytes(_to_legacy(raw))
-        file = PlannedFile(target.name, data, (), len(data))
-        plan = Plan((file,), 0, "little", DEFAULT_ALIGNMENT, raw.limit)
-        return execute(plan, target.parent)[0]
+        plan = (_gguf_plan if chosen == "gguf" else _legacy_plan)(raw, target.name)
+        return execute(plan, target.parent, clobber=clobber)[0]
 
 
 def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
@@ -300,7 +297,7 @@ def _gguf_entry(name: str, sums: Tensor, counts: Tensor, path: str) -> Entry:
     return _checked(Entry(frozen(values), frozen(whole)), name, path)
 
 
-def _save_gguf(imatrix: Imatrix, target: Path) -> Path:
+def _gguf_plan(imatrix: Imatrix, file_name: str) -> Plan:
     tensors: dict[str, Floats] = {}
     for name, entry in _sorted(imatrix.entries):
         # ggml tells no axis of length 1 before the others.
@@ -317,8 +314,7 @@ def _save_gguf(imatrix: Imatrix, target: Path) -> Path:
         }
     )
     model = Model(metadata, Tensors(as_tensor(name, value) for name, value in tensors.items()))
-    plan = replace(layout(model, target.name), limit=imatrix.limit)
-    return execute(plan, target.parent)[0]
+    return replace(layout(model, file_name), limit=imatrix.limit)
 
 
 # Legacy files.
@@ -331,6 +327,12 @@ def _from_legacy(file: DatFile, path: str) -> Imatrix:
     }
     datasets = (file.dataset,) if file.dataset else ()
     return Imatrix(entries, datasets, file.chunk_count, chunk_size=0, is_legacy=True)
+
+
+def _legacy_plan(imatrix: Imatrix, file_name: str) -> Plan:
+    data = legacy_bytes(_to_legacy(imatrix))
+    file = PlannedFile(file_name, data, (), len(data))
+    return Plan((file,), 0, "little", DEFAULT_ALIGNMENT, imatrix.limit)
 
 
 def _to_legacy(imatrix: Imatrix) -> DatFile:

@@ -139,9 +139,11 @@ def zeros(count: int) -> Iterator[bytes]:
         yield bytes(min(ZEROS, count - at))
 
 
-def execute(plan: Plan, folder: Path, *, threads: int | None = None) -> list[Path]:
+def execute(
+    plan: Plan, folder: Path, *, threads: int | None = None, clobber: bool = True
+) -> list[Path]:
     """Write the files of one plan, and return their paths in shard order."""
-    return execute_all([Order(plan, folder)], threads=threads)[0]
+    return execute_all([Order(plan, folder)], threads=threads, clobber=clobber)[0]
 
 
 def execute_all(  # noqa: PLR0913 (as `write`)

@@ -14,7 +14,7 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import SharedOption, TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import refuse_existing, report
+from ggufkit.cli.write_model import may_replace, refuse_existing, report
 from ggufkit.errors import OutputError, printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
@@ -190,9 +190,8 @@ def _write(
     imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
 ) -> None:
     _refuse_input(out, inputs)
-    refuse_existing(out)
     _warn(imatrix)
-    path = imatrix.save(out, format)
+    path = imatrix.save(out, format, clobber=may_replace())
     streams.work_is_done()
     if as_json:
         emit(_about(imatrix) | {"files": [{"path": str(path), "nbytes": path.stat().st_size}]})
