@@ -29,7 +29,7 @@ for it with tiny random checkpoints:
 
 | column | means |
 |---|---|
-| architecture | the architecture file of ggufkit; empty if ggufkit does not convert the class yet |
+| architecture | the files of the architecture; empty if ggufkit does not convert the class yet |
 | identical | the file is byte-identical to the converter's |
 | logits | llama.cpp computes the same logits from it as transformers from the checkpoint |
 | round trip | `convert` makes the same file from what `export` writes |
@@ -98,7 +98,10 @@ def rows(conversion: Path) -> list[list[str]]:
     """Return the cells of the table, one row for each name that the converter knows."""
     from ggufkit.conversion.architecture.architecture import architectures  # noqa: PLC0415
 
-    homes = {n: stem for stem, each in architectures().items() for n in each.classes}
+    homes: dict[str, list[str]] = {}
+    for stem, each in architectures().items():
+        for served in each.classes:
+            homes.setdefault(served, []).append(stem)
     classes = registered(conversion)
     projectors = set()
     texts: dict[str, str] = {}
@@ -114,7 +117,7 @@ def rows(conversion: Path) -> list[list[str]]:
         cases = [case for case in record.values() if case["class"] == name]
         row = [
             f"`{name}`",
-            homes.get(name, "") or ("" if name in texts else "(projector only)"),
+            ", ".join(homes.get(name, [])) or ("" if name in texts else "(projector only)"),
             _yes(any(kind in case for case in cases for kind in KINDS)),
             _yes(any(case["logits"] for case in cases)),
             _yes(any(case["round trip"] for case in cases)),

@@ -33,6 +33,8 @@ def case(
     library: int = 4,
     otherwise: str = "",
     extra: dict[str, tuple[int, ...]] | None = None,
+    empty_rows: int = 0,
+    only_parameters: bool = False,
     **fields: Any,
 ) -> dict:
     """Describe a checkpoint: the class of its configuration and what differs from BASE.
@@ -40,7 +42,8 @@ def case(
     `architecture` is the name that checkpoints with code of their own have for the class, `saved`
     says how it is saved, `library` which major version of transformers makes it. `otherwise` is the
     reason why llama.cpp computes other logits. `extra` are tensors that only the published
-    checkpoints hold, and transformers ignores.
+    checkpoints hold, and transformers ignores. The last `empty_rows` embeddings are zero.
+    `only_parameters` leaves out the buffers, as published checkpoints do.
     """
     return {
         "config": config,
@@ -53,5 +56,7 @@ def case(
         "library": library,
         "otherwise": otherwise,
         "extra": extra or {},
+        "empty_rows": empty_rows,
+        "only_parameters": only_parameters,
         "fields": fields,
     }

@@ -459,6 +459,14 @@ def save_beginning(folder: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"add_bos_token": True}, indent=2))
 
 
+def save_template(folder: Path) -> None:
+    """Save the same with two templates for chats."""
+    save_bytes(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": "one"}, indent=2))
+    (folder / "chat_template.jinja").write_text("two")
+
+
 def save_chatml(folder: Path) -> None:
     """Save a byte-level BPE tokenizer with the token that ends turns of ChatML."""
     tokenizer = byte_level()
@@ -587,6 +595,7 @@ VOCABULARIES = {
     "chatml": save_chatml,
     "glm": save_glm,
     "bytes": save_bytes,
+    "template": save_template,
     "pieces": save_pieces,
     "gemma": save_gemma,
     "merged": save_merged,
@@ -657,7 +666,13 @@ def make(folder: Path, name: str) -> None:
     torch.manual_seed(len(name))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.1, 0.5)
-    model.to(getattr(torch, spec["dtype"])).save_pretrained(folder, **spec["saved"])
+    if spec["empty_rows"]:
+        model.get_input_embeddings().weight.data[-spec["empty_rows"] :] = 0
+    model.to(getattr(torch, spec["dtype"]))
+    parameters = {name for name, _ in model.named_parameters()}
+    kept = {n: t for n, t in model.state_dict().items() if n in parameters}
+    only = {"state_dict": kept} if spec["only_parameters"] else {}
+    model.save_pretrained(folder, **only, **spec["saved"])
     if spec["extra"]:
         with_extra(folder / "model.safetensors", spec)
     if spec["architecture"]:

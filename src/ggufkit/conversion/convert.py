@@ -303,7 +303,8 @@ def _about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str
         if len(tensor.shape) > MAX_DIMS:
             yield f"{tensor.name} has {len(tensor.shape)} axes, but GGUF allows {MAX_DIMS}"
         text = shapes.get(_without_layer(tensor.name))
-        wanted = facts.value(text) if text else None
+        number = next((int(part) for part in tensor.name.split(".") if part.isdecimal()), None)
+        wanted = facts.value(text, number) if text else None
         if wanted is not None and list(tensor.shape) != wanted:
             yield (
                 f"{tensor.name} has the shape {list(tensor.shape)}, "

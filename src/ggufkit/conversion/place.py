@@ -21,7 +21,7 @@ from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.models.model import Tensor
 
 SHOWN: Final = 5  # names in a problem
-ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target
+ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target: the list
 _NUMBER: Final = re.compile(r"\{i(?: \+ (\w+))?\}")  # in a name to replace
 
 
@@ -256,7 +256,7 @@ def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
         held = ", ".join(repr(arrival.item.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
         raise CheckpointError(f"it needs {needed} {what}, once each, but gets only {held}")
-    made = [_stepped(arrival, facts, moves) for arrival in arrivals]
+    made = [_stepped(arrival, heap.layer, facts, moves) for arrival in arrivals]
     if heap.stacks:
         made = [moves.stack(heap.name, made)]
     elif arrivals[0].target.parts > 1:
@@ -264,10 +264,12 @@ def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
     return moves.renamed(made[0], heap.name)
 
 
-def _stepped(arrival: Arrival[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
+def _stepped(
+    arrival: Arrival[Item], layer: int | None, facts: ConfigFacts, moves: Moves[Item]
+) -> Item:
     item = arrival.item
     for step in arrival.target.steps:
-        arguments = [facts.value(argument) for argument in step.arguments]
+        arguments = [facts.value(argument, layer) for argument in step.arguments]
         if None in arguments:
             missing = ", ".join(step.arguments)
             raise CheckpointError(f"config.json lacks what {step.name}({missing}) needs")

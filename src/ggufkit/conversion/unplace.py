@@ -43,6 +43,11 @@ class Claim(NamedTuple):
     layer: str
     expert: str
 
+    @property
+    def number(self) -> int | None:
+        """The number of the layer."""
+        return int(self.layer) if self.layer else None
+
 
 @dataclass
 class Recovered:
@@ -103,11 +108,8 @@ def _claims(
 
 def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
     """Return the rules by the outline of each target; the last rule of a file comes first."""
-    architecture = facts.architecture
     found: dict[str, list[Candidate]] = {}
-    for rule in architecture.rules:
-        if facts.value(architecture.one_way.get(rule.pattern, False)):
-            continue
+    for rule in facts.architecture.rules:
         for target in rule.targets:
             for template in _templates(target, facts):
                 known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
@@ -142,7 +144,9 @@ def _claim(
             continue
         numbers = match.groupdict()
         claim = Claim(candidate.rule, numbers.get("i") or "", numbers.get("x") or "")
-        layer = int(claim.layer) if claim.layer else None
+        layer = claim.number
+        if facts.value(facts.architecture.one_way.get(claim.rule.pattern, False), layer):
+            continue
         names = [_filled(with_items(t.name, layer, facts), claim) for t in claim.rule.targets]
         if name in names and all(each in tensors for each in names):
             return claim, names
@@ -158,7 +162,7 @@ def _filled(template: str, claim: Claim) -> str:
 
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the source tensors of a rule: one, or one for each expert of a stack."""
-    steps = [_steps(target, facts) for target in claim.rule.targets]
+    steps = [_steps(target, claim.number, facts) for target in claim.rule.targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
         pieces = [MadeTensor(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
@@ -185,10 +189,10 @@ def _expert(tensor: Tensor, number: int) -> Tensor:
     return reshape(_little(tensor)[number : number + 1], tensor.shape[1:])
 
 
-def _steps(target: Target, facts: ConfigFacts) -> tuple[Done, ...]:
+def _steps(target: Target, layer: int | None, facts: ConfigFacts) -> tuple[Done, ...]:
     """Return the operations of a target; arguments that cannot be computed are None."""
     return tuple(
-        Done(step.name, tuple(facts.value(argument) for argument in step.arguments))
+        Done(step.name, tuple(facts.value(argument, layer) for argument in step.arguments))
         for step in target.steps
     )
 

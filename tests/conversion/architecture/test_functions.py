@@ -84,6 +84,16 @@ def test_slopes_of_alibi_give_the_bias_that_made_them(heads, most):
     assert FUNCTIONS["bias_of_slopes"].do(facts, heads) is None
 
 
+def test_zero_rows_are_ids_beyond_the_vocabulary_of_the_tokenizer():
+    rows = np.zeros((6, 2), np.float32)
+    rows[[0, 4]] = 1, 0.5
+    files = {"tokenizer.json": {"model": {"vocab": {"a": 0, "b": 1, "c": 2}}}}
+    held = SimpleNamespace(json=files.get, tensors={"embeddings": from_array("e", rows)})
+    zero_rows = FUNCTIONS["zero_rows"].do
+    assert zero_rows(SimpleNamespace(checkpoint=held), "embeddings") == [3, 5]
+    assert zero_rows(SimpleNamespace(checkpoint=held), "others") is None
+
+
 def test_layers_of_a_kind_without_a_name_have_no_solution():
     known = [None, "attention", None, 0, None]
     assert [*FUNCTIONS["by_layer"].undo([0, 4], known)] == []

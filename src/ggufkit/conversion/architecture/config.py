@@ -130,11 +130,18 @@ class ConfigFacts:
         self.read.add(name)
         return self.fields.get(name)
 
-    def value(self, expression: Any) -> Any:  # noqa: ANN401 (as TOML is)
-        """Return the value of an expression, or of a constant of an architecture file."""
+    def value(self, expression: Any, number: int | None = None) -> Any:  # noqa: ANN401 (as TOML is)
+        """Return the value of an expression, or of a constant of an architecture file.
+
+        `number` is that of a tensor's layer, which the expression calls `i`.
+        """
         if not isinstance(expression, str):
             return expression
-        return expressions.evaluate(expression, self.lookup, self.functions)
+        return expressions.evaluate(
+            expression,
+            lambda name: number if name == expressions.NUMBER else self.lookup(name),
+            self.functions,
+        )
 
     def problems(self) -> Iterator[str]:
         """Yield the fields that are missing, and those that llama.cpp would not respect."""

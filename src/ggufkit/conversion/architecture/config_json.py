@@ -173,9 +173,16 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
     return {"architectures": [classes], **dict(sorted(found.items()))}
 
 
-def _placed(fields: Mapping[str, Any], names: Sequence[str], value: object) -> dict[str, Any]:
-    """Return fields with a value at the end of the names; missing objects are made."""
+def _placed(fields: Mapping[str, Any], names: Sequence[str], value: Any) -> dict[str, Any]:  # noqa: ANN401 (as JSON is)
+    """Return fields with a value at the end of the names; missing objects are made.
+
+    After `[]` each object of a list gets an item of the value.
+    """
     first, *below = names
+    if first.endswith("[]"):
+        objects = fields.get(first[:-2]) or [{} for _ in value]
+        made = [_placed(old, below, item) for old, item in zip(objects, value, strict=True)]
+        return {**fields, first[:-2]: made}
     held = fields.get(first)
     inner = held if isinstance(held, dict) else {}
     return {**fields, first: _placed(inner, below, value) if below else value}

@@ -1,7 +1,8 @@
 """Evaluates the expressions of architecture files: arithmetic over a checkpoint's configuration.
 
 `hidden_size // num_attention_heads` computes; `n_embd or hidden_size` is the first that exists;
-`attn_config.clip_qkv` looks into an object; `name(...)` calls one of a closed set of functions.
+`attn_config.clip_qkv` looks into an object, `layer_types[0]` into a list; `[... for x in list]`
+computes a list; `name(...)` calls one of a closed set of functions.
 If a field is absent or null, the whole expression is None, and its entry is left out.
 """
 
@@ -29,6 +30,7 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Mod: operator.mod,
     ast.Pow: lambda base, exponent: float(base) ** float(exponent),  # never a huge integer
 }
+NUMBER: Final = "i"  # the name for the number of a tensor's layer, or of an item
 MAX_NUMBER: Final = 2.0**64  # above any sensible value of a field; also bounds arithmetic
 
 
@@ -42,7 +44,14 @@ def parse(text: str) -> ast.expr:
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
             raise ValueError(f"{text!r}: {type(node).__name__} is not allowed in an expression")  # noqa: TRY004 (an error in the text)
+        if isinstance(node, ast.ListComp) and not _is_simple(node):
+            raise ValueError(f"{text!r}: a list is made with one name, from one list, and no if")
     return tree
+
+
+def _is_simple(node: ast.ListComp) -> bool:
+    first = node.generators[0]
+    return len(node.generators) == 1 and isinstance(first.target, ast.Name) and not first.ifs
 
 
 def evaluate(text: str, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401 (as JSON is)
@@ -82,7 +91,8 @@ def alternatives(text: str) -> list[list[str]]:
 
 _ALLOWED: Final = (
     ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.BinOp, ast.BoolOp, ast.Or, ast.UnaryOp,
-    ast.USub, ast.Load, ast.List, *_OPERATORS,
+    ast.USub, ast.Load, ast.List, ast.Subscript, ast.ListComp, ast.comprehension, ast.Store,
+    *_OPERATORS,
 )  # fmt: skip
 
 
@@ -102,6 +112,10 @@ def _value(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa
     if isinstance(node, ast.List):
         items = [_value(each, lookup, functions) for each in node.elts]
         return None if None in items else items
+    if isinstance(node, ast.ListComp):
+        return _listed(node, lookup, functions)
+    if isinstance(node, ast.Subscript):
+        return _item(node, lookup, functions)
     return _computed(node, lookup, functions)
 
 
@@ -115,6 +129,32 @@ def _called(node: ast.Call, lookup: Lookup, functions: Functions) -> Any:  # noq
     if any(argument is None for argument in arguments):
         return None
     return functions[node.func.id](*arguments)
+
+
+def _listed(node: ast.ListComp, lookup: Lookup, functions: Functions) -> list[Any] | None:
+    """Return a value for each item of a list; `i` is the number of the item."""
+    items, target = _value(node.generators[0].iter, lookup, functions), node.generators[0].target
+    assert isinstance(target, ast.Name)  # noqa: S101 (`parse` refuses everything else)
+    if items is None:
+        return None
+    if not isinstance(items, list):
+        raise TypeError(f"{brief(items)} is not a list")
+    own = ({target.id: item, NUMBER: number} for number, item in enumerate(items))
+    return [_value(node.elt, functools.partial(_own_or, each, lookup), functions) for each in own]
+
+
+def _own_or(own: Mapping[str, Any], lookup: Lookup, name: str) -> Any:  # noqa: ANN401
+    return own[name] if name in own else lookup(name)
+
+
+def _item(node: ast.Subscript, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
+    """Return an item of a list, None beyond its end."""
+    items, at = (_value(each, lookup, functions) for each in (node.value, node.slice))
+    if items is None or at is None:
+        return None
+    if not isinstance(items, list):
+        raise TypeError(f"{brief(items)} is not a list")
+    return items[at] if 0 <= _number(at) < len(items) else None
 
 
 def _computed(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401

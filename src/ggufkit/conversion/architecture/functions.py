@@ -173,6 +173,18 @@ def _vocabulary_size(facts: Configuration) -> int | None:
     return len(vocabulary) + len(tokenizer.get("added_tokens") or ()) if vocabulary else None
 
 
+def _zero_rows(facts: Configuration, name: str) -> list[int] | None:
+    """Return the ids beyond the tokenizer's own vocabulary whose embeddings are zero."""
+    model = (facts.checkpoint.json("tokenizer.json") or {}).get("model")
+    known = model.get("vocab") if isinstance(model, Mapping) else None
+    embeddings = facts.checkpoint.tensors.get(name)
+    if not known or embeddings is None:
+        return None
+    beyond = embeddings[len(known) :]
+    found = np.flatnonzero(~np.any(beyond.numpy(), axis=1)) if beyond.elements else ()
+    return [len(known) + int(each) for each in found]
+
+
 def _layers_named(facts: Configuration, prefix: str) -> int | None:
     """Return the number of layers whose tensors begin so, None if there are no tensors yet."""
     names = facts.checkpoint.tensors
@@ -315,7 +327,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "hunyuan_base": Function(_dynamic_base),
     "int": Function(int, _last),
     "is_key": Function(_is_key, asks=MODEL),
-    "item": Function(lambda items, at: items[at] if at < len(items) else None),
     "joined": Function(lambda numbers: ",".join(map(str, numbers))),
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
@@ -353,15 +364,16 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "stored_as": Function(_stored_as, asks=MODEL),
     "sparsity_scale": Function(_sparsity_scale, _shares),
+    "text_of": Function(lambda facts, name: facts.checkpoint.text(name), asks=FACTS),
     "token_id": Function(_token_id, asks=FACTS),
     "tokenizer": Function(
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
     ),
     "trained_positions": Function(_trained_positions, _positions_of),
-    "truths": Function(lambda numbers: [bool(each) for each in numbers]),
     "uniform": Function(lambda items, item: all(each == item for each in items)),
     "unless": Function(lambda value, other, then: None if value == other else then, _last),
     "vocabulary_size": Function(_vocabulary_size, asks=FACTS),
     "widened": Function(layer_lists.widened, layer_lists.narrowed),
     "with_": Function(lambda _, value: value, _last),
+    "zero_rows": Function(_zero_rows, asks=FACTS),
 }

@@ -15,7 +15,7 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
 
 # The part of a head that the first layer rotates that sees all tokens.
-_SHARE: Final = "item(partial_rotary_factors, leading_layers(layer_types, 'sliding_attention'))"
+_SHARE: Final = "partial_rotary_factors[leading_layers(layer_types, 'sliding_attention')]"
 
 LONGEST_PERIOD: Final = 10000  # of the positions of sound
 POSITIONS: Final = 1500  # of 30 seconds of sound

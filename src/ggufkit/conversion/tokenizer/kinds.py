@@ -58,6 +58,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "arctic": sentencepiece.arctic,
     "bert": wordpiece_unigram.bert,
     "bpe": byte_bpe.byte_pairs,
+    "byte-fallback-or-bpe": sentencepiece.byte_fallback_or_pairs,
     "chatglm": byte_bpe.chatglm,
     "chatml": byte_bpe.chatml,
     "eurobert": byte_bpe.eurobert,

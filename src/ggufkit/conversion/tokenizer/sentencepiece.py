@@ -115,15 +115,18 @@ def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
         entries.boolean("tokenizer.ggml.add_space_prefix", prefix)
     if files.has(SENTENCE_PIECE):
         sentence_pieces(files, entries)
-    elif _falls_back_to_bytes(files):
-        byte_fallback(files, entries)
     else:
-        byte_pairs(files, entries)
+        byte_fallback_or_pairs(files, entries)
     rows = files.rows(_NO_ROWS)
     if rows == _CODE_LLAMA_ROWS:
         entries.identifier("eot", _CODE_LLAMA_EOT)
     if rows == _GRANITE_SMALL_ROWS:
         entries.add("bos", value=False)
+
+
+def byte_fallback_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write a BPE tokenizer of either kind."""
+    (byte_fallback if _falls_back_to_bytes(files) else byte_pairs)(files, entries)
 
 
 def _falls_back_to_bytes(files: TokenizerFiles) -> bool:
