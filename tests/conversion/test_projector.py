@@ -142,6 +142,9 @@ def test_pictures_of_qwen3_omni_have_their_published_names_or_those_of_the_conve
         ("step3vl", "vision_config.width", 1024, "is 1024, but llama.cpp always computes"),
         ("deepseek4v", "vision_n_layers", 0, "lacks nonzero(vision_n_layers)"),
         ("deepseek4v", "vision_max_n_token", 400, "is 400, but llama.cpp always computes"),
+        ("dots3note", "audio_config.chunk_seconds", 30, "is 30, but llama.cpp always computes"),
+        ("dots3note", "vision_config.adapter_type", "mlp", "is 'mlp', but llama.cpp always"),
+        ("nemotron-vl", "vision_config.patch_size", 5, "cannot be"),
     ],
 )
 def test_encoder_that_llama_cpp_cannot_compute_is_refused(case, field, value, why, tmp_path):

@@ -122,6 +122,12 @@ CASES = {
     ),
     "pad_rows": (numbers(3, 4), (5,), lambda a: np.concatenate([a, np.zeros((2, 4), "f4")])),
     "spread": (numbers(3, 4), (2,), lambda a: a[[0, 0]]),
+    "resize": (
+        np.arange(4, dtype=np.float32).reshape(1, 4, 1), (3,),
+        lambda _: np.array([0, 0.5, 1, 1, 1.5, 2, 2, 2.5, 3], "f4").reshape(1, 9, 1),
+    ),
+    "resize halves to one": (numbers(9, 4, dtype=np.float16), (1,), lambda a: a[:1].astype("f4")),
+    "resize to the same size": (numbers(9, 4), (3,), lambda a: a),
     "target_ids": (
         np.array([3, 1, 5, 9], "i8"), (99,), lambda a: a + np.arange(4)
     ),
@@ -256,7 +262,8 @@ def test_refuses_to_stack_tensors_that_differ():
     [("permute", (5,)), ("permute", (0,)), ("regroup_rows", (5, 3)), ("regroup", (3, 1, 1, 1)),
      ("split", (0, 3)), ("split", (0, 0)), ("split", (3, 2)), ("part", (5, 9)),
      ("part", (5, 5)), ("every", (2, 2)), ("every", (0, 3)), ("reshape", (5, 5)),
-     ("reshape", (-1, -1))],
+     ("reshape", (-1, -1)), ("regroup_heads", (2, 2, 2, 9)), ("regroup_heads", (5, 2, 2, 4)),
+     ("sum", (2,)), ("resize", (3,))],
 )  # fmt: skip
 def test_refuses_a_shape_that_does_not_fit_and_names_the_tensor(name, arguments):
     with pytest.raises(ShapeError, match="'x'"):

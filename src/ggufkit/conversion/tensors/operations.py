@@ -30,6 +30,7 @@ from ggufkit.conversion.tensors.arithmetic import (
     times,
 )
 from ggufkit.conversion.tensors.draft_ids import draft_offsets, target_ids
+from ggufkit.conversion.tensors.grid import resized
 from ggufkit.conversion.tensors.moves import (
     concat,
     entry,
@@ -335,6 +336,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "regroup_heads": reordering(kinds_of_heads),
     "regroup_rows": reordering(equal_kinds),
     "reshape": reshaping(lambda _, *sizes: sizes),
+    "resize": Operation(resized),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
     "scale": Operation(_scaled, _unscaled, keeps_columns=True),
     "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
