@@ -62,3 +62,20 @@ def test_a_model_without_a_vocabulary_has_no_tokens(shown):
 def test_a_very_long_text_is_refused(shown_smollm2):
     with pytest.raises(GGUFError, match="characters"):
         split_text(shown_smollm2, "a" * 100_001)
+
+
+def test_the_bytes_of_a_token_are_those_of_detokenize(shown_gemma3):
+    texts = shown_gemma3.tokens()
+    for text in ("<bos>", "▁the", "<0x0A>", "<unused0>"):
+        at = texts.index(text)
+        found = token(shown_gemma3, at)["bytes"]
+        assert bytes.fromhex(found) == ggufkit.detokenize(shown_gemma3.model, [at]).encode(), text
+
+
+@pytest.mark.parametrize("more", [{}, {"tokenizer.ggml.model": "none"}])
+def test_a_vocabulary_that_cannot_be_decoded_shows_its_texts(shown, more):
+    keys = {"tokenizer.ggml.tokens": ["a", "é"], "tokenizer.ggml.token_type": [1]}
+    model = shown(
+        {}, {"general.architecture": "llama", "tokenizer.ggml.model": "llama"} | keys | more
+    )
+    assert token(model, 1)["bytes"] == "c3 a9"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ggufkit.errors import MissingKeyError
+from ggufkit.errors import CheckpointError, MissingKeyError
 from ggufkit.format.values import Strings
 from ggufkit.models.model import Model, Tensor
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from ggufkit.frameworks.token_pieces import TokenPieces
 
 TOKENS = "tokenizer.ggml.tokens"
 MERGES = "tokenizer.ggml.merges"
@@ -94,6 +97,19 @@ class ShownModel:
         """Return the tokenizer, built once; raises as `ggufkit.tokenizer` does."""
         with self.lock:
             return self._tokenizer
+
+    def piece(self, number: int) -> bytes:
+        """Return the bytes that a token stands for, or its text where ggufkit cannot decode it."""
+        with self.lock, contextlib.suppress(CheckpointError):
+            return self._pieces.piece(number)
+        return self.tokens()[number].encode("utf-8", "surrogateescape")
+
+    @cached_property
+    def _pieces(self) -> TokenPieces:
+        from ggufkit.conversion.tokenizer.keys import VocabularyKeys  # noqa: PLC0415 (as below)
+        from ggufkit.frameworks.token_pieces import TokenPieces  # noqa: PLC0415 (as below)
+
+        return TokenPieces(VocabularyKeys(self.model.metadata))
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

@@ -17,7 +17,6 @@ MAX_CHARACTERS: Final = 100_000  # of a text to split
 SHOWN_MERGES: Final = 100  # of one token
 _TYPES: Final = "tokenizer.ggml.token_type"
 _SCORES: Final = "tokenizer.ggml.scores"
-_BYTE: Final = "<0x"
 
 
 def tokens_facts(shown: ShownModel) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def token(shown: ShownModel, id: int) -> dict[str, Any]:
         )
     kind, score = _item(shown, _TYPES, id), _item(shown, _SCORES, id)
     known = {each.value: each.name.lower().replace("_", " ") for each in PieceType}
-    data = _bytes_of(shown, texts[id])
+    data = shown.piece(id)
     return {
         "id": id,
         "text": cut(texts[id]),
@@ -98,19 +97,6 @@ def _item(shown: ShownModel, key: str, at: int) -> Any:  # noqa: ANN401 (a numbe
     found = shown.model.metadata.get(key)
     is_list = isinstance(found, np.ndarray) and found.dtype.kind in "iuf" and at < len(found)
     return found[at] if is_list and isinstance(found, np.ndarray) else None
-
-
-def _bytes_of(shown: ShownModel, text: str) -> bytes:
-    """Return the bytes that a token stands for in a text."""
-    kind = shown.model.metadata.get("tokenizer.ggml.model")
-    if text.startswith(_BYTE) and text.endswith(">") and len(text) == len("<0x00>"):
-        try:
-            return bytes([int(text[3:5], 16)])
-        except ValueError:
-            return text.encode("utf-8", "surrogateescape")
-    if kind == "gpt2" and all(character in BYTE_OF for character in text):
-        return bytes(BYTE_OF[character] for character in text)
-    return text.replace(SPACE, " ").encode("utf-8", "surrogateescape")
 
 
 def token_merges(shown: ShownModel, id: int) -> dict[str, Any]:
