@@ -192,6 +192,7 @@ def test_nothing_is_kept_if_the_user_forbids_it(hub, tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written_is_no_error(hub, tmp_path):
     (tmp_path / "cache").write_bytes(b"a file")
     done("inspect", "hf://org/tiny:Q8_0")
+    assert (tmp_path / "cache").read_bytes() == b"a file"
 
 
 def test_the_oldest_beginnings_go_first(hub, tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from ggufkit.reports.words import (
     fact_rows,
     megabytes,
     memory_rows,
+    side_row,
 )
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$&])")
@@ -70,17 +71,12 @@ def _findings(found: dict[str, Any]) -> Iterator[str]:
 def _compared(contents: Contents) -> Iterator[str]:
     for number, found in enumerate(contents.comparisons):
         yield f"## Compared with {escaped(found['models'][1]['name'])}\n"
-        yield from _table(COMPARED, map(_side, found["models"]))
+        yield from _table(COMPARED, map(side_row, found["models"]))
         if found["changed_keys"]:
             yield f"{found['changed_keys']} metadata keys differ.\n"
         if number < len(contents.errors) and contents.errors[number].changes:
             yield f"The {WORST} most damaged tensors:\n"
             yield from _table(ERRORS, map(error_row, contents.errors[number].changes[:WORST]))
-
-
-def _side(side: dict[str, Any]) -> tuple[str, ...]:
-    bits = f"{side['bits_per_weight']:.2f}" if side["bits_per_weight"] else ""
-    return (side["name"], side["recipe"] or "", megabytes(side["nbytes"]), bits)
 
 
 def _qualities(contents: Contents) -> Iterator[str]:

@@ -24,6 +24,7 @@ from ggufkit.reports.words import (
     fact_rows,
     megabytes,
     memory_rows,
+    side_row,
 )
 
 
@@ -142,11 +143,7 @@ def _errors(found: Errors) -> list[Child]:
 
 
 def _sides(found: dict[str, Any]) -> Element:
-    rows: list[list[Child]] = [
-        [name(side["name"]), side["recipe"] or "", megabytes(side["nbytes"]),
-         f"{side['bits_per_weight']:.2f}" if side["bits_per_weight"] else ""]
-        for side in found["models"]
-    ]  # fmt: skip
+    rows: list[list[Child]] = [[name(row[0]), *row[1:]] for row in map(side_row, found["models"])]
     return table(COMPARED, rows, right=(2, 3))
 
 

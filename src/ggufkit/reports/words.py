@@ -67,6 +67,13 @@ def megabytes(nbytes: int) -> str:
     return f"{nbytes / 1e6:,.1f}"
 
 
+def side_row(side: dict[str, Any]) -> tuple[str, ...]:
+    """Return one of two compared models."""
+    bits = side["bits_per_weight"]
+    rate = f"{bits:.2f}" if bits else ""
+    return (side["name"], side["recipe"] or "", megabytes(side["nbytes"]), rate)
+
+
 def memory_rows(found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the memory that each context takes."""
     for row in found:
