@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ggufkit.errors import MissingTensorError, ShapeError
-from ggufkit.format.values import Value
 from ggufkit.inspection.diff import Deviation, diff, key_changes
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
@@ -29,8 +28,8 @@ def comparison(before: ShownModel, after: ShownModel) -> dict[str, Any]:
         "keys": [
             {
                 "key": cut(change.key),
-                "before": _value(change.before),
-                "after": _value(change.after),
+                "before": short_value(change.before),
+                "after": short_value(change.after),
                 "before_type": change.before_type,
                 "after_type": change.after_type,
             }
@@ -40,10 +39,6 @@ def comparison(before: ShownModel, after: ShownModel) -> dict[str, Any]:
         "tensors": tensors,
         "all_tensors": len(names),
     }
-
-
-def _value(value: Value | None) -> object:
-    return None if value is None else short_value(value)
 
 
 def _side(shown: ShownModel) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from ggufkit.checks.check import check
 from ggufkit.edits.changes import Change
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import GGUFError
-from ggufkit.format.values import Value
 from ggufkit.models.elsewhere import is_elsewhere
 from ggufkit.rules.explain import explain
 from ggufkit.view.metadata_page import short_value
@@ -60,10 +59,6 @@ def _change(change: Change) -> dict[str, Any]:
         "key": cut(change.key),
         "before_type": change.before_type,
         "after_type": change.after_type,
-        "before": _value(change.before),
-        "after": _value(change.after),
+        "before": short_value(change.before),
+        "after": short_value(change.after),
     }
-
-
-def _value(value: Value | None) -> object:
-    return None if value is None else short_value(value)

@@ -57,8 +57,10 @@ def _length(value: Value) -> int | None:
     return len(value) if isinstance(value, str | Strings | Arrays | np.ndarray) else None
 
 
-def short_value(value: Value) -> object:
-    """Return a value for a list: a text or an array cut short."""
+def short_value(value: Value | None) -> object:
+    """Return a value for a list: a text or an array cut short; None for a missing one."""
+    if value is None:
+        return None
     if isinstance(value, str):
         return cut(value, SHOWN_TEXT)
     if isinstance(value, Strings):
