@@ -102,9 +102,12 @@ def main(llama_cpp: str, checkpoints: str) -> None:
     import convert_hf_to_gguf as converter
     from conversion.base import ModelBase, TextModel
     from conversion.gemma import EmbeddingGemma
+    from gguf.tensor_mapping import TensorNameMap
 
     TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
     logging.disable(logging.WARNING)
+    # The map of an architecture changes that of all others for the rest of the process.
+    names = dict(TensorNameMap.block_mappings_cfg)
     found: dict[str, dict[str, str]] = {}
     # transformers looks for names of models in the path of a checkpoint that names no type.
     neutral = Path(tempfile.gettempdir(), "zz")
@@ -116,6 +119,7 @@ def main(llama_cpp: str, checkpoints: str) -> None:
                 sys.argv = ["convert", str(folder), "--outfile", str(out), flag]
                 if "target" in flag:
                     sys.argv.append(str(Path(checkpoints) / drafts.DRAFTS[case].target))
+                TensorNameMap.block_mappings_cfg = dict(names)
                 try:
                     converter.main()
                 finally:  # it keeps choices in its classes

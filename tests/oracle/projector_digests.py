@@ -53,7 +53,10 @@ def main(llama_cpp: str, *names: str) -> None:
     """Convert cases and record the digests."""
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import convert_hf_to_gguf as converter
+    from gguf.tensor_mapping import TensorNameMap
 
+    # The map of an architecture changes that of all others for the rest of the process.
+    names_of_tensors = dict(TensorNameMap.block_mappings_cfg)
     logging.disable(logging.WARNING)
     cases = projector_folders.cases()
     found = {case: kept for case, kept in recorded().items() if names and case in cases}
@@ -66,6 +69,7 @@ def main(llama_cpp: str, *names: str) -> None:
                 out = place / f"{case}-{kind}.gguf"
                 sys.argv = ["convert_hf_to_gguf.py", str(folder), "--mmproj",
                             "--outfile", str(out), "--outtype", kind]  # fmt: skip
+                TensorNameMap.block_mappings_cfg = dict(names_of_tensors)
                 try:
                     converter.main()
                 except (Exception, SystemExit):
