@@ -29,6 +29,8 @@ CALLS = {
     "lora": ("lora", "merge", "FILE", "FILE", "-o", "out.gguf"),
     "plan": ("plan", "FILE"),
     "quantize": ("quantize", "FILE", "out.gguf", "Q4_0"),
+    "report": ("report", "FILE", "-o", "out.html"),
+    "reproduce": ("reproduce", "FILE", "--source", "FILE"),
     "select": ("select", "FILE", "out.gguf", "--keep", "*"),
     "template": ("template", "FILE", "--messages", "chat.json"),
     "tensor": ("tensor", "FILE", "a"),
