@@ -31,5 +31,5 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0f766e", "color-brand-content": "#0f766e"},
     "dark_css_variables": {"color-brand-primary": "#5eead4", "color-brand-content": "#5eead4"},
 }
-# Links to what is no page of the site, such as a folder; names that are types of other packages.
+# Links to files and folders outside the site, and names of types of other packages.
 suppress_warnings = ["myst.xref_missing"]

@@ -100,7 +100,7 @@ def test_mistyped_command_suggests_the_nearest():
 def test_command_of_another_tool_suggests_ours(command):
     result = ggufkit(command, "x.gguf")
     assert (result.code, result.out) == (2, "")
-    assert f"There is no command {command!r}; use ggufkit " in result.err
+    assert f"ggufkit has no command {command!r}; use ggufkit " in result.err
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_option_of_another_tool_suggests_ours(command, option):
     group = ("imatrix",) if command in ("merge", "compute") else ()
     result = ggufkit(*group, command, option, "x")
     assert result.code == 2
-    assert f"There is no option {option} here; instead there is " in result.err
+    assert f"{option} is not an option here; use " in result.err
 
 
 def test_suggested_commands_and_options_exist():

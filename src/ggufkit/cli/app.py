@@ -89,7 +89,7 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         if name in llama_names.COMMANDS:
             use = llama_names.COMMANDS[name]
-            raise click.UsageError(f"There is no command {name!r}; use {use}", ctx)
+            raise click.UsageError(f"ggufkit has no command {name!r}; use {use}", ctx)
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(COMMANDS)}."
         raise click.UsageError(f"Unknown command {name!r}; {hint}", ctx)

@@ -137,9 +137,7 @@ def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
     found = instead_of(option, error.ctx.info_name if error.ctx else None)
     if not found:
         return error
-    return click.UsageError(
-        f"There is no option {option} here; instead there is {found}", error.ctx
-    )
+    return click.UsageError(f"{option} is not an option here; use {found}", error.ctx)
 
 
 def report(error: GGUFError | OSError) -> None:

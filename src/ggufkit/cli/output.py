@@ -201,7 +201,7 @@ def notes_of_warnings() -> Iterator[None]:
 
 
 def with_options(text: str) -> str:
-    """Return text with options in the place of Python arguments such as `(force=True)`."""
+    """Return a text in which options replace Python arguments such as `(force=True)`."""
     return _ARGUMENT.sub(lambda found: f"({_option(found[1])})", text)
 
 

@@ -22,7 +22,7 @@ _first: list[tuple[float, int]] = []  # when the first signal came, and its numb
 
 
 def leave_at_once() -> None:
-    """Make a signal end the process at once: there are no hidden files yet, or not any more."""
+    """Make a signal end the process at once, while there are no hidden files to remove."""
     sys.excepthook = _print_unexpected
     sys.unraisablehook = _raise_later
     _install(_leave)

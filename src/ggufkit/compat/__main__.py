@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> None:
     program = arguments[1:] if is_module else arguments
     if not program or (not is_module and not Path(program[0]).is_file()):
         usage = (__doc__ or "").strip().splitlines()[2:]
-        missing = f"there is no file {program[0]!r}\n" if program else ""
+        missing = f"{program[0]!r} is not a file\n" if program else ""
         sys.stderr.write("\n".join([f"{missing}usage:", *usage, ""]))
         raise SystemExit(2)
     install()

@@ -18,10 +18,10 @@ _FIELDS: Final = {"in_features": "feat_in", "out_features": "feat_out"}
 
 
 def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with its dense layers as tensors dense_2 and dense_3, in front.
+    """Return a checkpoint with its dense layers in front, as the tensors dense_2 and dense_3.
 
     Their sizes become fields of the configuration, such as `dense_2_feat_in`. Raises
-    CheckpointError if there are no such layers.
+    CheckpointError if it has no such layers.
     """
     homes = [home for home in modules_of(checkpoint, "Dense") if home]
     if not homes:

@@ -97,7 +97,7 @@ def _side_by_side(name: str, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _fused(tensors: Iterable[Tensor], groups: Mapping[str, list[str]], join: Join) -> list[Tensor]:
-    """Return the tensors, those of a group joined in the place of the last of them."""
+    """Return the tensors; those of a group are joined where its last one is."""
     by_name = {tensor.name: tensor for tensor in tensors}
     places = {name: at for at, name in enumerate(by_name)}
     whole = {max(names, key=places.__getitem__): fused for fused, names in groups.items()}

@@ -42,7 +42,7 @@ def test_options_come_before_all(model):
 
 def test_notes_that_the_named_file_does_not_exist(model):
     result = done("name", "mx.gguf")
-    assert result.err == "note: there is no file mx.gguf; only its name is read\n"
+    assert result.err == "note: mx.gguf does not exist; only its name is read\n"
     assert done("name", "my.gguf").err == ""
 
 

@@ -93,10 +93,10 @@ def test_json_holds_the_prompt(path, chat):
     ("content", "message"),
     [
         ("[", "chat.json is not JSON"),
-        ('"x"', "there is no list of messages"),
-        ("{}", "there is no list of messages"),
-        ("[1]", "there is no list of messages"),
-        ('{"messages": [], "tools": 3}', "there is no list of tools"),
+        ('"x"', "expected a JSON list of messages"),
+        ("{}", "expected a JSON list of messages"),
+        ("[1]", "expected a JSON list of messages"),
+        ('{"messages": [], "tools": 3}', "expected a JSON list of tools"),
     ],
 )
 def test_wrong_messages_are_explained(path, chat, content, message):

@@ -80,7 +80,7 @@ def command(
             after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
     else:
         if not as_json:
-            note(f"there is no file {file}; only its name is read")
+            note(f"{file} does not exist; only its name is read")
         before = after = []
         parsed = parse_name(Path(file).name)
         defaults = {

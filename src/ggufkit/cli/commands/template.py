@@ -115,7 +115,7 @@ def _json(path: str, option: str) -> Any:  # noqa: ANN401 (as JSON is)
 
 def _require_list(value: object, option: str, what: str) -> None:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise click.BadParameter(f"there is no list of {what}", param_hint=option)
+        raise click.BadParameter(f"expected a JSON list of {what}", param_hint=option)
 
 
 def _setting(text: str) -> tuple[str, Any]:

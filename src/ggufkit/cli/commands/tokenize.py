@@ -20,7 +20,7 @@ from ggufkit.system.text_file import Most, decoded, read_stream
 SECTION: Final = "Look"  # of the help
 
 STDIN: Final = "-"
-SHOWN_WRONG: Final = 40  # characters of a word that is no id
+SHOWN_WRONG: Final = 40  # characters of a word that is not an id
 
 
 @click.command(

@@ -138,7 +138,7 @@ def find(
 
 
 def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
-    """Return a configuration with the fields of its text model in the place of its own."""
+    """Return a configuration in which the fields of its text model replace its own."""
     text = config.get(inner)
     return {**config, **text} if isinstance(text, Mapping) else dict(config)
 

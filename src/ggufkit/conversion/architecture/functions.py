@@ -186,7 +186,7 @@ def _zero_rows(facts: Configuration, name: str) -> list[int] | None:
 
 
 def _layers_named(facts: Configuration, prefix: str) -> int | None:
-    """Return the number of layers whose tensors begin so, None if there are no tensors yet."""
+    """Return the number of layers whose tensors begin with `prefix`; None without any tensors."""
     names = facts.checkpoint.tensors
     ends = (name.removeprefix("model.").removeprefix(prefix) for name in names if prefix in name)
     found = [int(end.split(".")[0]) + 1 for end in ends if end.split(".")[0].isdecimal()]

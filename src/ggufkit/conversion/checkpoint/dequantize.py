@@ -28,7 +28,7 @@ from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")
 _SCALES: Final = ("F32", "F16", "BF16", F8_E8M0.name)  # of FP8
-# The powers of two that the bytes of E8M0 stand for; the last byte is no number.
+# The powers of two that the bytes of E8M0 stand for; the last byte is NaN.
 _POWERS: Final = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.nan).astype(np.float32)
 # Scales of activations, which llama.cpp does not use.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
