@@ -79,11 +79,15 @@ def _safetensors(tensors: dict[str, tuple[int, ...]], dtype: str) -> bytes:
 
 
 def _numbers(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Return numbers between 0.25 and 1 or their opposites that follow from a tensor's name."""
+    """Return numbers between 0.25 and 1 or their opposites that follow from a tensor's name.
+
+    Variances are positive.
+    """
     count = int(np.prod(shape))
     mixed = (np.arange(count, dtype=np.uint64) + zlib.crc32(name.encode())) * 2654435761
     words = (mixed >> np.uint64(7)) % 65536
-    numbers = (words.astype(np.float32) / 87381 + np.float32(0.25)) * np.where(words % 2, 1, -1)
+    signs = np.where((words % 2 == 1) | name.endswith("running_var"), 1, -1)
+    numbers = (words.astype(np.float32) / 87381 + np.float32(0.25)) * signs
     numbers = numbers.astype(np.float32)
     if dtype == "bfloat16":
         return (numbers.view(np.uint32) >> 16).astype(np.uint16)

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.expressions import Lookup
-from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Target
+from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Step, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError, brief
@@ -256,19 +256,20 @@ def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
         held = ", ".join(repr(arrival.item.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
         raise CheckpointError(f"it needs {needed} {what}, once each, but gets only {held}")
-    made = [_stepped(arrival, heap.layer, facts, moves) for arrival in arrivals]
+    target = arrivals[0].target
+    made = [_stepped(each.item, each.target.steps, heap.layer, facts, moves) for each in arrivals]
     if heap.stacks:
         made = [moves.stack(heap.name, made)]
-    elif arrivals[0].target.parts > 1:
+    elif target.parts > 1:
         made = [moves.concat(heap.name, made)]
-    return moves.renamed(made[0], heap.name)
+    done = _stepped(made[0], target.joined_steps, heap.layer, facts, moves)
+    return moves.renamed(done, heap.name)
 
 
 def _stepped(
-    arrival: Arrival[Item], layer: int | None, facts: ConfigFacts, moves: Moves[Item]
+    item: Item, steps: Iterable[Step], layer: int | None, facts: ConfigFacts, moves: Moves[Item]
 ) -> Item:
-    item = arrival.item
-    for step in arrival.target.steps:
+    for step in steps:
         arguments = [facts.value(argument, layer) for argument in step.arguments]
         if None in arguments:
             missing = ", ".join(step.arguments)

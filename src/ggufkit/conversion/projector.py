@@ -22,7 +22,7 @@ from ggufkit.conversion.checkpoint.dequantize import decoded
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.place import place
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
-from ggufkit.errors import CheckpointError, brief
+from ggufkit.errors import CheckpointError
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor, Tensors
@@ -100,11 +100,7 @@ def _about_config(facts: ConfigFacts) -> Iterator[str]:
     for text in facts.architecture.required:
         if facts.value(text) is None:
             yield f"the configuration lacks {text}"
-    for text, allowed in facts.architecture.expects.items():
-        value = facts.value(text)
-        if value is not None and value not in allowed:
-            wanted = " or ".join(repr(each) for each in allowed)
-            yield f"{text} is {brief(value)}, but llama.cpp always computes with {wanted}"
+    yield from facts.unexpected()
 
 
 def _about_layers(

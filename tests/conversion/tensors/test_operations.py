@@ -56,6 +56,13 @@ def groups_apart(array, heads, kv_heads):
     return np.concatenate([part.reshape(-1, array.shape[-1]) for part in parts])
 
 
+def folded(array, epsilon=1e-5):
+    weight, bias, mean, variance = array.reshape(4, -1)
+    spread = (variance.astype(np.float32) + np.float32(epsilon)).astype(array.dtype)
+    factor = weight / np.sqrt(spread)
+    return factor, bias - mean * factor
+
+
 CASES = {
     "permute": (numbers(32, 6), (4,), lambda a: swap_halves(a, 4)),
     "permute a bias": (numbers(32), (4,), lambda a: swap_halves(a, 4)),
@@ -119,6 +126,11 @@ CASES = {
     "center halves": (
         numbers(8, dtype=np.float16), (),
         lambda a: (a.astype("f4") - np.float32(np.float16(a.mean(dtype="f8")))).astype("f2"),
+    ),
+    "batch_weight": (np.abs(numbers(24)), (1e-5,), lambda a: folded(a)[0]),
+    "batch_bias": (np.abs(numbers(24)), (1e-5,), lambda a: folded(a)[1]),
+    "batch_bias of halves": (
+        np.abs(numbers(24, dtype=np.float16)), (0.1,), lambda a: folded(a, 0.1)[1]
     ),
     "pad_rows": (numbers(3, 4), (5,), lambda a: np.concatenate([a, np.zeros((2, 4), "f4")])),
     "spread": (numbers(3, 4), (2,), lambda a: a[[0, 0]]),

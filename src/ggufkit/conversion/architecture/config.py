@@ -148,17 +148,21 @@ class ConfigFacts:
         for text in self.architecture.required:
             if self._quietly(text) is None:
                 yield f"config.json lacks {text}"
+        yield from self.unexpected()
+        for name in self._unread():
+            yield (
+                f"{name} is {brief(self.fields[name])}, which the architecture "
+                f"{self.architecture.name} has no place for"
+            )
+
+    def unexpected(self) -> Iterator[str]:
+        """Yield the fields whose values llama.cpp does not support."""
         for name, allowed in self.architecture.expects.items():
             value = self._quietly(name)
             values = allowed if isinstance(allowed, list) else [self._quietly(allowed)]
             if value is not None and allowed != IGNORED and value not in values:
                 wanted = " or ".join(repr(each) for each in values if each is not None) or "nothing"
                 yield f"{name} is {brief(value)}, but llama.cpp always computes with {wanted}"
-        for name in self._unread():
-            yield (
-                f"{name} is {brief(self.fields[name])}, which the architecture "
-                f"{self.architecture.name} has no place for"
-            )
 
     def unread(self) -> list[str]:
         """Return fields that may change the model, by their names, but that nothing has read."""

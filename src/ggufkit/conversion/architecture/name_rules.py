@@ -2,7 +2,8 @@
 
 In a pattern, `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias, and
 `{m}` one of the limits of a matrix's input and output. A target is a GGUF name, then operations
-after `|`. If `{x}` is only in the pattern, the target stacks the experts.
+after `|`. If `{x}` is only in the pattern, the target stacks the experts. Operations after `||` are
+done on what parts or experts make together.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Target(NamedTuple):
     steps: tuple[Step, ...]
     place: int | None  # among the tensors to join, None without a join
     parts: int
+    joined_steps: tuple[Step, ...] = ()  # after the join
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,16 @@ def _rule(pattern: str, value: Any) -> NameRule:  # noqa: ANN401 (as TOML is)
 
 
 def _target(text: str) -> Target:
+    text, _, after = text.partition("||")
     name, *steps = (part.strip() for part in text.split("|"))
     joins = re.fullmatch(r"(?P<name>.+?)\s+part\s+(?P<place>\d+)\s+of\s+(?P<parts>\d+)", name)
     parsed = tuple(_step(step) for step in steps)
+    joined = tuple(_step(step.strip()) for step in after.split("|") if after)
     if name.endswith(" first"):
         return Target(name.removesuffix(" first"), parsed, None, FIRST)
     if not joins:
-        return Target(name, parsed, None, 1)
-    return Target(joins["name"], parsed, int(joins["place"]) - 1, int(joins["parts"]))
+        return Target(name, parsed, None, 1, joined)
+    return Target(joins["name"], parsed, int(joins["place"]) - 1, int(joins["parts"]), joined)
 
 
 def _step(text: str) -> Step:

@@ -114,6 +114,38 @@ def centered(tensor: Tensor) -> Tensor:
     return Tensor.over(tensor.name, tensor.type, tensor.shape, Centered(tensor, tensor.type))
 
 
+@dataclass(frozen=True, eq=False)
+class BatchNorm(Made):
+    """Weight or bias into which a batch norm's mean and variance are folded.
+
+    The tensor holds weight, bias, mean and variance, one after the other.
+    """
+
+    tensor: Tensor
+    type: TensorType
+    epsilon: float
+    is_bias: bool
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read the four vectors, and return one; each step is rounded as PyTorch rounds it."""
+        numbers = read_floats(self.tensor, self.type, start, stop)
+        weight, bias, mean, variance = numbers.reshape(4, -1)
+        spread = variance.astype(np.float32) + np.float32(self.epsilon)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a file may hold anything
+            folded = weight / np.sqrt(spread.astype(numbers.dtype))
+            folded = bias - mean * folded if self.is_bias else folded
+        return np.ascontiguousarray(folded.reshape(1, -1), self.type.dtype).view(np.uint8)
+
+
+def batch_norm(tensor: Tensor, epsilon: float, *, is_bias: bool) -> Tensor:
+    """Return the weight or the bias of a batch norm from the four vectors of a checkpoint."""
+    if len(tensor.shape) != 1 or tensor.shape[0] % 4:
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} is not four vectors")
+    kind = working_type(tensor)
+    source = BatchNorm(tensor, kind, epsilon, is_bias)
+    return Tensor.over(tensor.name, kind, (tensor.shape[0] // 4,), source)
+
+
 def softplus(array: AnyFloats) -> AnyFloats:
     """Return log(1 + exp(x)), the nearest float."""
     return np.logaddexp(0, array.astype(np.float64)).astype(array.dtype)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ggufkit.conversion.tensors.arithmetic import (
     AnyFloats,
+    batch_norm,
     centered,
     compute,
     minus,
@@ -325,6 +326,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "add": elementwise(plus, minus),
     "at": Operation(entry),
     "axes": Operation(with_axes, restore_axes),
+    "batch_bias": Operation(functools.partial(batch_norm, is_bias=True)),
+    "batch_weight": Operation(functools.partial(batch_norm, is_bias=False)),
     "center": Operation(centered),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "neg_exp": elementwise(neg_exp, neg_exp_undone),
