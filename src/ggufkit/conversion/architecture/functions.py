@@ -299,7 +299,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
     ),
     "are": Function(lambda kinds, kind, _: [each == kind for each in kinds], _are_of),
-    "at_least": Function(lambda numbers, least: [max(each, least) for each in numbers]),
     "at_layers": Function(layer_lists.at_layers, layer_lists.where),
     "bias_of_slopes": Function(_bias_of_slopes, asks=FACTS),
     "bool": Function(bool, _last),
