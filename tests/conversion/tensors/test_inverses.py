@@ -33,6 +33,7 @@ CASES = {
     "axes": (numbers(4, 3, 5), [["axes 1 2 0"]]),
     "squeeze": (numbers(4, 1, 6), [["squeeze 1"]]),
     "unsqueeze": (numbers(4, 6), [["unsqueeze 2"]]),
+    "zeros_before": (numbers(3, 2, 4), [["zeros_before 1"]]),
     "unflatten": (numbers(6, 5), [["unflatten 2 -1"]]),
     "vector as column": (numbers(6), [["unflatten -1 1"]]),
     "scale": (numbers(4, 4), [["scale 0.5"]]),

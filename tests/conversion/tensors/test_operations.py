@@ -65,6 +65,9 @@ def folded(array, epsilon=1e-5):
 
 CASES = {
     "permute": (numbers(32, 6), (4,), lambda a: swap_halves(a, 4)),
+    "permute the first heads": (
+        numbers(24, 3), (4, 6), lambda a: np.concatenate([swap_halves(a[:16], 4), a[16:]]),
+    ),
     "permute a bias": (numbers(32), (4,), lambda a: swap_halves(a, 4)),
     "unpermute": (swap_halves(numbers(32, 6), 4), (4,), None),
     "regroup": (numbers(24, 5), (4, 1, 1, 1), lambda a: kinds_together(a, 4, 3)),
@@ -90,6 +93,7 @@ CASES = {
     "transpose a stack": (numbers(3, 6, 9), (), lambda a: a.swapaxes(1, 2)),
     "squeeze": (numbers(4, 1, 5), (1,), lambda a: a[:, 0]),
     "unsqueeze": (numbers(4, 5), (2,), lambda a: a[:, :, None]),
+    "zeros_before": (numbers(2, 3), (1,), lambda a: np.concatenate([np.zeros((1, 3)), a])),
     "unflatten": (numbers(6, 5), (2, -1), lambda a: a.reshape(2, 3, 5)),
     "reshape": (numbers(4, 6), (3, 8), lambda a: a.reshape(3, 8)),
     "reshape to one": (numbers(4, 6), (-1, 1), lambda a: a.reshape(-1, 1)),

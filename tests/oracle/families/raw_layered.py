@@ -69,7 +69,80 @@ def feed_forward(size: int) -> Names:
     }  # fmt: skip
 
 
+def adapted(stem: str, matrix: tuple[int, int], *sizes: int) -> Names:
+    """Return a matrix with two adapters of rank 8; of joined matrices each part has its own."""
+    a, b = (2, 1, 8, matrix[1]), {n: (2, 1, size, 8) for n, size in enumerate(sizes)}
+    name = f"model.layers.{{i}}.{stem}"
+    own = {f"{name}.lora_A": a, f"{name}.lora_B": (2, 1, matrix[0], 8)}
+    parts = {f"{name}.lora_A_slices.{n}": a for n in b} | {
+        f"{name}.lora_B_slices.{n}": shape for n, shape in b.items()
+    }
+    return {f"{name}.base_layer.weight": matrix, **(parts or own)}
+
+
+def mixer(names: Names) -> Names:
+    """Return the tensors of a layer of Nemotron-H."""
+    return {"backbone.layers.{i}.norm.weight": (64,)} | {
+        f"backbone.layers.{{i}}.mixer.{name}": shape for name, shape in names.items()
+    }
+
+
+def latent_experts(size: int) -> Names:
+    """Return four experts of a size that compute in a space of 32 dimensions."""
+    return mixer({
+        "gate.weight": (4, 64), "gate.e_score_correction_bias": (4,),
+        "experts.{x}.up_proj.weight": (size, 32), "experts.{x}.down_proj.weight": (32, size),
+        "shared_experts.up_proj.weight": (48, 64), "shared_experts.down_proj.weight": (64, 48),
+        "fc1_latent_proj.weight": (32, 64), "fc2_latent_proj.weight": (64, 32),
+    })  # fmt: skip
+
+
 RAW: dict[str, Any] = {
+    "nemotron-h-puzzle": raw(
+        "NemotronHPuzzleForCausalLM",
+        {
+            "backbone.embeddings.weight": (416, 64), "backbone.norm_f.weight": (64,),
+            "lm_head.weight": (416, 64), "mtp.layers.0.norm.weight": (64,),
+            **at([0], mixer({
+                "in_proj.weight": (328, 64), "conv1d.weight": (192, 1, 4), "conv1d.bias": (192,),
+                "dt_bias": (8,), "A_log": (8,), "D": (8,), "norm.weight": (128,),
+                "out_proj.weight": (64, 128),
+            })),
+            **at([1], latent_experts(32)), **at([3], latent_experts(96)),
+            **at([2], mixer({
+                "q_proj.weight": (64, 64), "k_proj.weight": (32, 64), "v_proj.weight": (32, 64),
+                "o_proj.weight": (64, 64),
+            })),
+        },
+        experts=4, model_type="nemotron_h_puzzle", num_hidden_layers=4, hidden_act=None,
+        rms_norm_eps=None, intermediate_size=None, layer_norm_epsilon=1e-5, mamba_num_heads=8,
+        mamba_head_dim=16, ssm_state_size=16, n_groups=2, conv_kernel=4, head_dim=16,
+        mlp_hidden_act="relu2", mamba_hidden_act="silu", n_routed_experts=4, n_shared_experts=1,
+        moe_shared_expert_intermediate_size=48, norm_topk_prob=True, routed_scaling_factor=2.5,
+        n_group=1, topk_group=1, moe_latent_size=32, num_nextn_predict_layers=1,
+        block_configs=[
+            {"block_type": "mamba"},
+            {"block_type": "moe", "moe_intermediate_size": 32, "num_experts_per_tok": 2},
+            {"block_type": "attention"},
+            {"block_type": "moe", "moe_intermediate_size": 96, "num_experts_per_tok": 3},
+        ],
+    ),
+    "granite-switch": raw(
+        "GraniteSwitchForCausalLM",
+        {
+            "model.embed_tokens.weight": (416, 64), "model.norm.weight": (64,), **NORMS,
+            "model.switch.adapter_token_ids": (2,),
+            **adapted("self_attn.qkv_proj", (128, 64), 64, 32, 32),
+            **adapted("self_attn.o_proj", (64, 64)),
+            **adapted("shared_mlp.input_linear", (192, 64), 96, 96),
+            **adapted("shared_mlp.output_linear", (64, 96)),
+        },
+        model_type="granite_switch", num_hidden_layers=4, shared_intermediate_size=96,
+        num_local_experts=0, num_experts_per_tok=2, tie_word_embeddings=True,
+        attention_multiplier=0.125, embedding_multiplier=2.0, logits_scaling=4.0,
+        residual_multiplier=0.5, num_adapters=2, max_lora_rank=8, adapter_token_ids=[5, 6],
+        adapter_substitute_token_ids=[7, 8], control_token_gain=20.0,
+    ),
     "deci": raw(
         "DeciLMForCausalLM",
         ENDS | NORMS | FEED_FORWARD | at([0], attention(64)) | at([1, 2], attention(16)),

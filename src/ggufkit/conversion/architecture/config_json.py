@@ -180,7 +180,8 @@ def _placed(fields: Mapping[str, Any], names: Sequence[str], value: Any) -> dict
     """
     first, *below = names
     if first.endswith("[]"):
-        objects = fields.get(first[:-2]) or [{} for _ in value]
+        held = fields.get(first[:-2]) or [{} for _ in value]
+        objects = (each if isinstance(each, dict) else {} for each in held)
         made = [_placed(old, below, item) for old, item in zip(objects, value, strict=True)]
         return {**fields, first[:-2]: made}
     held = fields.get(first)

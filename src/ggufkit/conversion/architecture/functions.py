@@ -240,6 +240,12 @@ def _holds(model: Model, key: str) -> bool:
     return f"{model.metadata.get('general.architecture')}.{key}" in model.metadata
 
 
+def _is_list(model: Model, key: str) -> bool:
+    """Whether a key of the architecture has a list of values."""
+    held = model.metadata.get(f"{model.metadata.get('general.architecture')}.{key}")
+    return held is not None and isinstance(plain(held), list)
+
+
 def _length(model: Model, name: str, axis: int) -> int | None:
     return model.tensors[name].shape[axis] if name in model.tensors else None
 
@@ -327,6 +333,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "hunyuan_base": Function(_dynamic_base),
     "int": Function(int, _last),
     "is_key": Function(_is_key, asks=MODEL),
+    "is_list": Function(_is_list, asks=MODEL),
     "joined": Function(lambda numbers: ",".join(map(str, numbers))),
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),

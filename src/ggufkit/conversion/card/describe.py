@@ -110,7 +110,9 @@ def describe(  # noqa: PLR0913 (what a caller knows)
     say_note = say or (lambda _: None)
     counted = list(tensors)
     if parameters is None:
-        parameters = sum(math.prod(tensor.shape) for tensor in counted)
+        # llama.cpp does not count what has adapters inside.
+        has_adapters = any(tensor.name.endswith(".lora_a") for tensor in counted)
+        parameters = 0 if has_adapters else sum(math.prod(tensor.shape) for tensor in counted)
     fields = _card_fields(_card(checkpoint, say_note), parameters, say_note)
     for model_id in _names(checkpoint):
         for field, text in _id_fields(parse_model_id(model_id, parameters)).items():

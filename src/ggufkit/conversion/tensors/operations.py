@@ -129,13 +129,17 @@ def reverse(operation: Operation) -> Operation:
 # Orders of rows.
 
 
-def half_pairs(tensor: Tensor, heads: int) -> RowIndex:
-    """Return the order of rows that interleaves the two halves of each head."""
-    rows = tensor.shape[0]
-    if heads < 1 or rows % (2 * heads):
-        raise ShapeError(f"{tensor.name!r} has {rows} rows, not pairs for {heads} heads")
-    index = np.arange(rows).reshape(heads, 2, rows // heads // 2)
-    return np.ascontiguousarray(index.swapaxes(1, 2)).reshape(-1)
+def half_pairs(tensor: Tensor, heads: int, total: int | None = None) -> RowIndex:
+    """Return the order of rows that interleaves the two halves of each head.
+
+    If there are `total` heads, those after the first `heads` keep their order.
+    """
+    rows, total = tensor.shape[0], total or heads
+    if not 0 < heads <= total or rows % (2 * total):
+        raise ShapeError(f"{tensor.name!r} has {rows} rows, not pairs for {total} heads")
+    index = np.arange(rows).reshape(total, 2, -1)
+    pairs = index[:heads].swapaxes(1, 2).reshape(-1)
+    return np.concatenate([pairs, index[heads:].reshape(-1)])
 
 
 def kind_by_kind(tensor: Tensor, groups: int, *shares: int) -> RowIndex:
@@ -354,6 +358,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),
     "unpermute": reverse(reordering(half_pairs)),
     "unsqueeze": reshaping(_with_axis, _without_axis),
+    "zeros_before": Operation(
+        _with_zeros_before, lambda tensor, count: tensor[count:], keeps_columns=True
+    ),
 }
 
 
