@@ -62,6 +62,7 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
     micro_batch: int = MICRO_BATCH,
     threads: int | None = None,
     resume: bool = False,
+    clobber: bool = True,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Measure the perplexity of `models` on the file `text`, and their divergence from a base.
@@ -70,11 +71,11 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
     base is the model `base`, or the file `base_logits` of llama-perplexity, which also has the
     text's tokens. With both, `base_logits` is written. All figures equal those of llama-perplexity
     on the same chunks. `resume` keeps what is done if the run stops, and continues from what is
-    kept. `progress(done, total)` counts chunks.
+    kept. Without `clobber` no base file is replaced. `progress(done, total)` counts chunks.
 
     Raises MissingExtraError without the extra `llama`, GGUFError with llama.cpp's message where it
-    fails, ValueTypeError for a text that is too short or models that do not fit together, and
-    FormatError for a damaged base file.
+    fails, ValueTypeError for a text that is too short or models that do not fit together,
+    FormatError for a damaged base file, and OutputError for one that may not be replaced.
     """
     named = (models,) if isinstance(models, (str, bytes, os.PathLike)) else tuple(models)
     task = EvaluationTask(
@@ -87,6 +88,7 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
         micro_batch=micro_batch,
         threads=worker_count(threads),
         resume=resume,
+        clobber=clobber,
     )
     require_sensible(task)
     with Passes(task, progress) as passes:

@@ -117,7 +117,7 @@ class HiddenWriter:
                 self._matrix = output_matrix(self._weight(model))
         return self._matrix
 
-    def save(self, target: Path, tokens: TokenChunks) -> None:
+    def save(self, target: Path, tokens: TokenChunks, *, clobber: bool) -> None:
         """Write the base file."""
         with open_model(self._reader.path) as model:
             tensors = {TOKENS: tokens, HIDDEN: self._rows, OUTPUT: self._weight(model)}
@@ -127,7 +127,7 @@ class HiddenWriter:
                 f"{ARCHITECTURE}.output_name": self._name(),
                 f"{ARCHITECTURE}.{BINDING}": VERSION,
             }
-            save(target, tensors, keys)
+            save(target, tensors, keys, clobber=clobber)
 
     def _name(self) -> str:
         output = self._reader.output

@@ -139,7 +139,7 @@ class Passes:
                 base.begin()
             return self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
 
-        scores = staged(target, fill, kept=self._task.resume)
+        scores = staged(target, fill, kept=self._task.resume, clobber=self._task.clobber)
         self._open_base(target)
         return scores
 
@@ -171,7 +171,7 @@ class Passes:
                 return (surprise_beside_codes(found.logits, found.token),)
 
             scores = self._pass(reader, write, None)
-            writer.save(target, self.tokens)
+            writer.save(target, self.tokens, clobber=self._task.clobber)
         self._open_base(target)
         return scores
 

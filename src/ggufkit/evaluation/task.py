@@ -10,6 +10,7 @@ from ggufkit.errors import OutputError, ValueTypeError
 from ggufkit.evaluation.base_file import LEAST_CONTEXT
 from ggufkit.format.values import Strings
 from ggufkit.models.open import open as open_model
+from ggufkit.system.staging import exists_already
 
 VOCABULARY: Final = "tokenizer.ggml.tokens"
 
@@ -27,6 +28,7 @@ class EvaluationTask:
     micro_batch: int
     threads: int
     resume: bool
+    clobber: bool
 
     @property
     def all_paths(self) -> tuple[Path, ...]:
@@ -79,6 +81,8 @@ def _require_other_output(task: EvaluationTask) -> None:
     inputs = (*task.all_paths, *((task.text,) if task.text else ()))
     if any(path.exists() and out.samefile(path) for path in inputs):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
+    if not task.clobber and not task.resume:  # resuming may find its finished base there
+        raise exists_already(out)
 
 
 def _require_one_vocabulary(task: EvaluationTask) -> None:

@@ -7,6 +7,7 @@ import pytest
 import measured_llama
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
 import shell
+from ggufkit.system.staging import Staging
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,25 @@ def test_usage_errors_say_what_to_write(models, arguments, reason):
     done = shell.ggufkit("eval", *[models.get(each, each) for each in arguments])
     assert done.code == 2
     assert reason in done.err
+
+
+@pytest.mark.parametrize("name", ["base.kld", "base.gguf"])
+def test_a_base_file_that_appears_meanwhile_stays_with_no_clobber(
+    models, tmp_path, monkeypatch, name
+):
+    logits, synced = tmp_path / name, Staging.sync
+
+    def appears(stage):
+        synced(stage)
+        logits.write_bytes(b"theirs")
+
+    monkeypatch.setattr(Staging, "sync", appears)
+    options = ["--base", models["base"], "--base-logits", logits, "--context", "16"]
+    done = shell.ggufkit("eval", models["near"], "--text", models["text"], *options, "--no-clobber")
+    assert done.code == 1
+    assert "exists already" in done.err
+    assert "leave out --no-clobber" in done.err
+    assert logits.read_bytes() == b"theirs"
 
 
 def test_an_existing_base_file_stays_with_no_clobber(models, tmp_path):

@@ -15,7 +15,7 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import TokenCount, no_clobber_option, resume_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, paged, size, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import refuse_existing, report
+from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import printable
 from ggufkit.evaluation.comparison import CONFIDENCE, Comparison
 from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
@@ -84,7 +84,7 @@ def command(
     """
     _require_usable(models, **options)
     with progress_bar("reading", in_bytes=False) as progress:
-        found = evaluate(models, progress=progress, **options)
+        found = evaluate(models, clobber=may_replace(), progress=progress, **options)
     streams.work_is_done()
     if as_json:
         emit(_plain(found))
@@ -115,8 +115,6 @@ def _require_usable(
         raise click.UsageError("Missing option '--text': --base reads it.")
     if resume and base is not None and base_logits is None:
         raise click.UsageError("Missing option '--base-logits': --resume keeps the base in it.")
-    if base is not None and base_logits is not None:
-        refuse_existing(base_logits)
 
 
 def _print(found: Evaluation) -> None:
