@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
 from ggufkit.errors import ChatTemplateError
 from ggufkit.frameworks.chat_template import chat_template
 from ggufkit.view.plain_values import cut
@@ -18,7 +19,7 @@ MAX_TEMPLATE: Final = 1 << 20  # characters: real ones have thousands
 MAX_LINES: Final = 5000  # of templates to compare: comparing takes time quadratic in them
 MAX_SPECIAL: Final = 4096  # texts of special tokens that are marked
 _TYPES: Final = "tokenizer.ggml.token_type"
-_CONTROL: Final = (3, 4)  # control and user-defined
+_SPECIAL: Final = (PieceType.CONTROL, PieceType.USER_DEFINED)
 
 
 def templates(shown: ShownModel) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def special_texts(shown: ShownModel) -> list[str]:
     texts = shown.tokens()
     if not isinstance(types, np.ndarray) or len(types) != len(texts):
         return []
-    ids = np.flatnonzero(np.isin(types, _CONTROL))[:MAX_SPECIAL]
+    ids = np.flatnonzero(np.isin(types, _SPECIAL))[:MAX_SPECIAL]
     return sorted((texts[at] for at in ids if texts[at].strip()), key=len, reverse=True)
 
 
