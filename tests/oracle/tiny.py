@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import known
+import own_vocabularies
 import sentencepiece
 import torch
 import transformers
@@ -589,6 +590,7 @@ def save_words(folder: Path) -> None:
 
 
 VOCABULARIES = {
+    **own_vocabularies.OWN,
     "none": lambda _: None,
     "arctic": save_arctic,
     "beginning": save_beginning,

@@ -91,19 +91,17 @@ def _claims(
 ) -> Iterator[tuple[Claim | None, list[str]]]:
     """Yield each rule that made some of the tensors, once, with the names of these tensors.
 
-    A name without a rule comes with None.
+    A name without a rule comes with None, one that several rules made parts of with each.
     """
     candidates = _candidates(facts)
     claimed: set[str] = set()
     for name in tensors:
         if name in claimed:
             continue
-        found = _claim(name, tensors, candidates, facts)
-        if found is None:
-            yield None, [name]
-            continue
-        claimed.update(found[1])
-        yield found
+        claims, names = _claim(name, tensors, candidates, facts)
+        claimed.update(names)
+        for claim in claims:
+            yield claim, names
 
 
 def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
@@ -137,20 +135,25 @@ def _claim(
     tensors: Mapping[str, Tensor],
     candidates: Mapping[str, Sequence[Candidate]],
     facts: ConfigFacts,
-) -> tuple[Claim, list[str]] | None:
-    for candidate in candidates.get(outline(name), ()):
+) -> tuple[Sequence[Claim | None], list[str]]:
+    known = candidates.get(outline(name), ())
+    for candidate in known:
         match = candidate.regex.fullmatch(name)
-        if match is None or candidate.target.parts > 1:
+        if match is None:
             continue
         numbers = match.groupdict()
         claim = Claim(candidate.rule, numbers.get("i") or "", numbers.get("x") or "")
-        layer = claim.number
-        if facts.value(facts.architecture.one_way.get(claim.rule.pattern, False), layer):
+        if facts.value(facts.architecture.one_way.get(claim.rule.pattern, False), claim.number):
             continue
+        if candidate.target.parts > 1:
+            joined = (each for each in known if each.regex == candidate.regex)
+            rules = [each.rule for each in joined if each.target.parts > 1]
+            return [claim._replace(rule=rule) for rule in rules], [name]
+        layer = claim.number
         names = [_filled(with_items(t.name, layer, facts), claim) for t in claim.rule.targets]
         if name in names and all(each in tensors for each in names):
-            return claim, names
-    return None
+            return [claim], names
+    return [None], [name]
 
 
 def _filled(template: str, claim: Claim) -> str:
@@ -165,7 +168,9 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
     steps = [_steps(target, claim.number, facts) for target in claim.rule.targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
-        pieces = [MadeTensor(_little(t), done) for t, done in zip(tensors, steps, strict=True)]
+        targets = claim.rule.targets
+        parts = [_part(_little(t), target) for t, target in zip(tensors, targets, strict=True)]
+        pieces = [MadeTensor(part, done) for part, done in zip(parts, steps, strict=True)]
         yield renamed(
             undone(pieces), rename(_filled(claim.rule.pattern, claim), table, facts.lookup)
         )
@@ -179,6 +184,14 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
         ]
         pattern = claim.rule.pattern.replace("{x}", str(number))
         yield renamed(undone(pieces), rename(_filled(pattern, claim), table, facts.lookup))
+
+
+def _part(tensor: Tensor, target: Target) -> Tensor:
+    """Return the share of a joined tensor that a target had given, all shares being equal."""
+    if target.place is None:
+        return tensor
+    share = tensor.shape[0] // target.parts
+    return tensor[target.place * share : (target.place + 1) * share]
 
 
 def _little(tensor: Tensor) -> Tensor:

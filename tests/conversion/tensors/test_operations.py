@@ -150,6 +150,12 @@ CASES = {
     "softplus": (
         numbers(4, 5), (), lambda a: np.logaddexp(0, a.astype(np.float64)).astype(np.float32)
     ),
+    "exchange": (
+        numbers(10, 3), (5, 0, 3),
+        lambda a: a.reshape(5, 2, 3)[[3, 1, 2, 0, 4]].reshape(10, 3),
+    ),
+    "vector": (numbers(1, 1, 5), (), lambda a: a.reshape(-1)),
+    "flatten": (numbers(2, 3, 5), (2, 3), lambda a: a.reshape(6, 5)),
     "ternary": (numbers(6, 5), (), three_valued),
     "ternary already": (np.float32([[0.5, -0.5], [0, 0.5]]), (), lambda a: a),
     "neg_exp": (numbers(4, 5), (), lambda a: -np.exp(a.astype(np.float64)).astype(np.float32)),

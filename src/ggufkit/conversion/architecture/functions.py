@@ -315,6 +315,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "each": Function(lambda count, value: [value for _ in layers(count)]),
     "count": Function(len, lambda number, _: (list(range(number)),)),
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
+    "halved": Function(lambda layer, every: 0.5 ** (layer // every) if every > 0 else 1.0),
     "has_tensor": Function(_has_tensor, asks=FACTS),
     "lacks_file": Function(_lacks_file, asks=FACTS),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
@@ -345,6 +346,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "layer_kinds": Function(layer_lists.layer_kinds),
     "layers_with": Function(layer_lists.layers_with, asks=MODEL),
     "linear": Function(layer_lists.linear, layer_lists.linear_types),
+    "low_rank": Function(
+        lambda size, power, factor: max(1, round(size**power * factor / 32)) * 32  # RWKV 7's rule
+    ),
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),
     "min": Function(min),

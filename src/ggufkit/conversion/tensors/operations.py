@@ -43,6 +43,13 @@ from ggufkit.conversion.tensors.moves import (
     transpose,
     with_axes,
 )
+from ggufkit.conversion.tensors.row_orders import (
+    equal_kinds,
+    half_pairs,
+    kind_by_kind,
+    kinds_of_heads,
+    two_exchanged,
+)
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.conversion.tensors.ternary import ternary
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
@@ -126,52 +133,7 @@ def reverse(operation: Operation) -> Operation:
     return replace(operation, do=operation.undo, undo=operation.do)
 
 
-# Orders of rows.
-
-
-def half_pairs(tensor: Tensor, heads: int, total: int | None = None) -> RowIndex:
-    """Return the order of rows that interleaves the two halves of each head.
-
-    If there are `total` heads, those after the first `heads` keep their order.
-    """
-    rows, total = tensor.shape[0], total or heads
-    if not 0 < heads <= total or rows % (2 * total):
-        raise ShapeError(f"{tensor.name!r} has {rows} rows, not pairs for {total} heads")
-    index = np.arange(rows).reshape(total, 2, -1)
-    pairs = index[:heads].swapaxes(1, 2).reshape(-1)
-    return np.concatenate([pairs, index[heads:].reshape(-1)])
-
-
-def kind_by_kind(tensor: Tensor, groups: int, *shares: int) -> RowIndex:
-    """Return the order that turns q k v q k v … (group by group) into q q … k k … v v ….
-
-    The kinds have these shares of a group's rows: 2 1 1 if two heads of q share a k and a v.
-    """
-    rows, whole = tensor.shape[0], sum(shares)
-    if groups < 1 or min(shares, default=0) < 1 or rows % (groups * whole):
-        raise ShapeError(f"{tensor.name!r} has {rows} rows, not {list(shares)} for {groups} groups")
-    index = np.arange(rows).reshape(groups, whole, -1)
-    parts = np.split(index, np.cumsum(shares)[:-1], axis=1)
-    return np.concatenate([part.reshape(-1) for part in parts])
-
-
-def equal_kinds(tensor: Tensor, groups: int, kinds: int, start: int = 0) -> RowIndex:
-    """Return the same order for kinds of equal size; rows before `start` keep their place."""
-    length = tensor.shape[0] - start
-    if start < 0 or length < 0 or groups < 1 or kinds < 1 or length % (groups * kinds):
-        raise ShapeError(f"{tensor.name!r} has {length} rows, no {kinds} kinds for {groups} groups")
-    order = start + np.arange(length).reshape(groups, kinds, -1).swapaxes(0, 1).reshape(-1)
-    return np.concatenate([np.arange(start), order])
-
-
-def kinds_of_heads(tensor: Tensor, heads: int, groups: int, kinds: int, length: int) -> RowIndex:
-    """Return the same order for the first rows, so many, of each head."""
-    rows = tensor.shape[0]
-    if heads < 1 or rows % heads or not 0 <= length <= rows // heads:
-        raise ShapeError(f"{tensor.name!r} has {rows} rows, not {length} for each of {heads} heads")
-    first = equal_kinds(tensor[:length], groups, kinds)
-    order = np.concatenate([first, np.arange(length, rows // heads)])
-    return np.concatenate([head * len(order) + order for head in range(heads)])
+# Columns.
 
 
 def _columns_regrouped(tensor: Tensor, heads: int, kinds: int) -> Tensor:
@@ -334,6 +296,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "batch_weight": Operation(functools.partial(batch_norm, is_bias=False)),
     "center": Operation(centered),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
+    "exchange": reordering(two_exchanged),
+    "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
     "neg_exp": elementwise(neg_exp, neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "part": taking(_part, Parts(row_axis)),
@@ -358,6 +322,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),
     "unpermute": reverse(reordering(half_pairs)),
     "unsqueeze": reshaping(_with_axis, _without_axis),
+    "vector": reshaping(lambda _: (-1,), lambda tensor: tensor.shape),
     "zeros_before": Operation(
         _with_zeros_before, lambda tensor, count: tensor[count:], keeps_columns=True
     ),

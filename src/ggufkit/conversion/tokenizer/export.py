@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.entries import ADDED_SCORE
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
+from ggufkit.conversion.tokenizer.own_files import OWN_FILES
 from ggufkit.conversion.tokenizer.sentencepiece import SENTENCE_PIECE
 from ggufkit.conversion.tokenizer.sentencepiece_model import (
     ModelType,
@@ -57,8 +58,15 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
 
 def tokenizer_texts(keys: VocabularyKeys, say: Say | None = None) -> dict[str, str]:
     """Return the files that are text by name; `tokenizer_files` documents the rest."""
+    if keys.model in OWN_FILES:
+        return {
+            **OWN_FILES[keys.model](keys),
+            "tokenizer_config.json": _json(_own_settings(keys)),
+            "generation_config.json": _json(_generation(keys)),
+            **_templates(keys.metadata),
+        }
     if keys.model not in MODELS:
-        known = ", ".join(MODELS)
+        known = ", ".join([*MODELS, *OWN_FILES])
         raise CheckpointError(
             f"a tokenizer of the kind {keys.model!r} cannot be exported for Hugging Face",
             remedy=f"ggufkit can export {known}",
@@ -73,6 +81,12 @@ def tokenizer_texts(keys: VocabularyKeys, say: Say | None = None) -> dict[str, s
         "generation_config.json": _json(_generation(keys)),
         **_templates(keys.metadata),
     }
+
+
+def _own_settings(keys: VocabularyKeys) -> dict[str, Any]:
+    """Return the special tokens of a vocabulary whose tokenizer is code of its own."""
+    texts = {f"{role}_token": keys.text_of(role) for role in _ROLES if role in keys.roles}
+    return {**texts, "model_max_length": keys.context_length}
 
 
 def _shifted_back(model: PieceModel) -> PieceModel:

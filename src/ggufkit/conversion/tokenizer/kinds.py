@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
-from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
+from ggufkit.conversion.tokenizer import byte_bpe, own_files, sentencepiece, wordpiece_unigram
 from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
@@ -85,6 +85,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "phi3": sentencepiece.phi3,
     "qwen3-asr": byte_bpe.qwen3_asr,
     "roberta": wordpiece_unigram.roberta,
+    "rwkv": own_files.rwkv,
     "sentencepiece": sentencepiece.sentence_pieces,
     "sentencepiece-or-bpe": sentencepiece.sentence_pieces_or_pairs,
     "solar-open": byte_bpe.solar_open,

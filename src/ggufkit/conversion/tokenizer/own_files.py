@@ -1,0 +1,105 @@
+"""Reads and writes vocabularies in formats of their own: RWKV's."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.keys import VocabularyKeys
+from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
+from ggufkit.conversion.tokenizer.special_tokens import Specials
+from ggufkit.errors import CheckpointError
+
+_RWKV: Final = "rwkv_vocab_v20230424.txt"
+_RWKV_ROWS: Final = 65536  # if config.json does not say
+_RWKV_START: Final = "<s>"  # has the id 0, and no line in the file
+_RWKV_EOT: Final = 261  # two ends of lines
+_LINE: Final = re.compile(
+    r"""\d+ (?P<token>b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*") (?P<length>\d+)"""
+)
+_ESCAPE: Final = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
+_LETTERS: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+# RWKV: a token to a line, as text or bytes of Python.
+
+
+def rwkv(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write RWKV's tokens as llama.cpp's "rwkv": each as the inside of Python's bytes."""
+    text = files.checkpoint.text(_RWKV)
+    if text is None:
+        raise CheckpointError(
+            f"{files.checkpoint.folder} has no {_RWKV}",
+            remedy="This kind of tokenizer needs it: download it with the checkpoint",
+        )
+    found = [_RWKV_START, *_rwkv_tokens(text)]
+    tokens = Tokens(files.rows(_RWKV_ROWS))
+    if len(found) > len(tokens):
+        raise CheckpointError(
+            f"{_RWKV} has ids up to {len(found) - 1}, the embeddings {len(tokens)} rows",
+            remedy="Check that vocab_size and the tokenizer belong to the same checkpoint",
+        )
+    for number, token in enumerate(found):
+        tokens.put(number, token, 0.0, PieceType.NORMAL if number else PieceType.CONTROL)
+    entries.head("rwkv", None)
+    entries.tokens(tokens, scored=False)
+    specials = Specials(files)
+    if specials.template is None:
+        specials.template = Path(__file__).with_name("rwkv_world.jinja").read_text("utf-8")
+    specials.offer("eot", _RWKV_EOT)
+    specials.ids |= {"bos": 0, "eos": 0}
+    specials.write(entries)
+
+
+def _rwkv_tokens(text: str) -> Iterator[str]:
+    for number, line in enumerate(re.split("\r\n|\r|\n", text.removesuffix("\n")), 1):
+        found = _LINE.fullmatch(line)
+        data = _literal(found["token"]) if found else None
+        if not found or data is None or len(data) != int(found["length"]):
+            raise CheckpointError(
+                f"line {number} of {_RWKV} is not an id, a token and its length",
+                remedy="Download the file again",
+            )
+        yield repr(data)[2:-1]
+
+
+def _literal(text: str) -> bytes | None:
+    """Return the bytes of a string literal, None if it is malformed."""
+    try:
+        token = ast.literal_eval(text)
+        return token.encode() if isinstance(token, str) else bytes(token)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def rwkv_files(keys: VocabularyKeys) -> dict[str, str]:
+    """Return RWKV's file: texts where tokens are UTF-8, bytes where not."""
+    found = (_unescaped(text) for text in keys.texts[1 : keys.unpadded])
+    lines = (f"{n} {_shown(data)!r} {len(data)}\n" for n, data in enumerate(found, 1))
+    return {_RWKV: "".join(lines)}
+
+
+def _unescaped(text: str) -> bytes:
+    return _ESCAPE.sub(_escaped_byte, text.encode())
+
+
+def _escaped_byte(found: re.Match[bytes]) -> bytes:
+    escape = found[1]
+    return bytes.fromhex(escape[1:].decode()) if len(escape) > 1 else _LETTERS.get(escape, escape)
+
+
+def _shown(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+OWN_FILES: Final[Mapping[str, Callable[[VocabularyKeys], dict[str, str]]]] = {
+    "rwkv": rwkv_files,
+}
