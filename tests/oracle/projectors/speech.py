@@ -60,19 +60,19 @@ LIQUID: NamedShapes = {
 }  # fmt: skip
 
 
-def qformer(width: int) -> NamedShapes:
-    """Return a Q-Former that reads embeddings of a width."""
+def qformer(prefix: str, width: int, source: int) -> NamedShapes:
+    """Return a layer of a Q-Former that reads embeddings of the width `source`."""
     names: NamedShapes = {
-        "intermediate_query.dense": (96, 48), "output_query.dense": (48, 96),
-        "output_query.LayerNorm": (48,),
+        "intermediate_query.dense": (96, width), "output_query.dense": (width, 96),
+        "output_query.LayerNorm": (width,),
     }  # fmt: skip
-    for each, source in (("attention", 48), ("crossattention", width)):
-        names[f"{each}.attention.query"] = (48, 48)
-        names[f"{each}.attention.key"] = (48, source)
-        names[f"{each}.attention.value"] = (48, source)
-        names[f"{each}.output.dense"] = (48, 48)
-        names[f"{each}.output.LayerNorm"] = (48,)
-    return under("projector.qformer.encoder.layer.{i}.", both(names))
+    for each, read in (("attention", width), ("crossattention", source)):
+        names[f"{each}.attention.query"] = (width, width)
+        names[f"{each}.attention.key"] = (width, read)
+        names[f"{each}.attention.value"] = (width, read)
+        names[f"{each}.output.dense"] = (width, width)
+        names[f"{each}.output.LayerNorm"] = (width,)
+    return under(prefix, both(names))
 
 
 def speech(name: str, width: int, layers: int = 1, **encoder: Any) -> dict[str, Any]:
@@ -99,7 +99,8 @@ def speech(name: str, width: int, layers: int = 1, **encoder: Any) -> dict[str, 
         },
         "layers": layers,
         "tensors": {
-            **under("encoder.", ENCODER), **qformer(width), "projector.query": (1, 3, 48),
+            **under("encoder.", ENCODER), "projector.query": (1, 3, 48),
+            **qformer("projector.qformer.encoder.layer.{i}.", 48, width),
             **both({"projector.qformer.layernorm": (48,), "projector.linear": (64, 48)}),
             "language_model.model.embed_tokens.weight": (64, 64),
         },
