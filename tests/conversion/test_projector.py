@@ -160,3 +160,11 @@ def test_positions_that_fill_no_square_are_refused(tmp_path):
     prefix = "model.vision_tower.vision_tower.vision_model.embeddings"
     case["tensors"][f"{prefix}.position_embedding.weight"] = (15, 32)
     assert "positions_of_a_side" in problems(case, tmp_path)
+
+
+def test_norms_of_the_ears_of_gemma_3n_which_the_converter_cannot_name_are_converted(tmp_path):
+    case = changed("gemma3n")
+    case["tensors"]["model.audio_tower.subsample_conv_projection.conv_0.norm.weight"] = (16,)
+    folder = projector_folders.make(case, tmp_path / "model")
+    with ggufkit.convert(folder, mmproj=True) as model:
+        assert model.tensors["a.conv1d.0.norm.weight"].shape == (16,)
