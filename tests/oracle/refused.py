@@ -11,9 +11,13 @@ REFUSED: Final = {
     "the model, as the converter without that line",
     "CogVLMForCausalLM": "the converter leaves out the matrices for the tokens of pictures, and "
     "llama.cpp does not load the file",
+    "Gemma3nForConditionalGeneration": "with `--mmproj` the converter has no names for the norms "
+    "after the convolutions over sound; ggufkit writes them under the names that llama.cpp reads",
     "MiniCPMV4_6ForConditionalGeneration": "the converter stops unless it gets `--no-mtp`; ggufkit "
     "converts the text model",
     "MiniMaxM3VLForConditionalGeneration": "the converter's list of projectors lacks the name; "
     "ggufkit writes the projector as for `MiniMaxM3SparseForConditionalGeneration`",
+    "Qwen3OmniMoeForConditionalGeneration": "with `--mmproj` the converter does not find the encoder "
+    "of pictures under its published names; ggufkit writes the whole projector",
     "UltravoxModel": "it has no text model of its own: convert the one that config.json names",
 }
