@@ -44,8 +44,8 @@ A class without an architecture of its own is often a small change of a known on
 FOOTER: Final = """
 ## Classes that the converter cannot convert
 
-llama.cpp's converter knows the names of these classes, but makes no text model of them that
-llama.cpp can load:
+llama.cpp's converter knows the names of these classes, but makes no file of them that
+llama.cpp can load, or only one of two:
 
 | class | why |
 |---|---|

@@ -17,7 +17,7 @@ REFUSED: Final = {
     "converts the text model",
     "MiniMaxM3VLForConditionalGeneration": "the converter's list of projectors lacks the name; "
     "ggufkit writes the projector as for `MiniMaxM3SparseForConditionalGeneration`",
-    "Qwen3OmniMoeForConditionalGeneration": "with `--mmproj` the converter does not find the encoder "
-    "of pictures under its published names; ggufkit writes the whole projector",
+    "Qwen3OmniMoeForConditionalGeneration": "with `--mmproj` the converter does not find the "
+    "encoder of pictures under its published names; ggufkit writes the whole projector",
     "UltravoxModel": "it has no text model of its own: convert the one that config.json names",
 }
