@@ -141,15 +141,18 @@ def _drafts() -> dict[str, dict[str, object]]:
     sys.path.insert(0, str(RECORD.parent))
     import drafts  # noqa: PLC0415 (of the oracle's tests)
 
-    recorded = json.loads(FLAGS.read_text(encoding="utf-8"))["--target-model-dir"]
+    recorded = json.loads(FLAGS.read_text(encoding="utf-8"))
+    names = {case: draft.config["architectures"][0] for case, draft in drafts.DRAFTS.items()}
+    names |= dict.fromkeys(recorded["--dspark"], "DeepseekV4DSparkModel")
+    made = recorded["--target-model-dir"] | recorded["--dspark"]
     return {
-        case: {
-            "class": drafts.DRAFTS[case].config["architectures"][0],
+        f"{case} (draft)": {
+            "class": names[case],
             "logits": False,
             "round trip": False,
             "auto": digest,
         }
-        for case, digest in recorded.items()
+        for case, digest in made.items()
     }
 
 

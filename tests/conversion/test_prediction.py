@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import ggufkit
@@ -69,6 +70,30 @@ def test_prediction_alone_keeps_the_keys_and_the_shared_tensors(convert):
 def test_checkpoint_without_such_layers_has_no_prediction(convert):
     with pytest.raises(CheckpointError, match="no layers that predict further tokens"):
         convert(whole(), mtp=True)
+
+
+APART = PREDICTING.replace(
+    "uneven",
+    """convert_if = "only_prediction"
+uneven""",
+).replace("nonzero(block_count - num_hidden_layers)", "num_nextn_predict_layers")
+for number, name in ((1, "e"), (2, "h")):
+    target = f"blk.{{i}}.nextn.eh_proj.weight part {number} of 2 || side_by_side(2)"
+    APART += f'"model.layers.{{i}}.{name}_proj.weight" = "{target}"\n'
+
+
+def test_file_of_its_own_serves_the_prediction_alone(convert, tmp_path):
+    parts = {f"model.layers.2.{name}_proj.weight": numbers(8, 8) for name in "eh"}
+    (tmp_path / "arch").mkdir()
+    (tmp_path / "arch" / "apart.toml").write_text(APART)
+    model = convert(whole() | layer(2) | parts, mtp=True)
+    joined = model.tensors["blk.2.nextn.eh_proj.weight"].numpy()
+    assert np.array_equal(joined, np.hstack(list(parts.values())).astype(np.float16))
+
+
+def test_class_without_dspark_is_named(convert):
+    with pytest.raises(CheckpointError, match="PlainForCausalLM contains no DSpark draft model"):
+        convert(whole(), dspark=True)
 
 
 @pytest.mark.parametrize("mtp", [True, False])

@@ -29,6 +29,9 @@ DENSE = "embedding-gemma"
 PREDICTING = (
     "glm4moe", "glm4moelite", "glmdsa", "deepseek32", "qwen35-pictures", "qwen35moe", "qwen3next",
 )  # fmt: skip
+# These have their predicting layers in a file of their own only.
+APART = ("deepseek4", "deepseek4-fp8")
+DSPARK = "deepseek4-dspark"  # a draft model in its target's folder
 
 
 class Flag(NamedTuple):
@@ -54,8 +57,9 @@ FLAGS = (
         "qwen35moe", "qwen3next", "cohere2-moe", "deepseek-ocr", "gemma4-moe", "granite-swa",
     )),
     Flag("--fp8-as-q8", {"fp8_as_q8": True}, ("llama-fp8", "llama-compressed")),
-    Flag("--mtp", {"mtp": True}, PREDICTING),
-    Flag("--no-mtp", {"mtp": False}, (*PREDICTING, "glm4vmoe")),
+    Flag("--mtp", {"mtp": True}, (*PREDICTING, *APART)),
+    Flag("--no-mtp", {"mtp": False}, (*PREDICTING, "glm4vmoe", *APART)),
+    Flag("--dspark", {"dspark": True}, (DSPARK,)),
     Flag("--sentence-transformers-dense-modules", {"dense_modules": True}, (DENSE,)),
     Flag("--bigendian", {}, ("llama-f32", "llama-f16")),
     Flag("--target-model-dir", {}, tuple(drafts.DRAFTS)),
@@ -90,6 +94,13 @@ def checkpoint_for(flag: str, case: str, checkpoints: Path, place: Path) -> Path
     return folder
 
 
+def target_of(case: str, checkpoints: Path) -> Path | None:
+    """Return the folder of the target of a draft model, None for another case."""
+    draft = drafts.DRAFTS.get(case)
+    name = draft.target if draft else DSPARK if case == DSPARK else None
+    return name and checkpoints / name
+
+
 def digest(path: Path, flag: str) -> str:
     """Return the digest of a file."""
     data = path.read_bytes()
@@ -117,8 +128,8 @@ def main(llama_cpp: str, checkpoints: str) -> None:
                 folder = checkpoint_for(flag, case, Path(checkpoints), place)
                 out = place / "out.gguf"
                 sys.argv = ["convert", str(folder), "--outfile", str(out), flag]
-                if "target" in flag:
-                    sys.argv.append(str(Path(checkpoints) / drafts.DRAFTS[case].target))
+                if target := target_of(case, Path(checkpoints)):
+                    sys.argv += ["--target-model-dir"] * ("target" not in flag) + [str(target)]
                 TensorNameMap.block_mappings_cfg = dict(names)
                 try:
                     converter.main()

@@ -10,8 +10,8 @@ from typing import Any
 REFUSED = {"stablelm2"}
 # By llama.cpp's loader: a head of two labels without names, where it wants a square matrix.
 UNLOADABLE = {"bert-two-labels"}
-# It has no reference.
-WITHOUT_EXPORT = {"stablelm2"}
+# FP8 becomes floats, which another type stores; the other has no reference.
+WITHOUT_EXPORT = {"deepseek4-fp8", "stablelm2"}
 # What transformers does not load as it was: Chameleon needs a vocabulary_map, of which the GGUF
 # file knows nothing; of a dynamic rotary embedding the GGUF file has the base that results, not
 # its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge.

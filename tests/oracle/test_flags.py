@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import drafts
 import flags_of
 
 import ggufkit
@@ -36,8 +35,7 @@ def test_all_cases_are_recorded():
 def test_flag_gives_the_bytes_of_the_converter(flag, case, tmp_path):
     folder = flags_of.checkpoint_for(flag, case, FOLDER / "checkpoints", tmp_path)
     order = "big" if flag == "--bigendian" else None
-    draft = drafts.DRAFTS.get(case)
-    target = draft and FOLDER / "checkpoints" / draft.target
+    target = flags_of.target_of(case, FOLDER / "checkpoints")
     chosen = OURS[flag] | {"target": target, "pre": flags_of.PRE_TOKENIZER}
     with ggufkit.convert(folder, **chosen) as model:
         ggufkit.write(model, tmp_path / "ours.gguf", byte_order=order)

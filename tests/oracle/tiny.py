@@ -453,6 +453,14 @@ def save_bytes(folder: Path) -> None:
     path.write_text(json.dumps(config, indent=2))
 
 
+def save_talking(folder: Path) -> None:
+    """Save the same with a chat template."""
+    save_bytes(folder)
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+
+
 def save_beginning(folder: Path) -> None:
     """Save the same with a token before each text."""
     save_bytes(folder)
@@ -603,8 +611,16 @@ VOCABULARIES = {
     "merged": save_merged,
     "unigram": save_unigram,
     "words": save_words,
+    "talking": save_talking,
     "xlm": save_xlm,
 }
+
+
+INTEGERS = {
+    "uint8": (0, 256, torch.uint8), "int8": (-128, 128, torch.int8),
+    "exponents": (110, 130, torch.uint8), "ids": (0, 4, torch.int64),
+    "words": (-(2**31), 2**31, torch.int32),
+}  # fmt: skip
 
 
 def described(shape: Any) -> tuple[tuple[int, ...], str]:
@@ -613,12 +629,11 @@ def described(shape: Any) -> tuple[tuple[int, ...], str]:
 
 
 def random_tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    if dtype == "uint8":
-        return torch.randint(0, 256, shape, dtype=torch.uint8)
-    if dtype == "exponents":
-        return torch.randint(110, 130, shape, dtype=torch.uint8)
-    if dtype == "words":
-        return torch.randint(-(2**31), 2**31, shape, dtype=torch.int32)
+    if dtype == "powers":
+        return random_tensor(shape, "exponents").view(torch.float8_e8m0fnu)
+    if dtype in INTEGERS:
+        least, most, kind = INTEGERS[dtype]
+        return torch.randint(least, most, shape, dtype=kind)
     if dtype == "groups":
         return (torch.randperm(*shape) // GROUP).to(torch.int32)
     if dtype == "shape":

@@ -27,6 +27,7 @@ class Choices:
     dense_modules: bool = False
     mtp: bool | None = None
     target: AnyPath | None = None
+    dspark: bool = False
 
     @property
     def keys(self) -> list[str]:

@@ -26,10 +26,16 @@ from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.dense_modules import with_dense_modules
 from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
-from ggufkit.conversion.place import Placement, place
-from ggufkit.conversion.prediction import only_prediction, without_prediction
+from ggufkit.conversion.place import Placement, in_file_order, place
+from ggufkit.conversion.prediction import drafting, only_prediction, without_prediction
 from ggufkit.conversion.projector import projected
-from ggufkit.conversion.tensors.storage_type import AUTO, automatic, outtype_type, stored_each
+from ggufkit.conversion.tensors.storage_type import (
+    AUTO,
+    SOURCE,
+    automatic,
+    outtype_type,
+    stored_each,
+)
 from ggufkit.conversion.tokenizer.kinds import vocabulary
 from ggufkit.errors import (
     MAX_PROBLEM,
@@ -79,6 +85,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     fp8_as_q8: bool = False,
     dense_modules: bool = False,
     target: AnyPath | None = None,
+    dspark: bool = False,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -94,14 +101,15 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     tokens, False for a model without them. `fuse_qkv` and `fuse_gate_up_exps` join tensors that
     llama.cpp reads as one. `fp8_as_q8` stores matrices that are FP8 in the checkpoint as Q8_0.
     `dense_modules` adds the dense layers of sentence-transformers. `target` is the folder of the
-    model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer.
+    model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer. `dspark` converts
+    the draft model that a checkpoint of DeepSeek V4 contains.
 
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
     """
     choices = Choices(
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp, target,
+        fp8_as_q8, dense_modules, mtp, target, dspark,
     )  # fmt: skip
     with (
         _opened(folder, choices, follow_links=follow_links) as checkpoint,
@@ -113,7 +121,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             return made.made_from(made.inputs, checkpoint.readers_limit)
         model = converted(checkpoint, choices, say_note)
         whole = restored(checkpoint, model, choices.keys, say_note)
-        if not vocab_only and not mtp:
+        if not (vocab_only or mtp or dspark):
             whole = _loadable(whole, checkpoint.folder)
         return whole.made_from(whole.inputs, checkpoint.readers_limit)
 
@@ -172,14 +180,18 @@ def classes(config: Mapping[str, Any]) -> list[str]:
 
 def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _silent) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
-    architecture = find(classes(checkpoint.config), choices.arch_path, checkpoint.config)
+    names = drafting(classes(checkpoint.config)) if choices.dspark else classes(checkpoint.config)
+    described = {**checkpoint.config, "only_prediction": choices.mtp}
+    architecture = find(names, choices.arch_path, described)
     home, tokenizer = _tokenizer(checkpoint, architecture, choices.arch_path)
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
     facts = ConfigFacts(checkpoint, architecture)
     plain = decoded(checkpoint.tensors.values(), checkpoint.config)
     kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
-    facts.fields["file_type"] = _file_type(kind, [] if choices.vocab_only else plain.tensors)
+    facts.fields["file_type"] = _file_type(
+        kind, [] if choices.vocab_only else plain.tensors, architecture
+    )
     tensors: list[Tensor] = []
     problems: list[str] = []
     if not choices.vocab_only:
@@ -237,8 +249,9 @@ def _placed(
     placement = place(plain.tensors, facts)
     made = [*generate(facts), *placement.tensors]
     problems = [*placement.problems, *_about_layers(facts, placement), *_about_shapes(facts, made)]
-    made.sort(key=lambda tensor: tensor.name in facts.architecture.last)
-    fp8 = plain.fp8 if choices.fp8_as_q8 else ()
+    made = in_file_order(made, facts.architecture)
+    is_q8 = choices.fp8_as_q8 or SOURCE in facts.architecture.types.values()
+    fp8 = plain.fp8 if is_q8 else ()
     from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
     arranged = _arranged(made, facts, choices)
     kept, unstored = stored_each(arranged, kind, facts.architecture.types, from_fp8)
@@ -257,10 +270,11 @@ def _arranged(made: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[
     return fused_qkv(made, name) if choices.fuse_qkv else made
 
 
-def _file_type(kind: str, tensors: Sequence[Tensor]) -> int:
-    """Return the number for general.file_type; MXFP4 experts set it unless the type is Q8_0."""
+def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture) -> int:
+    """Return the number for general.file_type: MXFP4 experts set it, of gpt-oss not with Q8_0."""
     is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
-    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and kind != "Q8_0" else kind]
+    is_kept = kind == "Q8_0" and architecture.mxfp4 == "mxfp4"
+    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and not is_kept else kind]
 
 
 def _note_unread(facts: ConfigFacts, say: Say) -> None:

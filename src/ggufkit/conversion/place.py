@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from ggufkit.conversion.architecture.architecture import Architecture
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.expressions import Lookup
 from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Step, Target
@@ -110,6 +111,17 @@ class Placement(Generic[Item]):
     problems: list[str] = field(default_factory=list)
     layers: set[int] = field(default_factory=set)
     sources: dict[str, str] = field(default_factory=dict)  # the last source of each tensor
+
+
+def in_file_order(tensors: Iterable[Tensor], architecture: Architecture) -> list[Tensor]:
+    """Return placed tensors with the `first` ones before and the `last` ones after all others."""
+    first = architecture.first
+
+    def rank(tensor: Tensor) -> tuple[bool, int]:
+        matching = (at for at, pattern in enumerate(first) if fnmatchcase(tensor.name, pattern))
+        return tensor.name in architecture.last, next(matching, len(first))
+
+    return sorted(tensors, key=rank)
 
 
 def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement[Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,12 +15,32 @@ from ggufkit.models.model import Tensor, Tensors
 
 KEY: Final = "nextn_predict_layers"
 COUNTS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers")  # fields of config.json
+MTP: Final = "mtp.*"  # in `skip`: these layers are never in a file with the others
+_DSPARK: Final = dict.fromkeys(
+    ("DeepseekV4ForCausalLM", "DeepseekV4DSparkModel"), "DeepseekV4DSparkModel"
+)
 _LAYERS: Final = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 _NAMED: Final = ("mtp.", "model.mtp.")
 _NUMBERED: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 _BLOCK: Final = re.compile(r"blk\.(\d+)\.")
 # What the layers share with the rest of the model.
 SHARED: Final = ("token_embd.weight", "output_norm.weight", "output.weight")
+# What such a layer of DeepSeek V4 has of its own, and files keep outside the layers.
+_OWN: Final = ("output_hc_base.weight", "output_hc_fn.weight", "output_hc_scale.weight")
+
+
+def drafting(classes: Sequence[str]) -> list[str]:
+    """Return the class of the DSpark draft model that a checkpoint of these classes contains.
+
+    Raises CheckpointError for another class.
+    """
+    drafts = [_DSPARK[name] for name in classes if name in _DSPARK]
+    if not drafts:
+        raise CheckpointError(
+            f"a checkpoint of {', '.join(classes) or 'no class'} contains no DSpark draft model",
+            remedy="Use --dspark with DeepSeek V4; convert other draft models without an option",
+        )
+    return drafts
 
 
 def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Checkpoint:
@@ -47,8 +67,9 @@ def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tenso
     _require(facts.architecture)
     main = facts.lookup("num_hidden_layers")
     count = main if isinstance(main, int) else 0
-    kept = [each for each in tensors if each.name in SHARED or _layer(each.name) >= count]
-    if all(each.name in SHARED for each in kept):
+    outside = (*SHARED, *_OWN)
+    kept = [each for each in tensors if each.name in outside or _layer(each.name) >= count]
+    if all(each.name in outside for each in kept):
         raise CheckpointError(
             "the checkpoint has no layers that predict further tokens (MTP)",
             remedy="Fetch the checkpoint that has them, or convert the whole model",
@@ -57,7 +78,7 @@ def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tenso
 
 
 def _require(architecture: Architecture) -> None:
-    if KEY not in dict(architecture.metadata):
+    if KEY not in dict(architecture.metadata) and MTP not in architecture.skip:
         raise CheckpointError(
             f"the architecture {architecture.name} has no layers that predict further tokens (MTP)",
             remedy="Convert the whole model",

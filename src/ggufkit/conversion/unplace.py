@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Target, outline
 from ggufkit.conversion.checkpoint.mxfp4 import in_converted_order
-from ggufkit.conversion.place import ITEM, place, rename, with_fields, with_items
+from ggufkit.conversion.place import ITEM, in_file_order, place, rename, with_fields, with_items
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import GGUFError, ShapeError, brief
@@ -228,7 +228,8 @@ def _arranged(
 
 def _order(files: Sequence[Sequence[Tensor]], facts: ConfigFacts) -> list[str]:
     held = in_converted_order([tensor for file in files for tensor in file])
-    return [tensor.name for tensor in place(held, facts).tensors]
+    placed = in_file_order(place(held, facts).tensors, facts.architecture)
+    return [tensor.name for tensor in placed]
 
 
 def _grouped(found: Sequence[tuple[int, Tensor]]) -> list[Tensor]:

@@ -23,6 +23,7 @@ CASES = {
     "by_layer": [["conv", "full_attention"], "conv", 0, 8],
     "count": [[0, 1, 2]],
     "divisible_sizes": [[1.5, 2.0], 64, 32],
+    "each": [3, 2.5],
     "equals": ["gelu", "gelu"],
     "extended": [[1, 0, 1, 1], 4, 1],
     "float": [0.1],

@@ -33,6 +33,13 @@ def test_architecture_file_gives_a_tensor_its_own_type(own, kind):
     assert stored(tensor, "Q8_0", own).type.name == kind
 
 
+@pytest.mark.parametrize("kind", ["F32", "BF16"])
+def test_tensor_can_keep_the_type_of_its_source_in_every_file(kind):
+    tensor = from_array("blk.0.ffn_gate_inp.weight", np.ones((4, 64), np.float32), kind)
+    assert stored(tensor, "Q8_0", {"*": "source"}).type.name == kind
+    assert stored(tensor, "F16", {"*": "source"}, from_fp8=True).type.name == "Q8_0"
+
+
 def test_vectors_and_norms_stay_f32_whatever_an_architecture_file_says():
     for name, shape in (("blk.0.attn_norm.weight", (2, 64)), ("blk.0.attn_sinks.weight", (64,))):
         tensor = from_array(name, np.ones(shape, np.float32))

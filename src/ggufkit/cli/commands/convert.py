@@ -48,7 +48,7 @@ _TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
 # Options that concern text models alone.
 _OF_TEXT_MODELS: Final = (
     "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
-    "target",
+    "target", "dspark",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -126,6 +126,7 @@ def _overrides(
     default=None,
     help="Write only the layers that predict further tokens, or leave them out.",
 )
+@click.option("--dspark", is_flag=True, help="Write only the draft model DSpark of DeepSeek V4.")
 @click.option(
     "--fuse-qkv", is_flag=True, help="Join the matrices of queries, keys and values of each layer."
 )
@@ -265,6 +266,8 @@ def _require_possible(
         raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
     if chosen["vocab_only"] and (recipes or chosen["mtp"]):
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")
+    if chosen["dspark"] and chosen["mtp"] is not None:
+        raise click.UsageError("--dspark goes without --mtp and --no-mtp")
     if mmproj and (given := _given_of_text_models(chosen)):
         named = ", ".join(given)
         raise click.UsageError(f"--mmproj converts only the projector: leave out {named}")

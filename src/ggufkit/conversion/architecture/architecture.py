@@ -44,7 +44,17 @@ _TABLES: Final = (
 )  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata", "late")
-_LISTS: Final = ("classes", "required", "skip", "only", "fresh", "uneven", "stacks", "last")
+_LISTS: Final = (
+    "classes",
+    "required",
+    "skip",
+    "only",
+    "fresh",
+    "uneven",
+    "stacks",
+    "first",
+    "last",
+)
 _WORDS: Final = (
     "name", "like", "vocabulary", "rows", "config", "export_if", "convert_if", "mxfp4",
 )  # fmt: skip
@@ -88,6 +98,7 @@ class Architecture:
     uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
     mxfp4: str  # the `quant_method` of checkpoints with experts in MXFP4, for export
     stacks: tuple[str, ...] = field(repr=False)  # the order of a layer's stacked tensors
+    first: tuple[str, ...] = field(repr=False)  # patterns of tensors that come first, in order
     last: tuple[str, ...] = field(repr=False)  # tensors that come last
 
 
@@ -236,6 +247,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         required=tuple(whole.get("required", [])),
         uneven=tuple(whole.get("uneven", [])),
         stacks=tuple(whole.get("stacks", [])),
+        first=tuple(whole.get("first", [])),
         last=tuple(whole.get("last", [])),
         **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
     )

@@ -19,6 +19,7 @@ from ggufkit.conversion.architecture import layer_lists, pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
 from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, Known, layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.tokenizer.special_tokens import default_template
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.models.model import Model
@@ -211,6 +212,11 @@ def _lacks_file(facts: Configuration, name: str) -> bool:
     return True
 
 
+def _chat_template(facts: Configuration) -> str | None:
+    """Return the chat template of the checkpoint or of its target."""
+    return default_template(facts.checkpoint.target or facts.checkpoint)
+
+
 def _all_layers(facts: Configuration, layers: int, predicting: int) -> int:
     """Return the number of layers, with as many predicting ones as have tensors."""
     most = layers + predicting
@@ -312,7 +318,11 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
     "checkpoint_length": Function(_checkpoint_length, asks=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
-    "each": Function(lambda count, value: [value for _ in layers(count)]),
+    "chat_template": Function(_chat_template, asks=FACTS),
+    "each": Function(
+        lambda count, value: [value for _ in layers(count)],
+        lambda values, _: (len(values), shortest(values[0])),
+    ),
     "count": Function(len, lambda number, _: (list(range(number)),)),
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
     "halved": Function(lambda layer, every: 0.5 ** (layer // every) if every > 0 else 1.0),

@@ -1,18 +1,20 @@
-"""Tables of a draft model's tokens: offsets in checkpoints, ids of the target in GGUF files."""
+"""Tables of integers: ids of tokens and of experts, and the offsets that draft models have."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ggufkit.errors import CheckpointError, ShapeError
-from ggufkit.format.types import tensor_type
+from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
 _I64 = tensor_type("I64")
+_I32 = tensor_type("I32")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,3 +57,38 @@ def _shifted(tensor: Tensor, sign: int, limit: int) -> Tensor:
         raise ShapeError(f"{tensor.name!r} is {tensor.type} of shape {tensor.shape}, not a vector "
                          "of integers")  # fmt: skip
     return Tensor.over(tensor.name, _I64, tensor.shape, Shifted(tensor, sign, limit, dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Resized(Made):
+    """Integers in another size."""
+
+    tensor: Tensor
+    before: np.dtype[Any]
+    after: np.dtype[Any]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read rows; CheckpointError for a number that the size does not hold."""
+        data = np.ascontiguousarray(self.tensor.source.read(start, stop))
+        numbers = data.view(self.before)
+        made = numbers.astype(self.after)
+        if not np.array_equal(made, numbers):
+            raise CheckpointError(f"{self.tensor.name!r} has a number beyond {self.after}")
+        return made.view(np.uint8)
+
+
+def as_int32(tensor: Tensor) -> Tensor:
+    """Return the integers as int32."""
+    return _resized(tensor, _I32)
+
+
+def as_int64(tensor: Tensor) -> Tensor:
+    """Return the integers as int64."""
+    return _resized(tensor, _I64)
+
+
+def _resized(tensor: Tensor, kind: TensorType) -> Tensor:
+    if tensor.type not in (_I32, _I64):
+        raise ShapeError(f"{tensor.name!r} is {tensor.type}, not a table of integers")
+    source = Resized(tensor, np.dtype(tensor.type.dtype), np.dtype(kind.dtype))
+    return Tensor.over(tensor.name, kind, tensor.shape, source)

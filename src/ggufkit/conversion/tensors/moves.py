@@ -124,6 +124,21 @@ def restore_axes(tensor: Tensor, *order: int) -> Tensor:
     return with_axes(tensor, *(int(axis) for axis in np.argsort(order)))
 
 
+def side_by_side(tensor: Tensor, parts: int) -> Tensor:
+    """Return a matrix whose equal parts, one below another, stand side by side."""
+    rows, width = tensor.shape
+    index = np.arange(rows).reshape(parts, -1).T.reshape(-1)
+    return take(tensor, index, (rows // parts, parts * width))
+
+
+def one_below_another(tensor: Tensor, parts: int) -> Tensor:
+    """Return the matrix whose equal parts `side_by_side` has put side by side."""
+    rows, width = tensor.shape
+    index = np.arange(parts * rows).reshape(-1, parts).T.reshape(-1)
+    pieces = reshape(tensor, (parts * rows, width // parts))
+    return take(pieces, index, (parts * rows, width // parts))
+
+
 def filled(count: int, sizes: Sequence[int]) -> list[int]:
     """Return sizes with -1 replaced, so that their product is `count`."""
     rest = count // max(math.prod(n for n in sizes if n != -1), 1)

@@ -30,15 +30,17 @@ from ggufkit.conversion.tensors.arithmetic import (
     summed,
     times,
 )
-from ggufkit.conversion.tensors.draft_ids import draft_offsets, target_ids
+from ggufkit.conversion.tensors.draft_ids import as_int32, as_int64, draft_offsets, target_ids
 from ggufkit.conversion.tensors.grid import resized
 from ggufkit.conversion.tensors.moves import (
     concat,
     entry,
     filled,
+    one_below_another,
     reshape,
     restore_axes,
     row_axis,
+    side_by_side,
     take,
     transpose,
     with_axes,
@@ -298,6 +300,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "every": taking(_every, Parts(row_axis, in_turns=True)),
     "exchange": reordering(two_exchanged),
     "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
+    "int32": Operation(as_int32, as_int64),
     "neg_exp": elementwise(neg_exp, neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "part": taking(_part, Parts(row_axis)),
@@ -311,6 +314,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
     "scale": Operation(_scaled, _unscaled, keeps_columns=True),
     "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
+    "side_by_side": Operation(side_by_side, one_below_another),
     "softplus": elementwise(softplus, softplus_undone),
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),

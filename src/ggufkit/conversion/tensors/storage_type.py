@@ -23,6 +23,7 @@ OUTTYPES: Final = {
 }
 AUTO: Final = "auto"
 NARROW: Final = "F16 in F16"  # of `types`: F16 in F16 files, F32 in all others
+SOURCE: Final = "source"  # of `types`: F32 and BF16 stay so, and FP8 becomes Q8_0
 FILE: Final = "file"  # of `types`: the type of the file's matrices
 _FLOATS: Final = ("F32", "F16", "BF16")
 _FALLBACK: Final = "F16"  # if rows do not divide into blocks
@@ -105,6 +106,8 @@ def _fixed(tensor: Tensor, wanted: str, fixed: str) -> TensorType:
     """Return the type that `types` give a tensor."""
     if fixed == NARROW:
         return tensor_type("F16" if wanted == "F16" else "F32")
+    if fixed == SOURCE:
+        fixed = tensor.type.name if tensor.type.name in ("F32", "BF16") else FILE
     kind = tensor_type(wanted if fixed == FILE else fixed)
     return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind
 

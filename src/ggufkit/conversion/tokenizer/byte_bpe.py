@@ -26,6 +26,16 @@ def byte_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
     _byte_pairs(files, entries)
 
 
+def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write the same for a model to whose files llama.cpp's converter adds a chat template."""
+    _byte_pairs(files, entries)
+    if "tokenizer.chat_template" not in entries.items:
+        files.say(
+            "the checkpoint has no chat template, and llama.cpp's converter would add one: put it "
+            "into the folder as chat_template.jinja, or use `ggufkit edit OUT --chat-template FILE`"
+        )
+
+
 def _byte_pairs(
     files: TokenizerFiles, entries: TokenEntries, control: Sequence[str] = (), **offers: str
 ) -> None:

@@ -91,6 +91,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "solar-open": byte_bpe.solar_open,
     "spaced-sentencepiece": sentencepiece.spaced,
     "t5": wordpiece_unigram.t5,
+    "templated": byte_bpe.templated,
     "xlm-roberta": wordpiece_unigram.xlm_roberta,
     "xverse": sentencepiece.xverse,
 }

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 
@@ -205,6 +206,14 @@ def chat_template(files: TokenizerFiles) -> str | Sequence[Mapping[str, str]] | 
         return found
     files.say("chat_template in tokenizer_config.json is neither text nor list: left out")
     return None
+
+
+def default_template(checkpoint: Checkpoint) -> str | None:
+    """Return the chat template of a checkpoint, of named ones the default."""
+    found = chat_template(TokenizerFiles(checkpoint, lambda _: None))
+    named = found if isinstance(found, list) else []
+    default = next((each["template"] for each in named if each["name"] == "default"), None)
+    return found if isinstance(found, str) else default
 
 
 def _template_files(files: TokenizerFiles) -> str | list[dict[str, str]] | None:
