@@ -168,3 +168,8 @@ def test_norms_of_the_ears_of_gemma_3n_which_the_converter_cannot_name_are_conve
     folder = projector_folders.make(case, tmp_path / "model")
     with ggufkit.convert(folder, mmproj=True) as model:
         assert model.tensors["a.conv1d.0.norm.weight"].shape == (16,)
+
+
+def test_missing_folder_of_ears_is_named(tmp_path):
+    text = problems(changed("mimo-v2", folders={}), tmp_path)
+    assert "audio_tokenizer/model.safetensors is missing" in text

@@ -2,7 +2,7 @@
 
 A case is a dictionary: `config`, and if needed `preprocessor`, `processor` and other `files`, are
 JSON; `tensors` gives shapes by name, where `{i}` stands for the number of each of `layers`. `also`
-lists other classes: the case is repeated for each of them.
+lists other classes: the case is repeated for each of them. `folders` are cases inside the folder.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ def make(case: dict[str, Any], folder: Path) -> Path:
     tensors = {name: shape for names in _spelled(case) for name, shape in names.items()}
     dtype = case.get("dtype", "bfloat16")
     (folder / "model.safetensors").write_bytes(_safetensors(tensors, dtype))
+    for name, inner in case.get("folders", {}).items():
+        make(inner, folder / name)
     return folder
 
 

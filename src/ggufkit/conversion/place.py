@@ -246,13 +246,13 @@ def _in_order(heaps: list[Heap[Item]], stacks: Sequence[str]) -> list[Heap[Item]
     """Return the heaps by position; `stacks` orders a layer's stacks, else their sources do."""
     ends: dict[int | None, int] = {}
     for heap in heaps:
-        if heap.stacks:
+        if heap.stacks and heap.layer is not None:
             ends[heap.layer] = max(heap.last, ends.get(heap.layer, 0))
     names = {name: place - len(stacks) for place, name in enumerate(stacks)}
     return sorted(
         heaps,
         key=lambda h: (
-            (ends[h.layer], names.get(h.name.replace(f".{h.layer}.", ".{i}."), h.last))
+            (ends.get(h.layer, h.last), names.get(h.name.replace(f".{h.layer}.", ".{i}."), h.last))
             if h.stacks
             else (h.last, h.last)
         ),

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.conversion.architecture.architecture import find
+from ggufkit.conversion.architecture.architecture import Architecture, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import decoded
-from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.checkpoint.folder import Checkpoint, with_folder
 from ggufkit.conversion.place import place
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
 from ggufkit.errors import CheckpointError
@@ -69,9 +69,30 @@ def projected(  # noqa: PLR0913 (the arguments of `convert`)
     """Return the projector of an opened checkpoint as a lazy model."""
     config = checkpoint.config
     architecture = find(classes(config), arch_path, config, projectors=True)
-    facts = ConfigFacts(
-        checkpoint, architecture, {"preprocessor": preprocessor(checkpoint), "root": config}
-    )
+    if not architecture.beside:
+        return _made(checkpoint, architecture, outtype, name, overrides, say)
+    both = with_folder(checkpoint, architecture.beside)
+    try:
+        return _made(both, architecture, outtype, name, overrides, say)
+    except BaseException:
+        both.close()
+        raise
+
+
+def _made(  # noqa: PLR0913 (the arguments of `convert`)
+    checkpoint: Checkpoint,
+    architecture: Architecture,
+    outtype: str,
+    name: str | None,
+    overrides: Mapping[str, Any] | None,
+    say: Say,
+) -> Model:
+    """Return the projector that an architecture makes of a checkpoint."""
+    config = checkpoint.config
+    more = {"preprocessor": preprocessor(checkpoint), "root": config}
+    if architecture.beside:
+        more["beside"] = checkpoint.json(f"{architecture.beside}/config.json") or {}
+    facts = ConfigFacts(checkpoint, architecture, more)
     plain = decoded(list(checkpoint.tensors.values()), config)
     placement = place(plain.tensors, facts)
     skipped = {*placement.skipped, *plain.skipped}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from projectors.qwen import BLOCKS, GATED, MERGER
 from projectors.shapes import HALVES, TEXT, NamedShapes, both, under, weights
 
 # The converter takes RADIO's size for granted: 32 layers of 1280 channels.
@@ -80,6 +81,40 @@ DOTS: NamedShapes = {
             ((0, (32,)), (1, (64, 32)), (3, (64, 64)))}),
     "model.embed_tokens.weight": (64, 64),
 }  # fmt: skip
+TOKENIZER: NamedShapes = {
+    **under("encoder.", {
+        **under("layers.{i}.", {
+            **both({"self_attn_layer_norm": (32,), "final_layer_norm": (32,), "fc1": (64, 32),
+                    **{f"self_attn.{n}_proj": (32, 32) for n in ("q", "v", "out")},
+                    "fc2": (32, 64)}),
+            "self_attn.k_proj.weight": (32, 32),
+        }),
+        **both({"conv1": (32, 16, 3), "conv2": (32, 32, 3), "layer_norm": (32,),
+                "down_sample_norm": (32,)}),
+        "down_sample_layer.0.weight": (32, 32, 2),
+        **under("quantizer.vq.layers.{i}._codebook.", {
+            "embed_avg": (8, 32), "cluster_size": (8,), "inited": (1,),
+        }),
+        **{f"quantizer.vq.layers.{n}._codebook.embed": (size, 32)
+           for n, size in enumerate((9, 16, 4))},
+    }),
+    "decoder.conv1.weight": (32, 32, 3),
+}  # fmt: skip
+CODES: NamedShapes = {
+    **under("audio_encoder.input_local_transformer.", {
+        **under("layers.{i}.", {
+            **both({f"self_attn.{n}_proj": (32, 32) for n in "qkv"}),
+            **weights({"self_attn.o_proj": (32, 32), "mlp.gate_proj": (64, 32),
+                       "mlp.up_proj": (64, 32), "mlp.down_proj": (32, 64),
+                       "input_layernorm": (32,), "post_attention_layernorm": (32,)}),
+        }),
+        "norm.weight": (32,),
+    }),
+    **weights({"audio_encoder.projection.mlp.0": (64, 128),
+               "audio_encoder.projection.mlp.2": (64, 64)}),
+    **{f"speech_embeddings.{n}.weight": (17, 32) for n in range(12)},
+    "model.embed_tokens.weight": (64, 64),
+}  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
     "nemotron-vl": {"config": SEEING, "preprocessor": HALVES, "layers": 32, "tensors": RADIO},
     "nemotron-omni": {
@@ -116,5 +151,29 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "preprocessor": {"vision_config": {**HALVES, "min_pixels": 3136, "max_pixels": 112896}},
         "tensors": DOTS,
+    },
+    "mimo-v2": {
+        "config": {
+            **TEXT, "architectures": ["MiMoV2ForCausalLM"], "model_type": "mimo_v2",
+            "vision_config": {
+                "depth": 4, "hidden_size": 32, "intermediate_size": 96, "num_heads": 2,
+                "num_key_value_heads": 1, "patch_size": 14, "spatial_merge_size": 2,
+                "use_sink": True, "visual_token_window_size": 128,
+                "vit_window_attn_types": [0, 1, 0, -1],
+            },
+            "audio_config": {"audio_channels": 12, "group_size": 4, "input_local_layers": 4},
+        },
+        "preprocessor": {**HALVES, "min_pixels": 3136, "max_pixels": 12845056},
+        "tensors": {
+            **BLOCKS, **GATED, **MERGER, **CODES, "visual.blocks.{i}.attn.sinks": (2,),
+            "visual.patch_embed.proj.weight": (32, 3, 2, 14, 14),
+        },
+        "folders": {"audio_tokenizer": {
+            "dtype": "float32",
+            "config": {"d_model": 32, "encoder_ffn_dim": 64, "encoder_attention_heads": 2,
+                       "encoder_layers": 4, "n_mels": 16, "hybrid_attention": True,
+                       "swa_per_block": 2, "encoder_attn_window_size": [128, 0]},
+            "tensors": TOKENIZER,
+        }},
     },
 }  # fmt: skip

@@ -199,10 +199,16 @@ def _has_tensor(facts: Configuration, text: str) -> bool:
     return any(text in name for name in facts.checkpoint.tensors)
 
 
-def _checkpoint_length(facts: Configuration, ending: str, axis: int) -> int | None:
-    """Return an axis of the checkpoint's tensor whose name ends so, None if there is none."""
-    found = (each for name, each in facts.checkpoint.tensors.items() if name.endswith(ending))
-    return next((each.shape[axis] for each in found if axis < len(each.shape)), None)
+def _checkpoint_lengths(facts: Configuration, pattern: str, axis: int) -> list[int] | None:
+    """Return an axis of the checkpoint's tensors of a pattern, by number, None without any."""
+    spelled = re.escape(pattern).replace(r"\{i\}", r"(\d+)").replace(r"\*", ".*")
+    found = [(re.fullmatch(spelled, name), each) for name, each in facts.checkpoint.tensors.items()]
+    lengths = {
+        int(match[1]) if match.re.groups else 0: each.shape[axis]
+        for match, each in found
+        if match and axis < len(each.shape)
+    }
+    return [lengths[number] for number in sorted(lengths)] or None
 
 
 def _lacks_file(facts: Configuration, name: str) -> bool:
@@ -316,7 +322,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "bool": Function(bool, _last),
     "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
-    "checkpoint_length": Function(_checkpoint_length, asks=FACTS),
+    "checkpoint_lengths": Function(_checkpoint_lengths, asks=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
     "chat_template": Function(_chat_template, asks=FACTS),
     "each": Function(

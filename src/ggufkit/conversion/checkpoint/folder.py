@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -281,6 +281,17 @@ def _parts(present: Iterable[str]) -> tuple[str, list[str]]:
 def opened_file(checkpoint: Checkpoint, name: str) -> AnyFile:
     """Return a file of tensors of a checkpoint; CheckpointError if it is missing."""
     return _opened(name, checkpoint.elsewhere.get(name) or checkpoint.path(name))
+
+
+def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """Return a checkpoint with the tensors of one of its folders before its own."""
+    file = opened_file(checkpoint, f"{name}/model.safetensors")
+    held, problems = read_tensors(file)
+    if problems:
+        file.close()
+        raise CheckpointError(f"{name}/model.safetensors cannot be read", problems)
+    tensors = Tensors([*held, *checkpoint.tensors.values()])
+    return replace(checkpoint, tensors=tensors, files=(*checkpoint.files, file))
 
 
 def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
