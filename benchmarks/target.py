@@ -12,8 +12,8 @@ and a type whose grid its weights already have would lose nothing. `widened` mov
 without changing the model's results. The text is Python's own reference (`pydoc`).
 
 `--sensitivity` measures instead how much each kind of tensor matters: the divergence from
-quantizing it alone, per unit of its relative error. The table in `quantization/target.py` comes
-from this.
+quantizing it alone, per unit of its relative error. The table in
+`quantization/losses/sensitivities.py` comes from this.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.llama_cpp.session import Session
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.models.sources import from_array
-from ggufkit.quantization.target import measure
+from ggufkit.quantization.losses.relative_errors import measure
 from ggufkit.system.cpu import usable_cores
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))

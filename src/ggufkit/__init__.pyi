@@ -100,6 +100,7 @@ from ggufkit.output.save_array import save_array as save_array
 from ggufkit.output.write import save as save
 from ggufkit.output.write import write as write
 from ggufkit.output.write import write_many as write_many
+from ggufkit.quantization.losses.sensitivities import Sensitivity as Sensitivity
 from ggufkit.quantization.plan import PlannedSize as PlannedSize
 from ggufkit.quantization.plan import plan as plan
 from ggufkit.quantization.plan_memory import PlannedMemory as PlannedMemory
@@ -108,8 +109,12 @@ from ggufkit.quantization.plan_memory import plan_memory as plan_memory
 from ggufkit.quantization.provenance import Provenance as Provenance
 from ggufkit.quantization.provenance import quantize_with_provenance as quantize_with_provenance
 from ggufkit.quantization.quantize import quantize as quantize
+from ggufkit.quantization.repair import Repaired as Repaired
+from ggufkit.quantization.repair import Trial as Trial
+from ggufkit.quantization.repair import repair as repair
 from ggufkit.quantization.reproduce import Reproduction as Reproduction
 from ggufkit.quantization.reproduce import reproduce as reproduce
+from ggufkit.quantization.sensitivity import measure_sensitivity as measure_sensitivity
 from ggufkit.quantization.target import target as target
 from ggufkit.quants.bench import Rate as Rate
 from ggufkit.quants.bench import bench as bench

@@ -32,6 +32,7 @@ CALLS = {
     "report": ("report", "FILE", "-o", "out.html"),
     "reproduce": ("reproduce", "FILE", "--source", "FILE"),
     "select": ("select", "FILE", "out.gguf", "--keep", "*"),
+    "sensitivity": ("sensitivity", "FILE", "chat.json"),
     "template": ("template", "FILE", "--messages", "chat.json"),
     "tensor": ("tensor", "FILE", "a"),
     "tokenize": ("tokenize", "FILE", "a"),

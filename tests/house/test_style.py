@@ -13,7 +13,9 @@ MOST_BODY_LINES = 40  # of a function, from the first statement after its docstr
 MOST_PARAMETERS = 8
 MOST_NESTING = 3
 # Public functions whose keyword-only options are their interface, in one place with their text.
-MANY_OPTIONS = {"compute_imatrix", "convert", "edit", "estimate", "evaluate", "select"}
+MANY_OPTIONS = {
+    *("compute_imatrix", "convert", "edit", "estimate", "evaluate", "repair", "select", "target"),
+}
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match)
 FILLED = {
     *("add", "append", "appendleft", "clear", "discard", "extend", "fill", "insert", "pop"),

@@ -12,7 +12,9 @@ from ggufkit.imatrix.matrix import Entry, Imatrix
 from ggufkit.models.model import bits_per_weight
 from ggufkit.models.sources import from_array
 from ggufkit.models.tensors.in_memory import as_tensor
-from ggufkit.quantization.target import measure, sensitivities, target
+from ggufkit.quantization.losses.relative_errors import measure
+from ggufkit.quantization.losses.sensitivities import sensitivities
+from ggufkit.quantization.target import target
 
 WIDTH = 256
 KINDS = [tensor_type(name) for name in ("Q8_0", "Q4_K", "Q2_K", "IQ2_XXS")]

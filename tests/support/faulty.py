@@ -31,6 +31,8 @@ import mortal
 from ggufkit.cli import errors, signals
 from ggufkit.cli.app import app
 from ggufkit.imatrix import compute
+from ggufkit.quantization import sensitivity
+from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
 from mortal import journals
 from plain_checkpoint import ARCH, CONFIG, whole
 from tensors_file import write_checkpoint
@@ -93,6 +95,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
         "1",
     ),
     "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
+    "sensitivity": ("sensitivity", "in.gguf", "text.txt", "-o", "out/model.json"),
     "report": ("report", "in.gguf", "-o", "out/model.md"),
     "tensor": ("tensor", "in.gguf", "blk.0.ffn_up.weight", "-o", "out/values.csv"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
@@ -197,6 +200,14 @@ def make(folder: Path) -> None:
 def computed(*_: object, **__: object) -> ggufkit.Imatrix:
     """Return what llama.cpp would compute."""
     return ggufkit.Imatrix.open("matrix.gguf")
+
+
+def sensed(path: str, *_: object, **__: object) -> Sensitivity:
+    """Return what llama.cpp would measure."""
+    with ggufkit.open(path) as model:
+        level = Level("Q4_0", 4.5, 0.1, 0.1)
+        groups = tuple(Group(name, (name,), (level,)) for name in model.tensors)
+        return Sensitivity(groups, 512, 1, model.readers_limit)
 
 
 def tear(folder: Path) -> None:
@@ -422,6 +433,7 @@ def shown(files: Files) -> Files:
 def main(command: str, faults: str, at: str, folder: str) -> None:
     """Print the result of each run."""
     compute.compute_imatrix = computed
+    sensitivity.measure_sensitivity = sensed
     trial = Trial(command, Path(folder))
     named = faults.split(",")
     found = [trial.meet(fault, last) for fault in named for last in trial.points(fault, at)]

@@ -21,6 +21,7 @@ import ggufkit as library
 from derived import is_writing, leaves
 from ggufkit.errors import OutputError
 from ggufkit.imatrix import compute
+from ggufkit.quantization import sensitivity
 from ggufkit.system import descriptors
 from ggufkit.system.hidden_files import EDIT
 from shell import ggufkit
@@ -43,7 +44,7 @@ COMMANDS = faulty.all_commands()
 OTHERS = [command for command in COMMANDS if command != "copy"]
 UNMET = {  # faults of calls that a command does not make
     "rename": {"torn", "short", "ended"},
-    **{name: {"ended"} for name in ("imatrix", "merge", "compute", "report")},
+    **{name: {"ended"} for name in ("imatrix", "merge", "compute", "report", "sensitivity")},
 }
 
 
@@ -161,6 +162,7 @@ def work(tmp_path, monkeypatch):
     faulty.tear(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compute, "compute_imatrix", faulty.computed)
+    monkeypatch.setattr(sensitivity, "measure_sensitivity", faulty.sensed)
     return tmp_path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -108,6 +108,13 @@ def refuse_existing(out: str) -> None:
         raise OutputError(
             f"{out} exists already", remedy="Use another name, or leave out --no-clobber"
         )
+
+
+def refuse_input(out: str, inputs: Iterable[str]) -> None:
+    """Raise OutputError if `out` is one of the inputs."""
+    path = Path(out)
+    if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
+        raise OutputError(f"{out} is also an input", remedy="Write to another name")
 
 
 def report(paths: list[Path]) -> None:

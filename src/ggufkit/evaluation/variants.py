@@ -61,6 +61,9 @@ class Variants:
             self._file.close()
             self._model.close()
             raise
+        assert isinstance(self._reader.session, ChangeableSession)  # noqa: S101 (for mypy)
+        self._session = self._reader.session
+        self._changed: set[str] = set()
         try:
             tokens = self._reader.tokenize(content, chunks)
             self._base = BaseFile("", self._file.fileno(), tokens, self._reader.vocabulary)
@@ -74,15 +77,31 @@ class Variants:
 
         Values are stored in the types of the model's tensors, so it should be F32, F16 or BF16.
         """
-        changed = {name: self._blocks(name, np.asarray(values)) for name, values in tensors.items()}
-        originals = {name: bytes(self._model.tensors[name].raw()) for name in changed}
-        session = self._reader.session
-        assert isinstance(session, ChangeableSession)  # noqa: S101 (for mypy)
         try:
-            session.replace(changed)
-            return self._read(self._compare)
+            for name, values in tensors.items():
+                self.change(name, values)
+            return self.read()
         finally:
-            session.replace(originals)
+            self.restore()
+
+    def uses(self, name: str) -> bool:
+        """Whether llama.cpp computes anything with a tensor."""
+        return name in self._session.weights
+
+    def change(self, name: str, values: npt.ArrayLike) -> None:
+        """Give a tensor other values until `restore`."""
+        self._session.replace({name: self._blocks(name, np.asarray(values))})
+        self._changed.add(name)
+
+    def restore(self) -> None:
+        """Give all changed tensors their own values again."""
+        while self._changed:
+            name = self._changed.pop()
+            self._session.replace({name: bytes(self._model.tensors[name].raw())})
+
+    def read(self) -> Scores:
+        """Return the scores of the model as it is changed now, beside the unchanged one."""
+        return self._read(self._compare)
 
     def _blocks(self, name: str, values: npt.NDArray[np.generic]) -> bytes:
         if name not in self._model.tensors:

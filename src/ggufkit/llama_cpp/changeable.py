@@ -19,7 +19,7 @@ class ChangeableSession(Session):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         """Load the model."""
-        self._weights: dict[str, dict[int, GraphTensor]] = {}
+        self.weights: dict[str, dict[int, GraphTensor]] = {}
         super().__init__(*arguments, **options, watcher=self._find)
 
     def _model_parameters(self) -> ModelParameters:
@@ -35,19 +35,19 @@ class ChangeableSession(Session):
             weight = source.contents
             if weight.op == NO_OPERATION and weight.name:
                 name = weight.name.decode(errors="replace")
-                self._weights.setdefault(name, {})[ctypes.addressof(weight)] = weight
+                self.weights.setdefault(name, {})[ctypes.addressof(weight)] = weight
         return False
 
     def replace(self, blocks: Mapping[str, bytes]) -> None:
         """Replace weights by others in the blocks of the same tensor type."""
         call = self.llama.functions
         for name, data in blocks.items():
-            if name not in self._weights:
+            if name not in self.weights:
                 raise MissingTensorError(
                     f"llama.cpp computes nothing with {name!r}",
                     remedy="Name a weight that the model uses",
                 )
-            for weight in self._weights[name].values():
+            for weight in self.weights[name].values():
                 if call.ggml_nbytes(weight) != len(data):
                     raise ShapeError(
                         f"{name!r} has {call.ggml_nbytes(weight):,} bytes, not {len(data):,}"

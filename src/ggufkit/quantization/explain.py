@@ -19,8 +19,9 @@ from ggufkit.errors import ShapeError
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.sources import in_order
+from ggufkit.quantization.losses.relative_errors import weighted_squares
+from ggufkit.quantization.losses.sensitivities import sensitivities
 from ggufkit.quantization.quantize import Decision, Quantization
-from ggufkit.quantization.target import sensitivities, weighted_squares
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count

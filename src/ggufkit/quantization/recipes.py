@@ -36,6 +36,7 @@ from ggufkit.quantization.conditions import (
     with_imatrix,
     without_imatrix,
 )
+from ggufkit.quants.packing import NEEDS_IMATRIX
 
 # Roles: the first part that occurs in a tensor's name decides.
 
@@ -69,9 +70,6 @@ class RecipeRule(NamedTuple):
 
 RecipeRules: TypeAlias = tuple[RecipeRule, ...]
 Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
-
-
-NEEDS_IMATRIX: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ Packer = Callable[[Numbers, Floats | None, TensorType, Bytes], int]
 
 REQUIRED: Final = 2  # the native core's mark for a type that requires weights
 EXPERT_AXES: Final = 3  # of an array that stacks experts
+# Types of so few bits that llama-quantize refuses them without importance data.
+NEEDS_IMATRIX: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"})
 
 
 @functools.cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -14,8 +13,8 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import SharedOption, TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace, refuse_existing, report
-from ggufkit.errors import OutputError, printable
+from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
+from ggufkit.errors import printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
 
@@ -179,7 +178,7 @@ def compute(
     """
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
-    _refuse_input(out, (model, text))  # before hours of work
+    refuse_input(out, (model, text))  # before hours of work
     refuse_existing(out)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
@@ -189,7 +188,7 @@ def compute(
 def _write(
     imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
 ) -> None:
-    _refuse_input(out, inputs)
+    refuse_input(out, inputs)
     _warn(imatrix)
     path = imatrix.save(out, format, clobber=may_replace())
     streams.work_is_done()
@@ -197,12 +196,6 @@ def _write(
         emit(_about(imatrix) | {"files": [{"path": str(path), "nbytes": path.stat().st_size}]})
     else:
         report([path])
-
-
-def _refuse_input(out: str, inputs: tuple[str, ...]) -> None:
-    path = Path(out)
-    if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
-        raise OutputError(f"{out} is also an input", remedy="Write to another name")
 
 
 def _warn(imatrix: Imatrix) -> None:

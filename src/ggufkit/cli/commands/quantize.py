@@ -185,7 +185,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         model = opened.enter_context(open_any(source))
         options = _options(given, model, opened)
         if target:
-            options = aimed(model, target, options, work["threads"])
+            options = aimed(model, target, options, work["threads"], _repair(source, given))
         made = [decide(model, one, **options) for one in recipes]
         for done in made:
             if not dry_run:
@@ -198,6 +198,11 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         pairs = zip(made, paths, strict=True) if given["explains"] else ()
         told = [explained(*each, work["threads"]) for each in pairs]
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
+
+
+def _repair(source: str, given: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    """Return what --repair needs, None without it."""
+    return (source, given["repair"], given["repair_chunks"]) if given["repair"] else None
 
 
 def _require_output(

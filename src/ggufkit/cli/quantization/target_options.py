@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import click
 
+from ggufkit.cli.model_argument import FILE
 from ggufkit.cli.options import parse_size
+from ggufkit.cli.output import note
 from ggufkit.cli.progress import progress_bar
+from ggufkit.format.types import TensorType
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
 from ggufkit.quantization.file_keys import SEARCH_KEY
@@ -28,6 +31,28 @@ _bits = click.option(
 )
 
 
+_sensitivity = click.option(
+    "--sensitivity",
+    type=FILE,
+    metavar="FILE",
+    help="For a target size: use what `ggufkit sensitivity` measured on IN.",
+)
+_repair = click.option(
+    "--repair",
+    type=FILE,
+    metavar="TEXT",
+    help="With --sensitivity: try types on this text, and keep those that predict it best.",
+)
+_repair_chunks = click.option(
+    "--repair-chunks",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="With --repair: read at most N chunks of 512 tokens for each try.",
+)
+
+
 # Options that also choose types, or change which tensors there are.
 _EXCLUDED: Final = (
     *("pure", "like", "leave_output_tensor", "output_tensor_type", "token_embedding_type"),
@@ -37,28 +62,39 @@ _FLAG: Final = {"tensor_types": "--tensor-type", "layers": "--prune-layers"}
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --target-size and --target-bpw to a command."""
-    return _size(_bits(command))
+    """Add --target-size, --target-bpw and what belongs to them to a command."""
+    return _size(_bits(_sensitivity(_repair(_repair_chunks(command)))))
 
 
 def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the requested target, None without one; refuse options that it excludes."""
     found = {"nbytes": requested["target_size"], "bpw": requested["target_bpw"]}
     given = [name for name, value in found.items() if value is not None]
+    if requested["repair"] and not requested["sensitivity"]:
+        raise click.UsageError("Missing option '--sensitivity': --repair begins with it")
     if not given:
+        if requested["sensitivity"]:
+            raise click.UsageError("--sensitivity is for --target-size or --target-bpw")
         return None
     if len(given) > 1:
         raise click.UsageError("Use either --target-size or --target-bpw, not both")
     others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if requested[key]]
     if others:
         raise click.UsageError(f"A target size chooses the types itself; remove {others[0]}")
-    return found
+    return found | {"sensitivity": requested["sensitivity"]}
 
 
 def aimed(
-    model: Model, target: dict[str, Any], options: QuantizeOptions, threads: int | None
+    model: Model,
+    target: dict[str, Any],
+    options: QuantizeOptions,
+    threads: int | None,
+    repair: tuple[str, str, int] | None,
 ) -> QuantizeOptions:
-    """Return `options` with types for a target; show progress on a terminal."""
+    """Return `options` with types for a target; show progress on a terminal.
+
+    `repair` is the model's path, and the text and the number of chunks to try types on.
+    """
     from ggufkit.quantization.target import target as types_for  # noqa: PLC0415 (most runs have no target)
 
     given = options.get("imatrix")
@@ -68,6 +104,10 @@ def aimed(
     keys = dict(options.get("override_kv") or {})
     if options.get("search"):
         keys[SEARCH_KEY] = options["search"]  # the file will have this key too
+    selected: QuantizeOptions = {"imatrix": imatrix, "include_weights": (), "exclude_weights": ()}
+    if repair:
+        whole: QuantizeOptions = {**options, **selected, "override_kv": keys}
+        return {**options, **selected, "types": _repaired(target, whole, threads, *repair)}
     with progress_bar("measuring", in_bytes=False) as progress:
         types = types_for(
             model,
@@ -77,5 +117,30 @@ def aimed(
             threads=threads,
             progress=progress,
         )
-    selected: QuantizeOptions = {"imatrix": imatrix, "include_weights": (), "exclude_weights": ()}
     return {**options, **selected, "types": types}
+
+
+def _repaired(  # noqa: PLR0913 (the options)
+    target: dict[str, Any],
+    options: QuantizeOptions,
+    threads: int | None,
+    path: str,
+    text: str,
+    chunks: int,
+) -> dict[str, TensorType]:
+    """Return the types that predict a text best, and tell what was tried."""
+    from ggufkit.quantization.repair import repair  # noqa: PLC0415 (needs an extra)
+
+    with progress_bar("trying", in_bytes=False) as progress:
+        done = repair(
+            *(path, text),
+            **target,
+            **options,
+            chunks=chunks,
+            threads=threads,
+            progress=progress,
+        )
+    for trial in done.trials:
+        kept = "kept" if trial.is_kept else "not better"
+        note(f"mean KLD {trial.divergence:.6f} ({kept}): {trial.what}")
+    return done.types

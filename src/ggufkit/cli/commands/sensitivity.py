@@ -1,0 +1,113 @@
+"""`ggufkit sensitivity`: measure how much predictions suffer from each group of tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from ggufkit.cli import streams
+from ggufkit.cli.model_argument import FILE, MODEL
+from ggufkit.cli.options import TokenCount, no_clobber_option, threads_option
+from ggufkit.cli.output import counted, examples, note, paged, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
+from ggufkit.errors import printable
+from ggufkit.quantization.losses.sensitivities import Group, Sensitivity
+
+SECTION: Final = "Quantize"  # of the help
+
+MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
+
+
+@click.command(
+    "sensitivity",
+    short_help="Measure how much predictions suffer from each group of tensors.",
+    epilog=examples(
+        "ggufkit sensitivity model-F16.gguf text.txt -o model.sensitivity.json",
+        "ggufkit sensitivity model-F16.gguf text.txt --imatrix imatrix.gguf --chunks 4",
+        "ggufkit quantize model-F16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf "
+        "--sensitivity model.sensitivity.json",
+    ),
+)
+@click.argument("model", metavar="MODEL", type=MODEL)
+@click.argument("text", metavar="TEXT", type=FILE)
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    default="sensitivity.json",
+    show_default=True,
+    metavar="OUT",
+    help="The file to write.",
+)
+@click.option(
+    "--imatrix", type=FILE, metavar="FILE", help="Weight errors by this importance matrix."
+)
+@click.option(
+    "--sections",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Parts of the layers: tensors of a kind in a part are one group. More parts take longer.",
+)
+@click.option(
+    "--context",
+    type=TokenCount(8, MAX_CONTEXT),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Tokens per chunk.",
+)
+@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks.")
+@no_clobber_option
+@threads_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
+def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -> None:
+    """Quantize each group of MODEL's tensors alone, and measure what that does to predictions.
+
+    A group holds the tensors of one kind in some neighbouring layers. The file TEXT is read twice
+    for each group, with llama.cpp's Python binding, the extra ggufkit[llama]. MODEL is F32, F16 or
+    BF16. `ggufkit quantize --target-size` uses the result.
+    """
+    from ggufkit.quantization.sensitivity import measure_sensitivity  # noqa: PLC0415 (needs the extra)
+
+    refuse_input(out, (model, text, *([options["imatrix"]] if options["imatrix"] else ())))
+    refuse_existing(out)
+    with progress_bar("measuring", in_bytes=False) as progress:
+        found = measure_sensitivity(model, text, progress=progress, **options)
+    path = found.save(out, clobber=may_replace())
+    streams.work_is_done()
+    if as_json:
+        click.echo(found.to_json(), nl=False)
+        return
+    _print(found)
+    report([path])
+
+
+def _print(found: Sensitivity) -> None:
+    measured = sorted((group for group in found.groups if group.levels), key=_loss, reverse=True)
+    rows = [
+        (
+            "" if number else printable(group.name),
+            level.type,
+            f"{level.bits:.2f}",
+            f"{level.error:.2%}",
+            f"{level.divergence:.6f}",
+        )
+        for group in measured
+        for number, level in enumerate(reversed(group.levels))
+    ]
+    with paged():
+        table(("GROUP", "TYPE", "BITS", "ERROR", "MEAN KLD"), rows, right="llrrr")
+        click.echo(f"{counted(found.predictions, 'token')} predicted")
+    for group in measured:
+        for smaller, larger in group.disagreements:
+            note(
+                f"{group.name}: {larger.type} is larger than {smaller.type}, but predicts no better"
+            )
+
+
+def _loss(group: Group) -> float:
+    return max(level.divergence for level in group.levels)

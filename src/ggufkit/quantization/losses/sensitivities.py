@@ -1,0 +1,214 @@
+"""How much the predictions of a model suffer from the error of each of its tensors.
+
+By the kind of tensor, from a table; or as measured on one model, from a file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.errors import FormatError, MissingTensorError
+from ggufkit.models.layers import named
+from ggufkit.system.descriptors import AnyPath, as_path, write_at
+from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
+from ggufkit.system.staging import staged
+from ggufkit.system.text_file import Most, read_small
+
+FORMAT: Final = "ggufkit sensitivity 1"  # of the file
+# The loss of a tensor by its relative error.
+Losses = Mapping[str, Callable[[float], float]]
+
+# The loss in a model's predictions from the same relative error in all tensors of a kind together;
+# the first part that occurs in a name counts. Measured: docs/internals/target-sizes.md.
+SENSITIVITY: Final = (
+    ("attn_qkv", 8.0),
+    ("attn_q", 1.8),
+    ("attn_kv", 4.1),
+    ("attn_k", 2.1),
+    ("attn_v", 4.1),
+    ("attn_output", 2.2),
+    ("ffn_gate", 2.9),
+    ("ffn_up", 4.7),
+    ("ffn_down", 7.7),
+    ("token_embd", 0.6),
+    ("output", 4.8),
+    ("", 3.5),
+)
+EMBEDDINGS: Final = "token_embd.weight"
+OUTPUT: Final = "output.weight"
+
+
+def sensitivities(names: Collection[str]) -> dict[str, float]:
+    """Return the sensitivity of predictions to the relative error of each tensor.
+
+    Tensors of a kind share its sensitivity; tied embeddings add that of the output.
+    """
+    members = Counter(map(kind_of, names))
+    found = {name: _of_kind(name) / members[kind_of(name)] for name in names}
+    if EMBEDDINGS in found and OUTPUT not in found:
+        found[EMBEDDINGS] += _of_kind(OUTPUT)
+    return found
+
+
+def losses_by_kind(names: Collection[str]) -> Losses:
+    """Return the loss of each tensor by its relative error, from the table of kinds."""
+    return {name: partial(operator.mul, each) for name, each in sensitivities(names).items()}
+
+
+def kind_of(name: str) -> str:
+    """Return what the names of all tensors of a kind have in common."""
+    return re.sub(r"\d+", "", name)
+
+
+def _of_kind(name: str) -> float:
+    return next(value for part, value in SENSITIVITY if part in name)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A group as one type: the mean relative error of its tensors, the bits, and the divergence."""
+
+    type: str
+    bits: float
+    error: float
+    divergence: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors that were quantized together, and the levels at which they were.
+
+    It has no levels if llama.cpp computes nothing with its tensors.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    levels: tuple[Level, ...]
+
+    def loss(self, error: float) -> float:
+        """Return the divergence for a relative error of one tensor: its part of the group's.
+
+        Lines join the measured levels; the last one goes on. More error never loses less.
+        """
+        errors = [0.0, *(level.error for level in self.levels)]
+        found = [0.0, *np.maximum.accumulate([level.divergence for level in self.levels])]
+        if error <= errors[-1] or errors[-1] == 0:
+            whole = float(np.interp(error, errors, found))
+        else:
+            whole = found[-1] * error / errors[-1]
+        return whole / len(self.tensors)
+
+    @property
+    def disagreements(self) -> list[tuple[Level, Level]]:
+        """Pairs of levels of which the larger type diverges no less."""
+        ordered = sorted(self.levels, key=operator.attrgetter("bits"))
+        pairs = itertools.pairwise(ordered)
+        return [pair for pair in pairs if pair[1].divergence >= pair[0].divergence > 0]
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What `measure_sensitivity` found out about a model: see there.
+
+    `context` is in tokens; `predictions` is the number of tokens that were predicted; `limit` says
+    who may read what is made of the model.
+    """
+
+    groups: tuple[Group, ...]
+    context: int
+    predictions: int
+    limit: ReadersLimit = field(default=NO_LIMIT, compare=False, repr=False)
+
+    @classmethod
+    def open(cls, path: AnyPath) -> Sensitivity:
+        """Read a file; FormatError unless it is one of `ggufkit sensitivity`."""
+        location = as_path(path)
+        raw = read_small(location, Most.VALUES)
+        try:
+            return _from_json(json.loads(raw))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise FormatError(
+                "the file has no sensitivities",
+                remedy="Name a file that `ggufkit sensitivity` wrote",
+                path=str(location),
+            ) from None
+
+    def to_json(self) -> str:
+        """Return what `open` reads."""
+        plain = {
+            "format": FORMAT,
+            "context": self.context,
+            "predictions": self.predictions,
+            "groups": [asdict(group) for group in self.groups],
+        }
+        return json.dumps(plain, indent=1) + "\n"
+
+    def save(self, path: AnyPath, *, clobber: bool = True) -> Path:
+        """Write a file, whole or not at all; OutputError for an existing one without `clobber`."""
+        target, text = as_path(path), self.to_json().encode()
+        staged(
+            target,
+            lambda stage: write_at(stage.descriptor, text, 0),
+            limit=self.limit,
+            clobber=clobber,
+        )
+        return target
+
+    def losses(self, names: Collection[str]) -> Losses:
+        """Return the loss of each tensor by its relative error.
+
+        Tensors that llama.cpp computes nothing with get the loss of their kind, on the scale of the
+        others. Raises MissingTensorError for tensors that were not there when this was measured.
+        """
+        group_of = {name: group for group in self.groups for name in group.tensors}
+        missing = [name for name in names if name not in group_of]
+        if missing:
+            raise MissingTensorError(
+                f"the sensitivities are of another model: they lack {named(missing)}",
+                remedy="Measure this model: `ggufkit sensitivity`",
+            )
+        by_kind = sensitivities(names)
+        measured = {n: g.loss(1.0) for n, g in group_of.items() if n in by_kind and g.levels}
+        scale = sum(measured.values()) / (sum(by_kind[name] for name in measured) or 1)
+        return {
+            name: group_of[name].loss
+            if name in measured
+            else partial(operator.mul, scale * by_kind[name])
+            for name in names
+        }
+
+
+def _from_json(found: dict[str, Any]) -> Sensitivity:
+    """Return what a file says; ValueError, TypeError or KeyError for a damaged one."""
+    if found["format"] != FORMAT:
+        raise ValueError(found["format"])
+    groups = tuple(
+        Group(
+            str(each["name"]),
+            tuple(map(str, each["tensors"])),
+            tuple(sorted(map(_level, each["levels"]), key=operator.attrgetter("error"))),
+        )
+        for each in found["groups"]
+    )
+    if not all(group.tensors for group in groups):
+        raise ValueError("a group without tensors")
+    return Sensitivity(groups, int(found["context"]), int(found["predictions"]))
+
+
+def _level(found: dict[str, Any]) -> Level:
+    level = Level(str(found["type"]), *(float(found[k]) for k in ("bits", "error", "divergence")))
+    if not all(math.isfinite(x) and x >= 0 for x in (level.bits, level.error, level.divergence)):
+        raise ValueError(level)
+    return level

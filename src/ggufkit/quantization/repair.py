@@ -1,0 +1,220 @@
+"""Improve the types for a target size by trying them on a text.
+
+Sensitivities are of single groups, and errors do not only add up. So whole choices of types are
+tried in a loaded model: those of several losses, and the recipes that fit. Then the sensitivity of
+one group after the other is raised or lowered, and what predicts the text better is kept. Each try
+solves the problem of sizes anew, so all results have the target size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ggufkit.evaluation.comparison import interval
+from ggufkit.evaluation.scores import ScoreValues
+from ggufkit.evaluation.variants import CONTEXT, Variants
+from ggufkit.format.types import TensorType
+from ggufkit.models.model import Model
+from ggufkit.models.open import open as open_model
+from ggufkit.quantization.losses.sensitivities import (
+    Losses,
+    Sensitivity,
+    losses_by_kind,
+)
+from ggufkit.quantization.quantize import QuantizeOptions, decide
+from ggufkit.quantization.recipes import RECIPES
+from ggufkit.quantization.sensitivity import require_plain
+from ggufkit.quantization.target import SizeProblem, opened_sensitivity, size_problem
+from ggufkit.system.descriptors import AnyPath
+from ggufkit.system.threads import Progress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+STEPS: Final = 24  # passes over the text, besides those of the first choices
+FACTORS: Final = (2.0, 0.5)  # for the sensitivity of a group
+RECIPES_TRIED: Final = 2  # of those that fit, the largest
+KEPT_AT: Final = 0.68  # confidence: one standard error, for a change that costs nothing
+Types = Mapping[str, TensorType]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A choice of types: what it was, and its mean divergence from the unquantized model."""
+
+    what: str
+    divergence: float
+    is_kept: bool
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """The best types that were found, and all trials in their order."""
+
+    types: dict[str, TensorType]
+    trials: tuple[Trial, ...]
+
+
+@dataclass
+class _Trials:
+    """The best choice so far, and how others are tried."""
+
+    divergence_of: Callable[[Types], ScoreValues]
+    progress: Callable[[], None]
+    types: dict[str, TensorType] = field(default_factory=dict)
+    best: ScoreValues | None = None
+    trials: list[Trial] = field(default_factory=list)
+
+    def offer(self, what: str, types: Types) -> bool:
+        """Try types; keep them if the text shows that they are better than the best so far."""
+        found = self.divergence_of(types)
+        kept = self.best is None or _is_better(found, self.best)
+        if kept:
+            self.best, self.types = found, dict(types)
+        self.trials.append(Trial(what, float(found.mean()), kept))
+        self.progress()
+        return kept
+
+
+def _is_better(found: ScoreValues, best: ScoreValues) -> bool:
+    """Whether a mean is less by more than chance; the figures are of chunks."""
+    gap = found - best
+    middle, reach = interval(gap, KEPT_AT)
+    return middle + (0.0 if math.isinf(reach) else reach) < 0
+
+
+def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
+    path: AnyPath,
+    text: AnyPath,
+    *,
+    nbytes: int | None = None,
+    bpw: float | None = None,
+    sensitivity: Sensitivity | AnyPath,
+    steps: int = STEPS,
+    context: int = CONTEXT,
+    chunks: int | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[QuantizeOptions],
+) -> Repaired:
+    """Return types for a target size that predict a text best, and what was tried.
+
+    `text` should be another one than that of the `sensitivity`. It is read once for each try: by
+    the choice of `target` with and without sensitivities, by recipes that fit, and for `steps`
+    changes. `options` are those of `quantize`. Raises what `target` and `evaluate` raise.
+    """
+    known = opened_sensitivity(sensitivity)
+    assert known is not None  # noqa: S101 (for mypy)
+    with (
+        open_model(path) as model,
+        Variants(
+            require_plain(model, path), text, context=context, chunks=chunks, threads=threads
+        ) as variants,
+    ):
+        problem = size_problem(
+            model,
+            nbytes=nbytes,
+            bpw=bpw,
+            imatrix=options.get("imatrix"),
+            override_kv=options.get("override_kv"),
+            threads=threads,
+        )
+        starts = _starts(known, problem.options)
+        recipes = list(_recipes_that_fit(model, problem, options))
+        total = len(starts) + len(recipes) + steps
+        done = iter(range(1, total + 1))
+        tried = _Trials(
+            partial(_divergence, variants, model, options),
+            lambda: progress(next(done), total) if progress else None,
+        )
+        kept = [
+            losses for what, losses in starts.items() if tried.offer(what, problem.types(losses))
+        ]
+        for name, types in recipes:
+            tried.offer(f"recipe {name}", types)
+        # The last of `kept` is the best of them: each was better than those before.
+        _change_groups(tried, problem, known, kept[-1], steps)
+    if progress:
+        progress(total, total)
+    return Repaired(tried.types, tuple(tried.trials))
+
+
+def _starts(known: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
+    """Return the losses to begin with: as measured, by kind, and the geometric mean of both."""
+    measured, by_kind = known.losses(names), losses_by_kind(names)
+
+    def mean(name: str, error: float) -> float:
+        return math.sqrt(measured[name](error) * by_kind[name](error))
+
+    return {
+        "measured sensitivities": measured,
+        "sensitivities by kind": by_kind,
+        "the mean of both": {name: partial(mean, name) for name in names},
+    }
+
+
+def _divergence(
+    variants: Variants, model: Model, options: QuantizeOptions, types: Types
+) -> ScoreValues:
+    """Return the mean divergence of each chunk with these types."""
+    chosen: QuantizeOptions = {**options, "types": types}
+    made = decide(model, **chosen).model
+    try:
+        for name in types:
+            if variants.uses(name):
+                variants.change(name, made.tensors[name].numpy())
+        found: ScoreValues = variants.read().field("divergence").mean(axis=1)
+        return found
+    finally:
+        variants.restore()
+
+
+def _recipes_that_fit(
+    model: Model, problem: SizeProblem, options: QuantizeOptions
+) -> Iterator[tuple[str, Types]]:
+    """Yield the types of the largest recipes that are no larger than the problem allows."""
+    found = []
+    for name, recipe in RECIPES.items():
+        done = decide(model, recipe, imatrix=options.get("imatrix"))
+        if done.uncovered:
+            continue
+        made = (d.after for d in done.decisions if d.after.name in problem.options)
+        types = {tensor.name: tensor.type for tensor in made}
+        nbytes = problem.nbytes_of(types)
+        if nbytes is not None and nbytes <= problem.allowance:
+            found.append((nbytes, name, types))
+    found.sort(key=lambda each: each[0], reverse=True)
+    for _, name, types in found[:RECIPES_TRIED]:
+        yield name, types
+
+
+def _change_groups(
+    tried: _Trials, problem: SizeProblem, known: Sensitivity, losses: Losses, steps: int
+) -> None:
+    """Raise and lower the sensitivity of one group after the other, the largest losses first."""
+    groups = [group for group in known.groups if group.levels]
+    changed = dict(losses)
+    left = steps
+    for group in sorted(groups, key=lambda each: -each.levels[-1].divergence):
+        for factor in FACTORS:
+            other = {**changed, **_scaled(changed, group.tensors, factor)}
+            types = problem.types(other)
+            if types == tried.types:
+                continue
+            if not left:
+                return
+            left -= 1
+            if tried.offer(f"{group.name} x {factor:g}", types):
+                changed = other
+                break
+
+
+def _scaled(losses: Losses, names: Collection[str], factor: float) -> Losses:
+    def scaled(loss: Callable[[float], float], error: float) -> float:
+        return factor * loss(error)
+
+    return {name: partial(scaled, losses[name]) for name in names if name in losses}

@@ -1,0 +1,208 @@
+"""Sensitivities are what llama.cpp computes with single groups changed, and repairs never lose."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import ggufkit
+import measured_llama
+import real  # noqa: F401 (marks these tests: they run llama.cpp)
+import shell
+from ggufkit.errors import FormatError, MissingTensorError, TensorTypeError, ValueTypeError
+from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
+from ggufkit.quantization.repair import repair
+from ggufkit.quantization.sensitivity import measure_sensitivity
+from ggufkit.quantization.target import eligible
+
+CONTEXT = 32
+BITS = 5.0  # per weight
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sensitivity")
+    measured_llama.save(folder / "model.gguf")
+    measured_llama.text(folder / "text.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return measure_sensitivity(
+        folder / "model.gguf", folder / "text.txt", context=CONTEXT, threads=1
+    )
+
+
+def changed_file(folder, types):
+    """Write the model in its own types, with the values of a quantized one."""
+    with ggufkit.open(folder / "model.gguf") as model:
+        made = ggufkit.quantize(model, types=types)
+        values = {name: made.tensors[name].numpy().astype(np.float32) for name in types}
+        ggufkit.save(folder / "changed.gguf", dict(model.tensors) | values, model.metadata)
+    return folder / "changed.gguf"
+
+
+def divergence(folder, file):
+    done = ggufkit.evaluate(
+        file, folder / "text.txt", base=folder / "model.gguf", context=CONTEXT, threads=1
+    )
+    return done.models[0].divergence.kld.mean.value
+
+
+def test_every_tensor_that_can_be_quantized_is_in_one_group(folder, found):
+    with ggufkit.open(folder / "model.gguf") as model:
+        names = [tensor.name for tensor in eligible(model)]
+    assert sorted(name for group in found.groups for name in group.tensors) == sorted(names)
+
+
+def test_one_section_puts_all_tensors_of_a_kind_together(folder):
+    whole = measure_sensitivity(
+        folder / "model.gguf", folder / "text.txt", context=CONTEXT, sections=1, threads=1
+    )
+    names = {group.name: group.tensors for group in whole.groups}
+    assert names["blk.0-1.attn_q.weight"] == ("blk.0.attn_q.weight", "blk.1.attn_q.weight")
+    with pytest.raises(ValueTypeError, match="0 sections are too few"):
+        measure_sensitivity(folder / "model.gguf", folder / "text.txt", sections=0)
+
+
+def test_a_level_is_the_divergence_of_a_written_file_with_these_values(folder, found):
+    resting = divergence(folder, changed_file(folder, {}))
+    groups = sorted(found.groups, key=lambda group: group.levels[-1].divergence)
+    for group in (groups[0], groups[-1]):
+        for level in group.levels:
+            file = changed_file(folder, dict.fromkeys(group.tensors, level.type))
+            expected = divergence(folder, file) - resting
+            assert level.divergence == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+def test_sensitivities_come_back_from_a_file(found, tmp_path):
+    assert Sensitivity.open(found.save(tmp_path / "a.json")) == found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("divergence", float("nan")), ("error", -1.0), ("bits", "x"), ("type", None), ("error", [])],
+)
+def test_a_damaged_level_is_refused(found, tmp_path, key, value):
+    plain = json.loads(found.to_json())
+    plain["groups"][0]["levels"][0][key] = value
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(plain))
+    if key == "type":
+        assert Sensitivity.open(path).groups[0].levels[0].type == "None"
+    else:
+        with pytest.raises(FormatError, match=r"a\.json: the file has no sensitivities"):
+            Sensitivity.open(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', "[" * 100_000, "\xff"])
+def test_another_file_is_refused(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(FormatError, match="the file has no sensitivities"):
+        Sensitivity.open(path)
+
+
+def test_sensitivities_of_another_model_are_refused_with_the_tensors(folder, found):
+    fewer = Sensitivity(found.groups[1:], CONTEXT, 1)
+    with pytest.raises(MissingTensorError, match=found.groups[0].tensors[0]):
+        ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity=fewer)
+
+
+def test_quantized_weights_are_refused(folder, tmp_path):
+    path = ggufkit.quantize(folder / "model.gguf", "Q8_0").write(tmp_path / "q.gguf")[0]
+    with pytest.raises(TensorTypeError, match="quantized already"):
+        measure_sensitivity(path, folder / "text.txt", context=CONTEXT)
+
+
+def test_a_loss_follows_the_levels_and_never_falls_with_more_error():
+    levels = (Level("Q8_0", 8.5, 0.1, 0.2), Level("Q5_0", 5.5, 0.2, 0.1), Level("Q4_0", 4.5, 1, 1))
+    group = Group("a", ("a.0", "a.1"), levels)
+    assert [group.loss(error) for error in (0, 0.05, 0.1, 0.2, 1, 2)] == pytest.approx(
+        [0, 0.05, 0.1, 0.1, 0.5, 1]
+    )
+    assert [(a.type, b.type) for a, b in group.disagreements] == [("Q5_0", "Q8_0")]
+
+
+def test_the_tensor_that_matters_most_gets_the_most_bits(folder, found):
+    name = found.groups[3].tensors[0]
+    high = [
+        Group(
+            g.name, g.tensors, tuple(Level(x.type, x.bits, x.error, w * x.error) for x in g.levels)
+        )
+        for g, w in ((g, 100.0 if name in g.tensors else 0.001) for g in found.groups)
+    ]
+    types = ggufkit.target(
+        folder / "model.gguf", bpw=BITS, sensitivity=Sensitivity(tuple(high), CONTEXT, 1)
+    )
+    with ggufkit.open(folder / "model.gguf") as model:
+        bits = {n: kind.row_bytes(model.tensors[n].shape[-1]) for n, kind in types.items()}
+        widths = {n: model.tensors[n].shape[-1] for n in types}
+    assert bits[name] / widths[name] == max(bits[n] / widths[n] for n in types)
+
+
+@pytest.fixture(scope="module")
+def repaired(folder, found):
+    return repair(
+        *(folder / "model.gguf", folder / "text.txt"),
+        bpw=BITS,
+        sensitivity=found,
+        steps=6,
+        context=CONTEXT,
+        threads=1,
+    )
+
+
+def test_a_repair_keeps_the_size_and_ends_no_worse_than_it_began(folder, repaired):
+    with ggufkit.open(folder / "model.gguf") as model:
+        made = ggufkit.quantize(model, types=repaired.types)
+        nbytes = sum(tensor.nbytes for tensor in made.tensors.values())
+        elements = sum(tensor.elements for tensor in made.tensors.values())
+    assert nbytes * 8 / elements <= BITS
+    kept = [trial.divergence for trial in repaired.trials if trial.is_kept]
+    assert kept == sorted(kept, reverse=True)
+    assert {trial.what for trial in repaired.trials} >= {
+        "measured sensitivities",
+        "sensitivities by kind",
+    }
+
+
+def test_the_last_kept_trial_is_what_its_types_measure(folder, repaired):
+    last = [trial for trial in repaired.trials if trial.is_kept][-1]
+    file = changed_file(folder, repaired.types)
+    assert last.divergence == pytest.approx(divergence(folder, file), rel=1e-4)
+
+
+def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model, text = str(folder / "model.gguf"), str(folder / "text.txt")
+    told = shell.ggufkit(
+        "sensitivity", model, text, "-o", "s.json", "--context", "32", "--threads", "1"
+    )
+    assert told.code == 0, told.err
+    assert "MEAN KLD" in told.out
+    assert "wrote s.json" in told.out
+    aim = ("quantize", model, "out.gguf", "--target-bpw", str(BITS))
+    made = shell.ggufkit(*aim, "--sensitivity", "s.json")
+    assert made.code == 0, made.err
+    expected = ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity="s.json")
+    with ggufkit.open("out.gguf") as out:
+        assert {name: out.tensors[name].type for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("Q4_0", "--sensitivity", "x.json"), "--sensitivity is for --target-size"),
+        (("--target-bpw", "5", "--repair", "x.json"), "Missing option '--sensitivity'"),
+    ],
+)
+def test_options_without_their_companions_are_wrong_usage(folder, tmp_path, options, said):
+    (tmp_path / "x.json").write_text("{}")
+    shown = [str(tmp_path / each) if each == "x.json" else each for each in options]
+    done = shell.ggufkit("quantize", str(folder / "model.gguf"), str(tmp_path / "o"), *shown)
+    assert done.code == 2
+    assert said in done.err
