@@ -10,12 +10,11 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from ggufkit.conversion.architecture import layer_lists, pooling, rope
+from ggufkit.conversion.architecture import layer_lists, pooling, rope, sparsity
 from ggufkit.conversion.architecture.expressions import shortest, whole
 from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, Known, layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
@@ -107,20 +106,6 @@ def _adjusted_size(size: int, adjust: bool, factor: float, multiple: int) -> int
     if not adjust:
         return size
     return multiple * -(-int(factor * int(2 * size / 3)) // multiple)
-
-
-def _sparsity_scale(shares: Sequence[float]) -> list[np.generic]:
-    """Return the normal distribution's quantile of each share, in F32 as PyTorch's."""
-    return [_quantile(share) for share in shares]
-
-
-def _quantile(share: float) -> np.generic:
-    """Return the quantile of a share by way of the inverse error function, rounded at each step."""
-    doubled = float(np.float32(2) * np.float32(share) - np.float32(1))
-    if abs(doubled) >= 1:
-        return _as_float(math.copysign(math.inf, doubled))
-    inverse = NormalDist().inv_cdf((doubled + 1) / 2) / math.sqrt(2)
-    return _as_float(float(np.float32(inverse)) * float(np.float32(math.sqrt(2))))
 
 
 def _trained_positions(positions: int, trained: int) -> int:
@@ -290,17 +275,6 @@ def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
     return next((key for key, each in table.items() if each == value), OPEN)
 
 
-def _shares(scales: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return the shortest shares that have these quantiles."""
-    return ([_share(scale) for scale in scales],) if isinstance(scales, list) else ()
-
-
-def _share(scale: float) -> float:
-    share = NormalDist().cdf(scale)
-    rounded = (round(share, digits) for digits in range(1, 9))
-    return next((each for each in rounded if _quantile(each) == np.float32(scale)), share)
-
-
 def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
     found = _key_of(_TRAINED, value)
     return () if found is OPEN else found
@@ -392,7 +366,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda types: [kind == SLIDING for kind in types], layer_lists.sliding_types
     ),
     "stored_as": Function(_stored_as, asks=MODEL),
-    "sparsity_scale": Function(_sparsity_scale, _shares),
+    "sparsity_scale": Function(sparsity.quantiles, sparsity.shares),
     "text_of": Function(lambda facts, name: facts.checkpoint.text(name), asks=FACTS),
     "token_id": Function(_token_id, asks=FACTS),
     "tokenizer": Function(
