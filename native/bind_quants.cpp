@@ -122,7 +122,8 @@ void bind_quants(nb::module_ &module) {
                nb::arg("dst").noconvert(), nb::arg("width"),
                nb::arg("weights").noconvert().none(), nb::arg("isa"), nb::arg("effort") = 0,
                "Encode float32 rows; return the first element that does not fit, or -1. `effort` is 0 for "
-               "ggml's blocks, 1 or 2 for a search for better ones.");
+               "ggml's blocks, 1 or 2 for a search for better ones; 3 to 5 search less, more and still more, to "
+               "measure what that gains.");
     module.def("improvable", &improvable, "Ids of the types that have a search.");
     module.def("decode", &decode, nb::arg("id"), nb::arg("src").noconvert(),
                nb::arg("dst").noconvert(), nb::arg("streaming"), nb::arg("isa"),

@@ -19,14 +19,28 @@ constexpr bool is_scalar_improver = false;
 template <class Improver>
 constexpr bool is_scalar_improver<Improver, decltype(void(Improver::scalar))> = Improver::scalar;
 
+// An improver may have other efforts for blocks without importance: where ggml hardly searches, `best`
+// would else take longer than ggml.
+template <class Improver, class = void>
+constexpr bool has_plain_efforts = false;
+template <class Improver>
+constexpr bool has_plain_efforts<Improver, decltype(void(Improver::plain_efforts))> = true;
+
+template <class Improver, bool Weighted>
+Effort effort_of(int number) {
+    if (number >= search_count) return measured_efforts[number - search_count];
+    if constexpr (!Weighted && has_plain_efforts<Improver>) return Improver::plain_efforts[number];
+    return Improver::efforts[number];
+}
+
 template <class Improver>
 void improve_scalar(const float *x, const float *weights, float row_mean_square, int effort,
                     uint8_t *block) {
     if (weights) {
         const BlockImportance importance{weights, row_mean_square};
-        Improver::improve(x, importance, Improver::efforts[effort], block);
+        Improver::improve(x, importance, effort_of<Improver, true>(effort), block);
     } else {
-        Improver::improve(x, Unweighted{}, Improver::efforts[effort], block);
+        Improver::improve(x, Unweighted{}, effort_of<Improver, false>(effort), block);
     }
 }
 
@@ -38,10 +52,11 @@ inline const ImproverOf &portable_improver(uint32_t id) {
 
 template <class Improver, bool Weighted>
 void improve_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
-                  const float *weights, int effort) {
+                  const float *weights, int number) {
     using Type = typename Improver::Type;
     constexpr int size = Type::block_size, bytes = Type::block_bytes;
     const int64_t blocks = rows * (width / size);
+    const Effort effort = effort_of<Improver, Weighted>(number);
     ImportanceWalk<Weighted && weighs_by_row<Type>> walk(src, rows, width, weights);
     int64_t block = 0;
     if constexpr (!portable && !is_scalar_improver<Improver>) {
@@ -50,9 +65,9 @@ void improve_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
             load_tile<size>(src + block * size, tile);
             uint8_t *to = dst + block * bytes;
             if constexpr (Weighted) {
-                Improver::improve(tile, walk.template next_tile<size>(), Improver::efforts[effort], to);
+                Improver::improve(tile, walk.template next_tile<size>(), effort, to);
             } else {
-                Improver::improve(tile, Unweighted{}, Improver::efforts[effort], to);
+                Improver::improve(tile, Unweighted{}, effort, to);
             }
         }
     }
@@ -62,9 +77,9 @@ void improve_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
         const float *x = src + block * size;
         uint8_t *to = dst + block * bytes;
         if constexpr (portable) {
-            improve_scalar<Improver>(x, own.weights, own.row_mean_square, effort, to);
+            improve_scalar<Improver>(x, own.weights, own.row_mean_square, number, to);
         } else {
-            portable_improver(Type::id).improve_block(x, own.weights, own.row_mean_square, effort,
+            portable_improver(Type::id).improve_block(x, own.weights, own.row_mean_square, number,
                                                       to);
         }
     }

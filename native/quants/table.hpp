@@ -38,8 +38,8 @@ struct Codec {
 struct ImproverOf {
     uint32_t id;  // ggml's number of the type
 
-    // `dst` holds the blocks that `encode` makes of the other arguments; `effort` is one of
-    // `efforts`.
+    // `dst` holds the blocks that `encode` makes of the other arguments; `effort` is below
+    // `effort_count`.
     void (*improve)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
                     const float *weights, int effort);
 
@@ -53,7 +53,7 @@ struct Improvers {
     const ImproverOf *of;
 };
 
-constexpr int effort_count = 2;
+constexpr int effort_count = 5;
 
 // All codecs compiled for one instruction set.
 struct Table {

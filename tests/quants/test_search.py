@@ -14,7 +14,7 @@ from ggufkit.errors import ValueTypeError
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
 from ggufkit.quants import packing, parallel
 from ggufkit.quants.search import EFFORTS, SEARCHED, UNSEARCHED
-from rule_errors import block_errors
+from rule_errors import SQUARES_ALONE, block_errors, search_weights
 
 WIDTH = 512
 UNEVEN = np.float32(1e-6)  # by which sums of floats may misjudge an error
@@ -86,8 +86,20 @@ def test_no_block_of_odd_numbers_is_worse(name, search, importance):
 
 @pytest.mark.parametrize("name", SEARCHED)
 def test_the_best_search_finds_more_than_the_better_one(name, importance):
-    errors = [require_no_block_worse(name, rows(2), importance, each)[1] for each in EFFORTS]
+    x, errors = rows(2), []
+    for search in EFFORTS:
+        found = quants.quantize(x, name, imatrix=importance, search=search)
+        errors.append(block_errors(name, x, importance, found, search_weights).sum())
     assert errors[1] <= errors[0] if name in oracle.GRID_TYPES else errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("search", EFFORTS)
+@pytest.mark.parametrize("name", sorted(SQUARES_ALONE))
+def test_without_importance_the_error_without_weights_shrinks_too(name, search):
+    x = rows(6)
+    plain, found = (quants.quantize(x, name, search=each) for each in (None, search))
+    before, after = (np.square(quants.dequantize(each, name) - x).sum() for each in (plain, found))
+    assert after < before
 
 
 @pytest.mark.parametrize("search", EFFORTS)

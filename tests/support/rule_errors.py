@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ AnyFloats = npt.NDArray[Any]
 
 # The elements whose mean square is mixed in, and how many times, other than twice that of a block.
 MIXED = {"IQ4_NL": (32, 2), "Q2_K": (256, 1), "IQ2_XXS": (256, 1), "IQ2_XS": (256, 1)}
+# The types whose rule without importance weights errors by squares of elements alone. A search adds
+# four mean squares of the block's elements.
+SQUARES_ALONE = {"IQ4_NL", "IQ4_XS", "Q3_K", "Q6_K"}
 
 
 def _repeated(values: AnyFloats, count: int) -> AnyFloats:
@@ -44,12 +48,24 @@ def rule_weights(name: str, x: AnyFloats, importance: AnyFloats | None) -> AnyFl
     return abs(x) if name == "Q2_K" else x * x
 
 
+def search_weights(name: str, x: AnyFloats, importance: AnyFloats | None) -> AnyFloats:
+    """Return the weights of elements in the error that a search minimizes."""
+    weights = rule_weights(name, x, importance)
+    if name not in SQUARES_ALONE or importance is not None:
+        return weights
+    return weights + 4 * _mean_squares(x.astype(np.float64), tensor_type(name).block_size)
+
+
 def block_errors(
-    name: str, x: AnyFloats, importance: AnyFloats | None, packed: AnyFloats
+    name: str,
+    x: AnyFloats,
+    importance: AnyFloats | None,
+    packed: AnyFloats,
+    weights_of: Callable[[str, AnyFloats, AnyFloats | None], AnyFloats] = rule_weights,
 ) -> AnyFloats:
     """Return the weighted error of each block; ggml's plain rule for Q2_K adds distances."""
     miss = abs(x - quants.dequantize(packed, name).astype(np.float64))
     if name != "Q2_K" or importance is not None:
         miss = miss * miss
-    error = rule_weights(name, x, importance) * miss
+    error = weights_of(name, x, importance) * miss
     return error.reshape(len(x), -1, tensor_type(name).block_size).sum(axis=2)

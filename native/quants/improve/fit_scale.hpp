@@ -14,6 +14,11 @@ struct Effort {
     int reach;      // how many neighbours of a stored scale are tried, on each side
 };
 
+// What more or less of a search would gain: refits only, between `better` and `best`, and beyond.
+constexpr Effort measured_efforts[] = {{0, 1, 1, 1}, {6, 2, 2, 2}, {40, 6, 4, 8}};
+constexpr int search_count = 2;  // the efforts of `better` and `best`
+static_assert(effort_count == search_count + sizeof measured_efforts / sizeof(Effort));
+
 template <class Levels, int Size, class Lane>
 class ScaleFit {
 public:

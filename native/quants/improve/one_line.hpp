@@ -22,6 +22,8 @@ struct ImprovesOneLine {
     using Type = OfType;
     static constexpr int block_bytes = Type::block_bytes, top = Type::top;
     static constexpr Effort efforts[] = {{4, 1, 0, 0}, {16, 3, 0, 0}};
+    // The rule of Q5_1 takes longer than that of Q4_1, in ggml too.
+    static constexpr Effort plain_efforts[] = {{0, 1, 0, 0}, {top > 15, top > 15 ? 1 : 2, 0, 0}};
 
     template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,

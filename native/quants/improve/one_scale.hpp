@@ -12,6 +12,8 @@ namespace {
 
 // Weights of Q4_0 to Q5_1; without importance, all elements count alike.
 struct WeighsByRow {
+    static constexpr bool squares_alone = false;
+
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh(const Lane *x, const Importance &importance, Lane *weights) {
         if constexpr (is_weighted<Importance>) {
@@ -21,6 +23,15 @@ struct WeighsByRow {
         }
     }
 };
+
+// Without importance, ggml weights the errors of some types by the squares of the elements. A search
+// that minimizes only that makes the error of the others larger, and predictions worse. So such a
+// search adds four mean squares to each weight, and keeps only what ggml's rule finds better too.
+template <int Size, class Lane>
+KERNEL_INLINE void add_mean_square(const Lane *x, Lane *weights) {
+    const Lane share = 2.0f * twice_mean_square<Size>(x);
+    for (int i = 0; i < Size; ++i) weights[i] = weights[i] + share;
+}
 
 // The levels of a block under its scale, as unsigned codes.
 template <class Levels, int Offset, int Size, class Lane>
@@ -37,6 +48,7 @@ KERNEL_INLINE void codes_of(const Lane *x, Lane scale, IntOf<Lane> *codes) {
 struct ImprovesQ4_0 : WeighsByRow {
     using Type = Q4_0;
     using Levels = EvenLevels<-8, 7>;
+    static constexpr Effort plain_efforts[] = {{0, 1, 0, 0}, {2, 1, 0, 0}};
 
     template <class Lane>
     static KERNEL_INLINE void write(const Lane *x, Lane scale, uint8_t *bytes) {
@@ -49,6 +61,7 @@ struct ImprovesQ4_0 : WeighsByRow {
 struct ImprovesQ5_0 : WeighsByRow {
     using Type = Q5_0;
     using Levels = EvenLevels<-16, 15>;
+    static constexpr Effort plain_efforts[] = {{0, 1, 0, 0}, {4, 2, 0, 0}};
 
     template <class Lane>
     static KERNEL_INLINE void write(const Lane *x, Lane scale, uint8_t *bytes) {
@@ -62,6 +75,8 @@ struct ImprovesQ5_0 : WeighsByRow {
 struct ImprovesIQ4_NL {
     using Type = IQ4_NL;
     using Levels = UnevenLevels;
+    static constexpr bool squares_alone = true;  // the weights without importance
+    static constexpr Effort plain_efforts[] = {{2, 1, 0, 0}, {16, 3, 0, 0}};
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh(const Lane *x, const Importance &importance, Lane *weights) {
@@ -97,6 +112,7 @@ template <class Rule>
 struct ImprovesOneScale {
     using Type = typename Rule::Type;
     static constexpr Effort efforts[] = {{2, 1, 0, 0}, {16, 3, 0, 0}};
+    static constexpr const Effort (&plain_efforts)[2] = Rule::plain_efforts;
     static constexpr int block_size = Type::block_size, block_bytes = Type::block_bytes;
 
     template <class Lane, class Importance>
@@ -106,6 +122,8 @@ struct ImprovesOneScale {
         using Levels = typename Rule::Levels;
         Lane weights[block_size];
         Rule::weigh(x, importance, weights);
+        constexpr bool is_mixed = Rule::squares_alone && !is_weighted<Importance>;
+        if constexpr (is_mixed) add_mean_square<block_size>(x, weights);
         Int halves[2];
         read_fields<block_bytes, 1, Lane>(
             bytes, [](const uint8_t *block, int32_t *own) { own[0] = read<uint16_t>(block); },
@@ -120,7 +138,13 @@ struct ImprovesOneScale {
         const Lane scales[2] = {float_of_half(halves[0]), float_of_half(halves[1])};
         Lane errors[2];
         errors_of<Levels, block_size>(x, weights, scales, errors);
-        const auto better = less(errors[1], errors[0] * clearly);
+        auto better = less(errors[1], errors[0] * clearly);
+        if constexpr (is_mixed) {
+            Lane squares[block_size], losses[2];
+            Rule::weigh(x, importance, squares);
+            errors_of<Levels, block_size>(x, squares, scales, losses);
+            better = both(better, less(losses[1], losses[0] * clearly));
+        }
         const Lane scale = select(better, scales[1], scales[0]);
         uint8_t made[block_bytes * width_of<Lane>];
         scatter_halves<block_bytes>(select(better, halves[1], halves[0]), made);

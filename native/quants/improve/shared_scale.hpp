@@ -136,6 +136,22 @@ public:
         }
     }
 
+    // Goes back to ggml's scales where others lose no less under `weights`.
+    KERNEL_INLINE void keep_better_under(const Lane *weights, const Int *fields) {
+        Lane before{}, after{};
+        for (int i = 0; i < count; ++i) {
+            const Lane scales[2] = {float_of_half(fields[0]) * to_floats(fields[1 + i]),
+                                    float_of_half(half_) * to_floats(scales_[i])};
+            Lane errors[2];
+            errors_of<Levels, size>(x_ + i * size, weights + i * size, scales, errors);
+            before = before + errors[0];
+            after = after + errors[1];
+        }
+        const auto better = less(after, before * clearly);
+        half_ = select(better, half_, fields[0]);
+        for (int i = 0; i < count; ++i) scales_[i] = select(better, scales_[i], fields[1 + i]);
+    }
+
     KERNEL_INLINE void run(const Effort &effort) {
         fit_groups(effort);
         const bool is_quick = effort.rounds == 1;
@@ -239,10 +255,16 @@ struct ImprovesSharedScale {
         constexpr int count = 256 / Rule::group_size;
         Lane weights[256];
         Rule::weigh_block(x, importance, weights);
+        constexpr bool is_mixed = !is_weighted<Importance>;
+        if constexpr (is_mixed) add_mean_square<256>(x, weights);
         IntOf<Lane> fields[1 + count];
         read_fields<block_bytes, 1 + count, Lane>(bytes, Rule::read_scales, fields);
         SharedScaleSearch<Rule, Lane> search(x, weights, fields);
         search.run(effort);
+        if constexpr (is_mixed) {
+            Rule::weigh_block(x, importance, weights);
+            search.keep_better_under(weights, fields);
+        }
         uint8_t made[block_bytes * width_of<Lane>];
         Rule::write(x, search.half(), search.scales(), made);
         replace_blocks<block_bytes>(is_finite_error(search.error()), made, bytes);
