@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,23 @@ import clip_loads
 import ggufkit
 import projector_folders
 import real
-from ggufkit.checks.projector import KINDS
+from ggufkit.checks.known_tensors import any_block
+from ggufkit.checks.projector import KINDS, read_names
+from ggufkit.models.sources import from_array
 
 CASES = projector_folders.cases()
 SHOWN = ("gemma3", "qwen2audio")
+# What llama.cpp does not read of its converter's files. Without the norms of Granite Speech,
+# whose names are wrong, it does not load the file.
+NORMS = {"a.blk.{i}.conv_norm_var.weight", "a.blk.{i}.conv_norm_var.bias"}
+UNREAD = {
+    "gemma3n": {
+        "a.blk.{i}.per_dim_scale", "a.blk.{i}.layer_pre_norm.weight", "mm.embedding.weight",
+        "mm.hard_emb_norm.weight", "mm.a.embedding.weight", "mm.a.hard_emb_norm.weight",
+    },
+    "granite-speech": NORMS, "granite-speech-f16": NORMS, "granite-speech-plus": NORMS,
+    "lfm2-audio": {"a.position_embd_norm.weight", "a.embd_to_logits.weight"},
+}  # fmt: skip
 
 
 @pytest.fixture(params=SHOWN)
@@ -53,6 +67,33 @@ def test_converter_has_no_other_kind():
     text = (real.llama_cpp_source() / "gguf-py/gguf/constants.py").read_text()
     body = text.split("class VisionProjectorType:")[1].split("\n\n\n")[0]
     assert set(re.findall(r'= "([^"]+)"', body)) <= KINDS
+
+
+def test_names_of_tensors_are_those_that_llama_cpp_reads():
+    content = Path(real.llama_cpp()._name).read_bytes()
+    text = (resources.files("ggufkit.checks") / "projector_tensors.txt").read_text("utf-8")
+    names = [line for line in text.splitlines() if not line.startswith("#")]
+    # Compilers write short names into instructions.
+    missing = [name for name in names if f"{name}\0".encode() not in content]
+    assert all(name.startswith(("v.patch_embd.", "v.class_embd")) for name in missing)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("case", CASES)
+def test_llama_cpp_reads_the_tensors_of_every_projector(case, tmp_path):
+    with ggufkit.convert(projector_folders.make(CASES[case], tmp_path / case), mmproj=True) as made:
+        unread = {any_block(name) for name in made.tensors if not read_names().fullmatch(name)}
+    assert unread == UNREAD.get(case, set())
+
+
+def test_tensor_that_llama_cpp_does_not_read_is_told_once(projector, tmp_path):
+    extra = [from_array(f"v.blk.{n}.neck.weight", np.ones(4, np.float32)) for n in range(2)]
+    with ggufkit.open(projector) as model:
+        more = model.replace(tensors=[*model.tensors.values(), *extra])
+        ggufkit.write(more, tmp_path / "more.gguf")
+    (found,) = (e for e in ggufkit.check(tmp_path / "more.gguf") if e.rule == "tensor-unread")
+    assert "does not read the tensor 'v.blk.1.neck.weight'" in found.message
+    assert clip_loads.loads([tmp_path / "more.gguf"]) == [True]
 
 
 def test_missing_blocks_are_told(projector, tmp_path):

@@ -13,6 +13,10 @@ REFUSED: Final = {
     "llama.cpp does not load the file",
     "Gemma3nForConditionalGeneration": "with `--mmproj` the converter has no names for the norms "
     "after the convolutions over sound; ggufkit writes them under the names that llama.cpp reads",
+    "GraniteSpeechForConditionalGeneration": "the norms of the converter's projector have names "
+    "that llama.cpp does not read: `ggufkit select IN OUT --rename "
+    "'a.blk.*.conv_norm_var.*=a.blk.*.conv_norm.*'` makes a file that it loads",
+    "GraniteSpeechPlusForConditionalGeneration": "as `GraniteSpeechForConditionalGeneration`",
     "MiniCPMV4_6ForConditionalGeneration": "the converter stops unless it gets `--no-mtp`; ggufkit "
     "converts the text model",
     "MiniMaxM3VLForConditionalGeneration": "the converter's list of projectors lacks the name; "

@@ -63,6 +63,14 @@ CASES = {
     "tensor-required": ({}, {"blk.1.attn_norm.weight": None}),
     "tensor-shape": ({"llama__feed_forward_length": u32(HIDDEN - 1)}, {}),
     "tensor-unknown": ({}, {"blk.0.attn_k_norm.weight": np.ones(WIDTH // 4, np.float32)}),
+    "tensor-unread": (
+        {
+            "general__architecture": "clip",
+            "clip__has_vision_encoder": True,
+            "clip__projector_type": "gemma3",
+        },
+        {"v.blk.0.attn_k_bias.weight": np.ones(WIDTH, np.float32)},
+    ),
     "projector-unknown": (
         {
             "general__architecture": "clip",

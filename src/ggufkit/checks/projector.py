@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
+from importlib import resources
 from typing import Final
 
-from ggufkit.checks.subject import ARCHITECTURE, Broken, Subject, at_key
+from ggufkit.checks.known_tensors import any_block
+from ggufkit.checks.subject import ARCHITECTURE, Broken, Subject, at_key, at_tensor
 from ggufkit.models.model import PROJECTOR
 
 # The encoders, the beginning of the names of their tensors, and the keys that each needs.
@@ -48,6 +51,7 @@ def about_projector(seen: Subject) -> Iterator[Broken]:
         yield _missing("clip.has_vision_encoder")
     for encoder in present:
         yield from _about_encoder(seen, encoder)
+    yield from _about_names(seen)
 
 
 def _about_encoder(seen: Subject, encoder: str) -> Iterator[Broken]:
@@ -69,6 +73,23 @@ def _about_encoder(seen: Subject, encoder: str) -> Iterator[Broken]:
     layers = max((int(each[2]) + 1 for each in found if each and each[1] == letter), default=0)
     if blocks is not None and blocks > layers and kind not in _UNEVEN:
         yield at_key("block-count", key, blocks=blocks, layers=layers)
+
+
+def _about_names(seen: Subject) -> Iterator[Broken]:
+    """Yield the tensors that llama.cpp does not read, one of each name."""
+    known = read_names()
+    unread = (each for each in seen.model.tensors.values() if not known.fullmatch(each.name))
+    for tensor in {any_block(each.name): each for each in unread}.values():
+        yield at_tensor("tensor-unread", tensor)
+
+
+@functools.cache
+def read_names() -> re.Pattern[str]:
+    """Return a pattern of the names of all tensors that llama.cpp may read of a projector."""
+    text = (resources.files("ggufkit.checks") / "projector_tensors.txt").read_text("utf-8")
+    names = (re.escape(line) for line in text.splitlines() if not line.startswith("#"))
+    encoders = (re.sub("^%s", "[a-z.]+", name) for name in names)
+    return re.compile("|".join(n.replace("%d", r"\d+").replace("%s", r"\w+") for n in encoders))
 
 
 def _missing(key: str) -> Broken:

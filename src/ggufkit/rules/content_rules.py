@@ -130,6 +130,12 @@ _TENSORS: Final = (
         "files with tensors that it does not load",
         "`ggufkit select IN OUT --drop NAME` writes a file without it",
     ),
+    _note(
+        "tensor-unread",
+        "llama.cpp does not read the tensor {name!r} of a projector",
+        "Harmless if llama.cpp loads the file; `ggufkit select IN OUT --rename OLD=NEW` gives a "
+        "tensor another name",
+    ),
     _refused("projector-unknown", "{key} is {kind!r}, a projector that llama.cpp does not know"),
     _refused("block-count", "{key} is {blocks}, but the file has tensors of {layers} blocks", _SET),
     _refused("block-arrays", "the length of {key} is {count}, but {other} is {blocks}"),

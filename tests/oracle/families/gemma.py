@@ -7,6 +7,19 @@ from typing import Any
 from case import case
 
 RAW: dict[str, Any] = {}
+# The text model inside a model that sees.
+SEEING = {
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 416,
+    "num_kv_shared_layers": 0,
+    "sliding_window": 64,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "final_logit_softcapping": 30.0,
+}
 CASES = {
     "gemma3n": case(
         "Gemma3nTextConfig",
@@ -78,5 +91,31 @@ CASES = {
         sliding_window=64,
         use_double_wide_mlp=True,
         layer_types=["sliding_attention", "full_attention"] * 3,
+    ),
+    "gemma4-pictures": case(
+        "Gemma4Config",
+        library=5,
+        vocabulary="merged",
+        kind="AutoModelForImageTextToText",
+        text_config=SEEING,
+        vision_config={
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "head_dim": 16,
+            "global_head_dim": 16,
+        },
+        audio_config=None,
+    ),
+    "gemma4-unified": case(
+        "Gemma4UnifiedConfig",
+        library=5,
+        vocabulary="merged",
+        kind="AutoModelForImageTextToText",
+        text_config={**SEEING, "hidden_size_per_layer_input": 0, "moe_intermediate_size": None},
+        vision_config={"mm_embed_dim": 32, "mm_posemb_size": 12, "output_proj_dims": 32},
+        audio_config={"audio_embed_dim": 40, "output_proj_dims": 40},
     ),
 }

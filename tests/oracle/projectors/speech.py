@@ -110,7 +110,7 @@ def speech(name: str, width: int, layers: int = 1, **encoder: Any) -> dict[str, 
 CASES: dict[str, dict[str, Any]] = {
     "granite-speech": speech("GraniteSpeechForConditionalGeneration", 32),
     "granite-speech-f16": {
-        **speech("GraniteSpeechForConditionalGeneration", 32, layers=4),
+        **speech("GraniteSpeechForConditionalGeneration", 32, layers=2),
         "dtype": "float16",
     },
     "granite-speech-plus": speech(
