@@ -133,7 +133,8 @@ def compared_projectors() -> set[str]:
     import projector_folders  # noqa: PLC0415 (of the tests)
     from ggufkit.conversion.projector import classes  # noqa: PLC0415
 
-    return {classes(case["config"])[0] for case in projector_folders.cases().values()}
+    cases = projector_folders.cases().values()
+    return {case.get("class") or classes(case["config"])[0] for case in cases}
 
 
 def _drafts() -> dict[str, dict[str, object]]:

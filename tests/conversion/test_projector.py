@@ -61,6 +61,12 @@ def test_class_without_a_projector_says_so(tmp_path):
     assert "no projector is known for 'LlamaForCausalLM'" in problems(case, tmp_path)
 
 
+def test_class_of_which_only_the_projector_is_known_says_so(tmp_path):
+    folder = projector_folders.make(CASES["pocket-tts"], tmp_path / "model")
+    with pytest.raises(CheckpointError, match="only the projector of 'PocketTTSModel' is known"):
+        ggufkit.convert(folder)
+
+
 def test_missing_layers_are_named(tmp_path):
     case = changed("gemma3", layers=1)
     assert "the vision encoder has no tensors of layer 1, of 4 layers" in problems(case, tmp_path)

@@ -2,7 +2,8 @@
 
 A case is a dictionary: `config`, and if needed `preprocessor`, `processor` and other `files`, are
 JSON; `tensors` gives shapes by name, where `{i}` stands for the number of each of `layers`. `also`
-lists other classes: the case is repeated for each of them. `folders` are cases inside the folder.
+lists other classes: the case is repeated for each of them. `folders` are cases inside the folder;
+`class` names the class of a case without config.json.
 """
 
 from __future__ import annotations

@@ -140,6 +140,11 @@ def find(
         raise CheckpointError(
             f"no projector is known for {brief(wanted)}", remedy="Convert it without the projector"
         )
+    if not projectors and wanted in _homes(_texts(folders, projectors=True)):
+        raise CheckpointError(
+            f"only the projector of {brief(wanted)} is known",
+            remedy="Convert the projector alone (mmproj=...)",
+        )
     near = difflib.get_close_matches(wanted[:MAX_CLASS], homes, 1, 0.5)
     hint = f"the nearest known is {near[0]} ({homes[near[0]][0]}); " if near else ""
     raise CheckpointError(

@@ -311,6 +311,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for each in lists for item in each]),
+    "folder_name": Function(lambda facts: facts.checkpoint.folder.absolute().name, asks=FACTS),
     "floats": Function(
         lambda numbers: [0.0 if n is None else float(n) for n in numbers],
         lambda numbers, _: ([shortest(n) for n in numbers],),

@@ -37,6 +37,11 @@ MAX_FILE_BYTES: Final = 128 << 20
 _TEXT_CONFIGS: Final = (
     "llm_config", "lm_config", "thinker_config.text_config", "language_config", "lfm",
 )  # fmt: skip
+# Checkpoints without config.json, by a tensor that only they have: their architecture files find
+# the sizes in the shapes of the tensors.
+_BARE: Final = {
+    "flow_lm.bos_emb": {"architectures": ["PocketTTSModel"], "model_type": "pockettts"},
+}
 CONFIGS: Final = ("config.json", "generation_config.json", "modules.json", "README.md")
 SHOWN: Final = 5  # names in a message
 
@@ -109,14 +114,11 @@ def open_checkpoint(
     if not place.is_dir():
         raise CheckpointError(f"{place} is not a folder", remedy="Give the folder of a checkpoint")
     config = read_json(place, "config.json", follow_links=follow_links)
-    if config is None:
-        raise CheckpointError(
-            f"{place} has no config.json", remedy="Give a folder with config.json and weights"
-        )
     with contextlib.ExitStack() as opened:
         tensors, files, problems = _tensors(
             place, elsewhere or {}, opened, follow_links=follow_links
         )
+        config = _recognized(place, tensors) if config is None else config
         if problems and not may_lack_tensors:
             raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
         opened.pop_all()
@@ -124,6 +126,16 @@ def open_checkpoint(
         place, with_text_config(config), Tensors(tensors), tuple(files), follow_links,
         elsewhere or {},
     )  # fmt: skip
+
+
+def _recognized(folder: Path, tensors: Iterable[Tensor]) -> dict[str, Any]:
+    """Return the configuration of a kind of checkpoint that has no config.json."""
+    for tensor in tensors:
+        if tensor.name in _BARE:
+            return dict(_BARE[tensor.name])
+    raise CheckpointError(
+        f"{folder} has no config.json", remedy="Give a folder with config.json and weights"
+    )
 
 
 def opened_config(folder: AnyPath) -> Checkpoint:
