@@ -18,7 +18,7 @@ WITHOUT_EXPORT = {"deepseek4-fp8", "stablelm2"}
 UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna"}
 # A GGUF file has matrices that are multiplied by numbers of config.json, or rounded to three
 # values; they stay so in an export.
-SCALED = {"bitnet", "falcon-h1", "jais"}
+SCALED = {"bitnet", "falcon-h1", "jais", "dots3-note"}
 # llama.cpp computes these otherwise than transformers, whoever converted them;
 # docs/architectures.md says how. A case in `families` says it itself.
 OTHERWISE = {

@@ -476,10 +476,10 @@ def save_template(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("two")
 
 
-def save_chatml(folder: Path) -> None:
-    """Save a byte-level BPE tokenizer with the token that ends turns of ChatML."""
+def save_chatml(folder: Path, ends: str = "<|im_end|>") -> None:
+    """Save a byte-level BPE tokenizer with the token that ends turns of ChatML, or another."""
     tokenizer = byte_level()
-    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    tokenizer.add_special_tokens(["<|im_start|>", ends])
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
     ).save_pretrained(folder)
@@ -603,6 +603,7 @@ VOCABULARIES = {
     "arctic": save_arctic,
     "beginning": save_beginning,
     "chatml": save_chatml,
+    "assistant": lambda folder: save_chatml(folder, "<|endofassistant|>"),
     "glm": save_glm,
     "bytes": save_bytes,
     "template": save_template,
@@ -617,6 +618,7 @@ VOCABULARIES = {
 
 
 INTEGERS = {
+    "counts": (1, 2**45, torch.int64),
     "uint8": (0, 256, torch.uint8), "int8": (-128, 128, torch.int8),
     "exponents": (110, 130, torch.uint8), "ids": (0, 4, torch.int64),
     "words": (-(2**31), 2**31, torch.int32),

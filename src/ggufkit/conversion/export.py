@@ -34,6 +34,7 @@ from ggufkit.conversion.checkpoint.mxfp4 import (
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
 from ggufkit.conversion.ggufkit_json import kept
+from ggufkit.conversion.place import with_fields
 from ggufkit.conversion.tokenizer.export import tokenizer_files, tokenizer_texts
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.unplace import Recovered, recover
@@ -293,7 +294,7 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     draft = rebuilt(model, architecture, texts)
     facts = ConfigFacts(draft, architecture)
     facts.functions.update(bound(MODEL, model))
-    extra = list(_from_keys(model, architecture))
+    extra = list(_from_keys(model, facts))
     recovered = recover(model.tensors, facts, architecture.generated, extra)
     lost = list(_lost(model, facts))
     if architecture.mxfp4 and any(t.type == MXFP4 for t in model.tensors.values()):
@@ -304,12 +305,16 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     return _Attempt(model, draft, recovered, lost)
 
 
-def _from_keys(model: Model, architecture: Architecture) -> Iterator[Tensor]:
-    """Yield tensors of one number for each layer, from the keys that hold the numbers."""
-    for pattern, text in architecture.from_keys.items():
-        key, is_plain, _ = text.partition(" as number")
-        values = model.metadata.get(full_key(architecture, key))
+def _from_keys(model: Model, facts: ConfigFacts) -> Iterator[Tensor]:
+    """Yield tensors whose numbers a key holds: for each layer one number, or all of a tensor."""
+    for pattern, text in facts.architecture.from_keys.items():
+        key, _, kind = text.partition(" as ")
+        values = model.metadata.get(full_key(facts.architecture, key))
         found = [] if values is None else plain(values)
+        if kind == "integers" and found:
+            yield from_array(with_fields(pattern, facts), np.array(found, np.int64))
+            continue
+        is_plain = kind == "number"
         for layer, number in enumerate(found if isinstance(found, list) else [found]):
             array = np.array(number if is_plain else [number], np.float32)
             yield from_array(pattern.replace("{i}", str(layer)), array)

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from ggufkit.conversion.architecture.architecture import Architecture
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.expressions import Lookup
-from ggufkit.conversion.architecture.name_rules import FIRST, NameIndex, Placed, Step, Target
+from ggufkit.conversion.architecture.name_rules import ALL, FIRST, NameIndex, Placed, Step, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError, brief
@@ -156,7 +156,8 @@ def place_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -
             if target.parts == FIRST and name in heaps:
                 continue
             heap = heaps.setdefault(name, Heap(name, placed.rule.stacks, placed.layer))
-            where = placed.expert if heap.stacks else target.place
+            is_numbered = heap.stacks or target.parts == ALL
+            where = placed.expert if is_numbered else target.place
             heap.arrivals.append(Arrival(position, where or 0, item, target))
     done.problems.extend(_about_unplaced(unplaced, facts.architecture.name))
     for heap in _in_order(list(heaps.values()), facts.architecture.stacks):
@@ -272,7 +273,7 @@ def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
     made = [_stepped(each.item, each.target.steps, heap.layer, facts, moves) for each in arrivals]
     if heap.stacks:
         made = [moves.stack(heap.name, made)]
-    elif target.parts > 1:
+    elif target.parts > 1 or target.parts == ALL:
         made = [moves.concat(heap.name, made)]
     done = _stepped(made[0], target.joined_steps, heap.layer, facts, moves)
     return moves.renamed(done, heap.name)

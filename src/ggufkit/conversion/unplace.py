@@ -168,6 +168,7 @@ def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Ite
     steps = [_steps(target, claim.number, facts) for target in claim.rule.targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
+        claim = claim._replace(expert=claim.expert or "0")  # of parts that are joined
         targets = claim.rule.targets
         parts = [_part(_little(t), target) for t, target in zip(tensors, targets, strict=True)]
         pieces = [MadeTensor(part, done) for part, done in zip(parts, steps, strict=True)]

@@ -31,6 +31,7 @@ CASES = {
     "gating": ["sigmoid"],
     "int": [7],
     "labels": [{"0": "no", "1": "yes"}],
+    "last": [7],
     "last_of_groups": [7, 3, 8],
     "linear": [["linear_attention", "full_attention"], 2, 3],
     "nonzero": [3],
@@ -93,6 +94,14 @@ def test_zero_rows_are_ids_beyond_the_vocabulary_of_the_tokenizer():
     zero_rows = FUNCTIONS["zero_rows"].do
     assert zero_rows(SimpleNamespace(checkpoint=held), "embeddings") == [3, 5]
     assert zero_rows(SimpleNamespace(checkpoint=held), "others") is None
+
+
+def test_integers_of_a_tensor_are_exact_and_unsigned():
+    large = np.array([2**45 + 1, 7], np.int64)
+    held = SimpleNamespace(tensors={"a.b": from_array("a.b", large)})
+    facts = SimpleNamespace(checkpoint=held)
+    assert FUNCTIONS["integers"].do(facts, ".b").tolist() == [2**45 + 1, 7]
+    assert FUNCTIONS["integers"].do(facts, ".c") is None
 
 
 def test_layers_of_a_kind_without_a_name_have_no_solution():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from case import YARN, case
-from latent import LATENT
+from latent import LATENT, SPARSE, indexed, latent_layer, sparse
 from raw_shapes import ENDS, FEED_FORWARD, NORMS, Names, at, raw
 
 ALPHA = {
@@ -97,7 +97,110 @@ def latent_experts(size: int) -> Names:
     })  # fmt: skip
 
 
+def connected(prefix: str) -> Names:
+    """Return the tensors of a hyper-connection of two streams and rank 8."""
+    return {
+        f"{prefix}.hc_norm.weight": (128,), f"{prefix}.input_mix_weight_down.weight": (8, 128),
+        f"{prefix}.input_mix_weight_up.weight": (128, 8),
+    }  # fmt: skip
+
+
+LINEAR = {
+    f"model.layers.{{i}}.linear_attn.{name}": shape
+    for name, shape in {
+        "A_log": (4,), "dt_bias": (4,), "conv1d.weight": (128, 1, 4), "norm.weight": (16,),
+        "in_proj_qkv.weight": (128, 64), "in_proj_z.weight": (64, 64), "out_proj.weight": (64, 64),
+        "in_proj_a.weight": (4, 64), "in_proj_b.weight": (4, 64),
+    }.items()
+}  # fmt: skip
+INDEXED = {
+    f"model.layers.{{i}}.self_attn.{name}.weight": shape
+    for name, shape in {
+        "q_proj": (128, 64), "k_proj": (32, 64), "v_proj": (32, 64), "o_proj": (64, 64),
+        "q_norm": (16,), "k_norm": (16,), "indexer.index_qk_proj": (96, 64),
+        "indexer.q_layernorm": (32,), "indexer.k_layernorm": (32,),
+    }.items()
+}  # fmt: skip
+HASHED = {
+    f"model.layers.{{i}}.ple.{name}": shape
+    for name, shape in {
+        "ple_embedding.layer_multipliers": ((3,), "counts"),
+        "ple_embedding.ngram_heads_offsets": ((4,), "counts"),
+        "ple_embedding.ngram_heads_vocab_sizes": ((4,), "counts"),
+        **{f"ple_embedding.ngram_embedding.shard_{n}.weight": (8, 16) for n in range(12)},
+        "key_proj.weight": (128, 64), "value_proj.weight": (64, 64), "norm_key.weight": (128,),
+        "norm_query.weight": (128,), "norm_conv.weight": (128,), "conv1d.weight": (128, 1, 4),
+    }.items()
+}  # fmt: skip
+SHARED = {
+    f"model.layers.{{i}}.mlp.{name}": shape
+    for name, shape in {
+        "gate.weight": (4, 64), "experts.gate_up_proj": (4, 64, 64),
+        "experts.down_proj": (4, 64, 32), "shared_expert_gate.weight": (1, 64),
+        "shared_expert.gate_proj.weight": (32, 64), "shared_expert.up_proj.weight": (32, 64),
+        "shared_expert.down_proj.weight": (64, 32),
+    }.items()
+}  # fmt: skip
+WIDE: Names = {
+    **latent_layer(), "self_attn.g_proj.weight": (4, 64),
+    "self_attn.k_rope_only_layernorm.weight": (8,),
+}  # fmt: skip
+NARROW: Names = {
+    **WIDE, "self_attn.q_b_proj.weight": (64, 24), "self_attn.kv_a_layernorm.weight": (32,),
+    "self_attn.kv_a_proj_with_mqa.weight": (40, 64), "self_attn.kv_b_proj.weight": (72, 32),
+    "self_attn.o_proj.weight": (64, 24), "self_attn.g_proj.weight": (2, 64),
+}  # fmt: skip
+
+
+def in_layer(names: Names) -> Names:
+    """Return the names below a layer."""
+    return {f"model.layers.{{i}}.{name}": shape for name, shape in names.items()}
+
+
 RAW: dict[str, Any] = {
+    "dots3-note": raw(
+        "Dots3NoteTextForCausalLM",
+        ENDS | NORMS | at([0], FEED_FORWARD) | at([1, 2, 3], in_layer(sparse()))
+        | at([0, 2], in_layer(WIDE | indexed())) | at([1, 3], in_layer(NARROW))
+        | at([3], in_layer({
+            "eh_proj.weight": (64, 128), "enorm.weight": (64,), "hnorm.weight": (64,),
+            "shared_head.norm.weight": (64,), "input_layernorm.weight": (64,),
+            "post_attention_layernorm.weight": (64,),
+        }))
+        | {"model.mtp.embed_tokens.weight": (416, 64), "vision_encoder.norm.weight": (8,)},
+        vocabulary="assistant", model_type="dots3_note_text", **LATENT | SPARSE,
+        first_k_dense_replace=1, topk_method="noaux_tc", head_dim=24, sliding_window_size=64,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        swa_rope_theta=5000.0, swa_num_attention_heads=2, swa_kv_lora_rank=32,
+        swa_q_lora_rank=24, swa_qk_nope_head_dim=24, swa_qk_rope_head_dim=8, swa_head_dim=32,
+        swa_v_head_dim=12, index_n_heads=4, index_head_dim=64, index_topk=8,
+        apply_mla_qkv_lora_rescale=True,
+    ),
+    "qwen4-exp": raw(
+        "Qwen4ExpForCausalLM",
+        {n: ENDS[n] for n in ("model.embed_tokens.weight", "lm_head.weight")}
+        | SHARED | at([0, 1], LINEAR) | at([1], HASHED) | at([2], INDEXED)
+        | connected("model.hyper_connection_mixer")
+        | connected("model.layers.{i}.attn_hyper_connection")
+        | connected("model.layers.{i}.mlp_hyper_connection")
+        | {
+            f"model.layers.{{i}}.{name}_hyper_connection.block_inject_weight.weight": (2, 128)
+            for name in ("attn", "mlp")
+        }
+        | {"mtp.fc.weight": (64, 128)},
+        model_type="qwen4_exp_text", intermediate_size=None, head_dim=16, rope_theta=None,
+        rope_parameters={
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+            "mrope_section": [2, 1, 1], "mrope_interleaved": True,
+        },
+        layer_types=["linear_attention", "linear_attention", "full_attention"],
+        linear_conv_kernel_dim=4, linear_key_head_dim=16, linear_value_head_dim=16,
+        linear_num_key_heads=2, linear_num_value_heads=4, moe_intermediate_size=32,
+        shared_expert_intermediate_size=32, num_experts_per_tok=2, num_experts=4, hc_count=2,
+        hc_lowrank=8, ple_layer_ids=[2], ple_conv_kernel_size=4, ngram_size=3, heads_per_ngram=2,
+        split_ngram_parts=12, indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=32,
+        indexer_budget=64, indexer_compress_ratio=4, image_token_id=9, mtp_num_hidden_layers=1,
+    ),
     "nemotron-h-puzzle": raw(
         "NemotronHPuzzleForCausalLM",
         {

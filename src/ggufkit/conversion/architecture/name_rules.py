@@ -25,6 +25,8 @@ _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 
 FIRST: Final = 0  # `parts` of a target that takes the first tensor that arrives
+ALL: Final = -1  # `parts` of a target that joins all tensors in the order of their numbers
+_PARTS: Final = {" first": FIRST, " joined": ALL}
 
 
 class Step(NamedTuple):
@@ -89,7 +91,9 @@ def _rule(pattern: str, value: Any) -> NameRule:  # noqa: ANN401 (as TOML is)
         raise ValueError(f"the target of {pattern!r} must be a string or a list of strings")
     regex = "".join(_PART.get(part, re.escape(part)) for part in re.split(r"(\{.\})", pattern))
     targets = tuple(_target(text) for text in texts)
-    stacks = "{x}" in pattern and not any("{x}" in target.name for target in targets)
+    stacks = "{x}" in pattern and not any(
+        "{x}" in target.name or target.parts == ALL for target in targets
+    )
     return NameRule(pattern, re.compile(regex), targets, stacks)
 
 
@@ -99,8 +103,9 @@ def _target(text: str) -> Target:
     joins = re.fullmatch(r"(?P<name>.+?)\s+part\s+(?P<place>\d+)\s+of\s+(?P<parts>\d+)", name)
     parsed = tuple(_step(step) for step in steps)
     joined = tuple(_step(step.strip()) for step in after.split("|") if after)
-    if name.endswith(" first"):
-        return Target(name.removesuffix(" first"), parsed, None, FIRST)
+    for word, parts in _PARTS.items():
+        if name.endswith(word):
+            return Target(name.removesuffix(word), parsed, None, parts)
     if not joins:
         return Target(name, parsed, None, 1, joined)
     return Target(joins["name"], parsed, int(joins["place"]) - 1, int(joins["parts"]), joined)

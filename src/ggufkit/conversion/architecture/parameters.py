@@ -30,7 +30,7 @@ def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, Type
 
 def typed_parameter(value: Any) -> TypedValue:  # noqa: ANN401 (as JSON is)
     """Return a value with the type that llama.cpp's converter gives such values."""
-    if isinstance(value, bool | str | np.generic):
+    if isinstance(value, bool | str | np.generic | np.ndarray):
         return value
     if isinstance(value, int):
         return typed("uint32", value)

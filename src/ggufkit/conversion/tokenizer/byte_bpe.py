@@ -100,6 +100,11 @@ def glm(files: TokenizerFiles, entries: TokenEntries) -> None:
     _byte_pairs(files, entries, bos="[gMASK]", **roles)
 
 
+def dots3_note(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write dots3-note's BPE tokenizer, with the end of an answer as the end of a turn."""
+    _byte_pairs(files, entries, eot="<|endofassistant|>")
+
+
 def chatml(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer whose <|im_end|> begins and ends texts, whatever its files say."""
     _byte_pairs(files, entries)

@@ -61,6 +61,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "byte-fallback-or-bpe": sentencepiece.byte_fallback_or_pairs,
     "chatglm": byte_bpe.chatglm,
     "chatml": byte_bpe.chatml,
+    "dots3-note": byte_bpe.dots3_note,
     "eurobert": byte_bpe.eurobert,
     "gemma": sentencepiece.gemma,
     "gemma2": sentencepiece.gemma2,

@@ -1,0 +1,132 @@
+"""Functions of architecture files that read the files and tensors of a checkpoint."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.conversion.architecture.layer_lists import layers
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.errors import CheckpointError
+
+_SLOPES: Final = "transformer.relative_pe.slopes"  # of Jais, one for each head
+# The layers of a text model, not those of an encoder beside it.
+_LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
+
+
+class Configuration(Protocol):
+    """The part of a configuration that functions may use."""
+
+    checkpoint: Checkpoint
+
+    def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
+        """Return a field, None if it is absent or null."""
+
+
+def generation(facts: Configuration, field: str) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return a field of generation_config.json, None if it is absent."""
+    return (facts.checkpoint.json("generation_config.json") or {}).get(field)
+
+
+def token_id(facts: Configuration, text: str) -> int | None:
+    """Return the id of an added token, None if the tokenizer does not have it."""
+    known = (facts.checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
+    entries = list(known.items()) if isinstance(known, Mapping) else []
+    added = (facts.checkpoint.json("tokenizer.json") or {}).get("added_tokens")
+    for each in added if isinstance(added, list) else ():
+        entries.append((each.get("id") if isinstance(each, Mapping) else None, each))
+    named = (number for number, each in entries
+             if isinstance(each, Mapping) and each.get("content") == text)  # fmt: skip
+    return next((int(number) for number in named if number is not None), None)
+
+
+def numbers(facts: Configuration, template: str) -> list[float] | None:
+    """Return the numbers of tensors with one element, one for each layer."""
+    tensors = facts.checkpoint.tensors
+    names = [template.replace("{i}", str(i)) for i in layers(facts.lookup("block_count") or 0)]
+    held = [tensors[name] for name in names if name in tensors and tensors[name].elements == 1]
+    return [float(each.numpy().reshape(-1)[0]) for each in held] or None
+
+
+def integers(facts: Configuration, name: str) -> npt.NDArray[np.uint64] | None:
+    """Return the numbers of a tensor of integers whose name ends so, None if there is none."""
+    found = (each for each in facts.checkpoint.tensors.values() if each.name.endswith(name))
+    held = next(found, None)
+    return None if held is None else held.numpy().astype(np.uint64)
+
+
+def zero_rows(facts: Configuration, name: str) -> list[int] | None:
+    """Return the ids beyond the tokenizer's own vocabulary whose embeddings are zero."""
+    model = (facts.checkpoint.json("tokenizer.json") or {}).get("model")
+    known = model.get("vocab") if isinstance(model, Mapping) else None
+    embeddings = facts.checkpoint.tensors.get(name)
+    if not known or embeddings is None:
+        return None
+    beyond = embeddings[len(known) :]
+    found = np.flatnonzero(~np.any(beyond.numpy(), axis=1)) if beyond.elements else ()
+    return [len(known) + int(each) for each in found]
+
+
+def bias_of_slopes(facts: Configuration, heads: int) -> int | None:
+    """Return the largest bias of alibi from the slope of Jais's first head, None without slopes."""
+    slopes = facts.checkpoint.tensors.get(_SLOPES)
+    if slopes is None or heads < 1:
+        return None
+    first = float(slopes.numpy().reshape(-1)[0])
+    return -round(math.log2(first) * float(2 ** math.floor(math.log2(heads))))
+
+
+def vocabulary_size(facts: Configuration) -> int | None:
+    """Return the number of tokens in the tokenizer; the embedding may have more rows."""
+    if facts.checkpoint.path("tokenizer.model"):
+        size: int | None = facts.lookup("vocab_size")
+        return size
+    tokenizer = facts.checkpoint.json("tokenizer.json") or {}
+    model = tokenizer.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
+    return len(vocabulary) + len(tokenizer.get("added_tokens") or ()) if vocabulary else None
+
+
+def layers_named(facts: Configuration, prefix: str) -> int | None:
+    """Return the number of layers whose tensors begin with `prefix`; None without any tensors."""
+    names = facts.checkpoint.tensors
+    ends = (name.removeprefix("model.").removeprefix(prefix) for name in names if prefix in name)
+    found = [int(end.split(".")[0]) + 1 for end in ends if end.split(".")[0].isdecimal()]
+    return max(found, default=0) if names else None
+
+
+def has_tensor(facts: Configuration, text: str) -> bool:
+    """Whether the name of a tensor of the checkpoint contains a text."""
+    return any(text in name for name in facts.checkpoint.tensors)
+
+
+def lacks_file(facts: Configuration, name: str) -> bool:
+    """Return True; CheckpointError if the checkpoint has a file that would change the result."""
+    if facts.checkpoint.path(name) is not None:
+        raise CheckpointError(f"{name} is in the folder, and ggufkit cannot apply it")
+    return True
+
+
+def all_layers(facts: Configuration, layers: int, predicting: int) -> int:
+    """Return the number of layers, with as many predicting ones as have tensors."""
+    most = layers + predicting
+    found = (_LAYER.match(name) for name in facts.checkpoint.tensors)
+    numbers = [int(each[1]) + 1 for each in found if each]
+    return min(most, max(layers, *numbers)) if numbers else most
+
+
+def lengths(facts: Configuration, pattern: str, axis: int) -> list[int] | None:
+    """Return an axis of the checkpoint's tensors of a pattern, by number, None without any."""
+    spelled = re.escape(pattern).replace(r"\{i\}", r"(\d+)").replace(r"\*", ".*")
+    found = [(re.fullmatch(spelled, name), each) for name, each in facts.checkpoint.tensors.items()]
+    lengths = {
+        int(match[1]) if match.re.groups else 0: each.shape[axis]
+        for match, each in found
+        if match and axis < len(each.shape)
+    }
+    return [lengths[number] for number in sorted(lengths)] or None
