@@ -32,4 +32,18 @@ def save_rwkv(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-OWN = {"rwkv": save_rwkv}
+def save_plamo(folder: Path) -> None:
+    """Save a vocabulary of PLaMo."""
+    names = ["unk", "bos", "eos", "pad", "op"]
+    rows = [[f"<|plamo:{n}|>", 0.0, "UNKNOWN" if n == "unk" else "CONTROL"] for n in names]
+    rows += [[f"<0x{byte:02X}>", 0.0, "BYTE"] for byte in range(256)]
+    rows += [[word, -1.5 - n / 3, "NORMAL", None] for n, word in enumerate(["a", "e", *WORDS])]
+    rows += [["<|plamo:extra|>", 0.0, "NORMAL"]]
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    (folder / "tokenizer.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = {f"{n}_token": f"<|plamo:{n}|>" for n in ("unk", "bos", "eos", "pad")}
+    settings["chat_template"] = "{{ messages[0].content }}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+OWN = {"rwkv": save_rwkv, "plamo": save_plamo}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.kinds import vocabulary
-from ggufkit.conversion.tokenizer.own_files import rwkv_files
+from ggufkit.conversion.tokenizer.own_files import plamo_files, rwkv_files
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from tokenizer_files import folder_with
@@ -60,3 +60,47 @@ def test_more_tokens_than_rows_are_refused(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=f"has no {RWKV}"):
         vocabulary(folder_with(tmp_path), "rwkv")
+
+
+PLAMO = """["<|plamo:unk|>", 0.0, "UNKNOWN"]
+["<|plamo:bos|>", 0.0, "CONTROL"]
+["<0x0A>", 0.0, "BYTE"]
+["日本", -1.5, "NORMAL"]
+"""
+
+
+def plamo_of(folder, text=PLAMO, kind="plamo2", bos="<|plamo:bos|>"):
+    settings = {"bos_token": bos, "chat_template": "{{ messages }}"}
+    files = {"tokenizer__jsonl": text, "tokenizer_config__json": settings}
+    return vocabulary(folder_with(folder, {"vocab_size": 6}, **files), kind)
+
+
+def test_plamos_tokens_keep_scores_and_types_and_are_padded(tmp_path):
+    found = {key: plain(value) for key, value in plamo_of(tmp_path).items()}
+    tokens = ["<|plamo:unk|>", "<|plamo:bos|>", "<0x0A>", "日本", "[PAD1]", "[PAD2]"]
+    assert found["tokenizer.ggml.tokens"] == tokens
+    assert found["tokenizer.ggml.token_type"] == [2, 3, 6, 1, 5, 5]
+    assert found["tokenizer.ggml.scores"] == [0.0, 0.0, 0.0, -1.5, -1000.0, -1000.0]
+    assert found["tokenizer.ggml.bos_token_id"] == 1
+    assert "tokenizer.chat_template" not in found
+
+
+def test_only_plamo_3_gets_its_chat_template_and_a_file_comes_first(tmp_path):
+    assert plamo_of(tmp_path, kind="plamo3")["tokenizer.chat_template"] == "{{ messages }}"
+    (tmp_path / "chat_template.jinja").write_text("other", encoding="utf-8")
+    assert plamo_of(tmp_path, kind="plamo3")["tokenizer.chat_template"] == "other"
+
+
+def test_export_writes_the_lines_of_plamos_file(tmp_path):
+    assert plamo_files(VocabularyKeys(plamo_of(tmp_path))) == {"tokenizer.jsonl": PLAMO}
+
+
+@pytest.mark.parametrize("line", ["{", "[1, 0.0]", '["a"]', '["a", "x"]', '["a", 0, []]'])
+def test_a_line_that_is_not_plamos_is_named(line, tmp_path):
+    with pytest.raises(CheckpointError, match=r"line 2 of tokenizer\.jsonl is not a list"):
+        plamo_of(tmp_path, f'["a", 0]\n{line}\n')
+
+
+def test_a_special_token_that_plamos_file_lacks_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"names '<s>', but tokenizer\.jsonl has no such"):
+        plamo_of(tmp_path, bos="<s>")

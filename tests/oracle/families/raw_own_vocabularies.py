@@ -4,11 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import LLAMA, raw
+from raw_shapes import ENDS, LLAMA, Names, at, raw
 
 CASES: dict[str, Any] = {}
 HALF = "float16"  # hides the last bit of PyTorch's sum, which depends on the machine
+SIDES = ("pre_mixer", "post_mixer", "pre_mlp", "post_mlp")
+PLAMO: Names = {
+    **ENDS,
+    **{f"model.layers.layers.{{i}}.{name}_norm.weight": (64,) for name in SIDES},
+    "model.layers.layers.{i}.mlp.gate_up_proj.weight": (192, 64),
+    "model.layers.layers.{i}.mlp.down_proj.weight": (64, 96),
+}
+MIXER = "model.layers.layers.{i}.mixer."
+ATTENDING: Names = {f"{MIXER}qkv_proj.weight": (128, 64), f"{MIXER}o_proj.weight": (64, 64)}
+STATES: Names = {
+    f"{MIXER}in_proj.weight": (128, 64), f"{MIXER}conv1d.weight": (64, 1, 4),
+    f"{MIXER}bcdt_proj.weight": (80, 64), f"{MIXER}dt_proj.weight": (4, 64),
+    f"{MIXER}dt_bias": (4,), f"{MIXER}A_log": (4,), f"{MIXER}D": (4,),
+    f"{MIXER}out_proj.weight": (64, 64), f"{MIXER}dt_norm_weight": (64,),
+    f"{MIXER}B_norm_weight": (8,), f"{MIXER}C_norm_weight": (8,),
+}  # fmt: skip
 RAW = {
+    "plamo2": raw(
+        "Plamo2ForCausalLM",
+        PLAMO | at([0, 2], STATES)
+        | at([1], {**ATTENDING, f"{MIXER}q_weight": (4, 16), f"{MIXER}k_weight": (2, 16)}),
+        vocabulary="plamo", model_type="plamo2", hidden_size_per_head=16, mamba_d_state=8,
+        mamba_d_conv=4, mamba_num_heads=4, mamba_step=2, mamba_enabled=True,
+        attention_window_size=128,
+    ),
+    "plamo3": raw(
+        "Plamo3ForCausalLM",
+        PLAMO | ATTENDING
+        | {f"{MIXER}q_norm.weight": (16,), f"{MIXER}k_norm.weight": (16,)},
+        vocabulary="plamo", model_type="plamo3", head_dim=16, window_size=128,
+        sliding_window_pattern=8, rope_local_theta=5000,
+    ),
     "baichuan": raw(
         "BaichuanForCausalLM",
         {
@@ -29,3 +60,21 @@ RAW = {
         tie_word_embeddings=True,
     ),
 }  # fmt: skip
+# The converter knows PLaMo 1 in its only size: one layer has to do.
+WIDE = {"q": 5120, "k": 640, "v": 640, "o": 5120}
+RAW["plamo"] = raw(
+    "PlamoForCausalLM",
+    {
+        "model.embed_tokens.weight": (416, 5120), "model.norm.weight": (5120,),
+        "lm_head.weight": (416, 5120), "model.layers.layers.{i}.norm.weight": (5120,),
+        **{
+            f"model.layers.layers.{{i}}.self_attn.{name}_proj.weight": (rows, 5120)
+            for name, rows in WIDE.items()
+        },
+        "model.layers.layers.{i}.mlp.gate_proj.weight": (96, 5120),
+        "model.layers.layers.{i}.mlp.up_proj.weight": (96, 5120),
+        "model.layers.layers.{i}.mlp.down_proj.weight": (5120, 96),
+    },
+    vocabulary="pieces", model_type="plamo", hidden_size=5120, num_hidden_layers=1,
+    num_attention_heads=40, num_key_value_heads=40, n_shared_head=8,
+) | {"layers": 1}  # fmt: skip

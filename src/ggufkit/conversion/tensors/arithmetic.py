@@ -158,8 +158,8 @@ def softplus_undone(array: AnyFloats) -> AnyFloats:
 
 
 def plus(number: float, array: AnyFloats) -> AnyFloats:
-    """Add a number."""
-    made: AnyFloats = array + array.dtype.type(number)
+    """Add a number in F32, as PyTorch does to F16 too."""
+    made: AnyFloats = (array.astype(np.float32) + np.float32(number)).astype(array.dtype)
     return made
 
 

@@ -84,6 +84,8 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "nomic-bert": wordpiece_unigram.nomic_bert,
     "none": none,
     "phi3": sentencepiece.phi3,
+    "plamo2": own_files.plamo2,
+    "plamo3": own_files.plamo3,
     "qwen3-asr": byte_bpe.qwen3_asr,
     "roberta": wordpiece_unigram.roberta,
     "rwkv": own_files.rwkv,

@@ -1,8 +1,9 @@
-"""Reads and writes vocabularies in formats of their own: RWKV's."""
+"""Reads and writes vocabularies in formats of their own: RWKV's and PLaMo's."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Final
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import MISFORMED, CheckpointError
 
 _RWKV: Final = "rwkv_vocab_v20230424.txt"
 _RWKV_ROWS: Final = 65536  # if config.json does not say
@@ -24,6 +26,15 @@ _LINE: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
 _LETTERS: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_PLAMO: Final = "tokenizer.jsonl"
+_PLAMO_PAD_SCORE: Final = -1000.0
+_PLAMO_EOT: Final = 4  # the end of an operation
+_PLAMO_ROLES: Final = ("bos", "eos", "pad", "sep", "unk")
+_PLAMO_TYPES: Final = {
+    "UNKNOWN": PieceType.UNKNOWN,
+    "CONTROL": PieceType.CONTROL,
+    "BYTE": PieceType.BYTE,
+}
 
 
 # RWKV: a token to a line, as text or bytes of Python.
@@ -100,6 +111,72 @@ def _shown(data: bytes) -> str | bytes:
         return data
 
 
+# PLaMo 2 and 3: a list of text, score and type to a line.
+
+
+def plamo2(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write PLaMo's tokens as llama.cpp's "plamo2"."""
+    text = files.checkpoint.text(_PLAMO)
+    if text is None:
+        raise CheckpointError(
+            f"{files.checkpoint.folder} has no {_PLAMO}",
+            remedy="This kind of tokenizer needs it: download it with the checkpoint",
+        )
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    tokens = Tokens(max(files.rows(len(lines)), len(lines)))
+    for number, (place, line) in enumerate(lines):
+        tokens.put(number, *_plamo_token(place, line))
+    for pad in range(1, len(tokens) - len(lines) + 1):
+        tokens.put(len(lines) + pad - 1, f"[PAD{pad}]", _PLAMO_PAD_SCORE, PieceType.UNUSED)
+    entries.head("plamo2", DEFAULT)
+    entries.tokens(tokens, scored=True)
+    for role in _PLAMO_ROLES:
+        named = (files.settings or {}).get(f"{role}_token")
+        if named is not None and named not in tokens.texts:
+            raise CheckpointError(
+                f"tokenizer_config.json names {named!r}, but {_PLAMO} has no such token",
+                remedy="Download both files again",
+            )
+        if named is not None:
+            entries.identifier(role, tokens.texts.index(named))
+    entries.identifier("eot", _PLAMO_EOT)
+    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
+
+
+def plamo3(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write the same for PLaMo 3, with a chat template: chat_template.jinja comes first."""
+    plamo2(files, entries)
+    template = files.checkpoint.text("chat_template.jinja")
+    entries.chat(template or (files.settings or {}).get("chat_template") or "")
+
+
+def _plamo_token(place: int, line: str) -> tuple[str, float, PieceType]:
+    try:
+        text, score, *rest = json.loads(line)
+        if not isinstance(text, str):
+            raise TypeError
+        is_control = text.startswith("<|plamo:") and text.endswith("|>")
+        otherwise = PieceType.CONTROL if is_control else PieceType.NORMAL
+        return text, float(score), _PLAMO_TYPES.get(rest[0] if rest else "", otherwise)
+    except MISFORMED:
+        raise CheckpointError(
+            f"line {place} of {_PLAMO} is not a list of a text, a score and a type",
+            remedy="Download the file again",
+        ) from None
+
+
+def plamo_files(keys: VocabularyKeys) -> dict[str, str]:
+    """Return PLaMo's file, without the padding at the end."""
+    count = len(keys.texts)
+    while count and keys.types[count - 1] == PieceType.UNUSED:
+        count -= 1
+    names = {kind.value: name for name, kind in _PLAMO_TYPES.items()}
+    rows = zip(keys.texts[:count], keys.scores, keys.types, strict=False)
+    lists = ([text, score, names.get(kind, "NORMAL")] for text, score, kind in rows)
+    return {_PLAMO: "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in lists)}
+
+
 OWN_FILES: Final[Mapping[str, Callable[[VocabularyKeys], dict[str, str]]]] = {
+    "plamo2": plamo_files,
     "rwkv": rwkv_files,
 }
