@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import LLAMA, Names, heads, raw
+from raw_shapes import ATTENTION, FEED_FORWARD, LLAMA, Names, heads, raw
 
 
 def inside(prefix: str, names: Names) -> Names:
@@ -19,8 +19,41 @@ def below(text: str, spec: dict[str, Any], **outer: Any) -> dict[str, Any]:
     return {**spec, "config": {"architectures": names, **outer, text: config}}
 
 
+GEMMA3N: Names = {
+    "model.embed_tokens.weight": (416, 64), "model.embed_tokens_per_layer.weight": (408, 24),
+    "model.per_layer_model_projection.weight": (24, 64),
+    "model.per_layer_projection_norm.weight": (8,), "model.norm.weight": (64,),
+    "model.altup_projections.{x}.weight": (64, 64),
+    "model.altup_unembed_projections.{x}.weight": (64, 64),
+    **ATTENTION, **FEED_FORWARD, **heads(16),
+    **{f"model.layers.{{i}}.{name}.weight": shape for name, shape in {
+        "altup.correction_coefs": (4, 4), "altup.modality_router": (4, 64),
+        "altup.prediction_coefs": (16, 4), "altup.router_norm": (64,),
+        "laurel.linear_left": (8, 64), "laurel.linear_right": (64, 8),
+        "laurel.post_laurel_norm": (64,), "per_layer_input_gate": (8, 64),
+        "per_layer_projection": (64, 8), "post_per_layer_input_norm": (64,),
+        "input_layernorm": (64,), "post_attention_layernorm": (64,),
+        "pre_feedforward_layernorm": (64,), "post_feedforward_layernorm": (64,),
+    }.items()},
+    "model.layers.{i}.altup.correct_output_scale": (64,),
+}  # fmt: skip
 CASES: dict[str, Any] = {}
 RAW = {
+    "gemma3n-pictures": below("text_config", raw(
+        "Gemma3nForConditionalGeneration", inside("model.language_model.", GEMMA3N) | {
+            "model.vision_tower.timm_model.conv_stem.conv.weight": (4, 4),
+            "model.audio_tower.conformer.{i}.norm.weight": (4,),
+            "model.embed_vision.embedding.weight": (4, 4),
+        },
+        vocabulary="gemma", experts=3, model_type="gemma3n_text", head_dim=16, hidden_act=None,
+        hidden_activation="gelu_pytorch_tanh", rope_theta=1e6, rope_local_base_freq=10000.0,
+        rms_norm_eps=1e-6,
+        vocab_size_per_layer_input=408, hidden_size_per_layer_input=8, num_kv_shared_layers=0,
+        sliding_window=64, activation_sparsity_pattern=[0.95, 0.0, 0.0], laurel_rank=8,
+        altup_active_idx=0, altup_coef_clip=120.0, altup_correct_scale=True, altup_num_inputs=4,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        final_logit_softcapping=30.0, intermediate_size=[96, 96, 96],
+    ), model_type="gemma3n"),
     "hunyuan-vl": raw(
         "HunYuanVLForConditionalGeneration",
         LLAMA | {
