@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ggufkit.conversion.architecture.config import ConfigFacts
-from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Target, outline
+from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Step, Target, outline
 from ggufkit.conversion.checkpoint.mxfp4 import in_converted_order
 from ggufkit.conversion.place import ITEM, in_file_order, place, rename, with_fields, with_items
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
@@ -165,12 +165,16 @@ def _filled(template: str, claim: Claim) -> str:
 
 def _sources(claim: Claim, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
     """Yield the source tensors of a rule: one, or one for each expert of a stack."""
-    steps = [_steps(target, claim.number, facts) for target in claim.rule.targets]
+    targets = claim.rule.targets
+    steps = [_steps(target.steps, claim.number, facts) for target in targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
     if not claim.rule.stacks:
         claim = claim._replace(expert=claim.expert or "0")  # of parts that are joined
-        targets = claim.rule.targets
-        parts = [_part(_little(t), target) for t, target in zip(tensors, targets, strict=True)]
+        after = [_steps(target.joined_steps, claim.number, facts) for target in targets]
+        wholes = [
+            undone([MadeTensor(_little(t), done)]) for t, done in zip(tensors, after, strict=True)
+        ]
+        parts = [_part(t, target) for t, target in zip(wholes, targets, strict=True)]
         pieces = [MadeTensor(part, done) for part, done in zip(parts, steps, strict=True)]
         yield renamed(
             undone(pieces), rename(_filled(claim.rule.pattern, claim), table, facts.lookup)
@@ -203,11 +207,11 @@ def _expert(tensor: Tensor, number: int) -> Tensor:
     return reshape(_little(tensor)[number : number + 1], tensor.shape[1:])
 
 
-def _steps(target: Target, layer: int | None, facts: ConfigFacts) -> tuple[Done, ...]:
-    """Return the operations of a target; arguments that cannot be computed are None."""
+def _steps(steps: Iterable[Step], layer: int | None, facts: ConfigFacts) -> tuple[Done, ...]:
+    """Return operations of a target; arguments that cannot be computed are None."""
     return tuple(
         Done(step.name, tuple(facts.value(argument, layer) for argument in step.arguments))
-        for step in target.steps
+        for step in steps
     )
 
 

@@ -44,6 +44,7 @@ CASES = {
     "vector": (numbers(6), [["vector"]]),
     "ternary": (np.float32([[0.5, 0], [-0.5, 0.5]]), [["ternary"]]),
     "int32": (np.array([[3, 1], [5, -9]]), [["int32"]]),
+    "product": (np.vstack([np.ones(5, "f4"), numbers(5)]), [["product 0"]]),
     "side_by_side": (numbers(6, 5), [["side_by_side 2"]]),
     "target_ids": (np.array([3, 1, 5, 9]), [["target_ids 99"]]),
     "pad_rows": (numbers(4, 4), [["pad_rows 4"]]),

@@ -159,6 +159,7 @@ CASES = {
     "ternary": (numbers(6, 5), (), three_valued),
     "ternary already": (np.float32([[0.5, -0.5], [0, 0.5]]), (), lambda a: a),
     "int32": (np.array([[3, 1], [2**31 - 1, -9]], "i8"), (), lambda a: a.astype("i4")),
+    "product": (numbers(2, 5), (0,), lambda a: a[0] * a[1]),
     "side_by_side": (numbers(6, 5), (2,), lambda a: np.hstack([a[:3], a[3:]])),
     "neg_exp": (numbers(4, 5), (), lambda a: -np.exp(a.astype(np.float64)).astype(np.float32)),
 }  # fmt: skip

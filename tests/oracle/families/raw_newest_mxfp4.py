@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import Names, at, raw
+from case import BASE
+from latent import LATENT, latent_layer
+from raw_shapes import ENDS, FEED_FORWARD, NORMS, Names, at, raw
 
 CASES: dict[str, Any] = {}
 FP8 = "float8_e4m3fn"
@@ -131,7 +133,77 @@ V4: dict[str, Any] = {
         "weight_block_size": [128, 128],
     },
 }  # fmt: skip
+KDA: Names = {
+    **{f"self_attn.{name}_proj.weight": (64, 64) for name in ("q", "k", "v", "o", "g")},
+    **{f"self_attn.{name}_conv1d.weight": (64, 1, 4) for name in ("q", "k", "v")},
+    "self_attn.f_a_proj.weight": (16, 64), "self_attn.f_b_proj.weight": (64, 16),
+    "self_attn.b_proj.weight": (4, 64), "self_attn.dt_bias": ((64,), "float32"),
+    "self_attn.A_log": (4,), "self_attn.o_norm.weight": (16,),
+}  # fmt: skip
+
+
+def kimi(*, is_packed: bool) -> Names:
+    """Return the tensors of two layers of Kimi's delta attention and one of latent attention."""
+    scores = {
+        f"{part}_res_{kind}.weight": shape
+        for part in ("self_attention", "mlp")
+        for kind, shape in (("norm", (64,)), ("proj", (1, 64)))
+    }  # fmt: skip
+    experts: Names = {}
+    for number in "123":
+        stem = f"experts.{{x}}.w{number}.weight"
+        packed = mxfp4(32, 32, f"{stem}_packed", f"{stem}_scale", "uint8", "exponents")
+        experts |= packed if is_packed else {stem: (32, 32)}
+    moe = {
+        **experts, "gate.weight": (4, 64), "gate.e_score_correction_bias": ((4,), "float32"),
+        "routed_expert_down_proj.weight": (32, 64), "routed_expert_up_proj.weight": (64, 32),
+        "routed_expert_norm.weight": (32,), "shared_experts.gate_proj.weight": (32, 64),
+        "shared_experts.up_proj.weight": (32, 64), "shared_experts.down_proj.weight": (64, 32),
+    }  # fmt: skip
+    text = {
+        **ENDS, **below("model.layers.{i}.", scores), **NORMS,
+        "model.output_attn_res_norm.weight": (64,), "model.output_attn_res_proj.weight": (1, 64),
+        **at([0], FEED_FORWARD), **at([0, 2], below("model.layers.{i}.", KDA)),
+        **at([1], below("model.layers.{i}.", latent_layer())),
+        **at([1], {"model.layers.{i}.self_attn.g_proj.weight": (48, 64)}),
+        **at([1, 2], below("model.layers.{i}.block_sparse_moe.", moe)),
+    }  # fmt: skip
+    return {
+        **below("language_model.", text), "vision_tower.patch_embed.proj.weight": (8, 8),
+        "mm_projector.proj.0.weight": (8, 8),
+    }  # fmt: skip
+
+
+K3: dict[str, Any] = {
+    **BASE, **LATENT, "model_type": "kimi_linear", "hidden_act": "situ", "rms_norm_eps": 1e-5,
+    "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1, "eos_token_id": 4,
+    "moe_intermediate_size": 32, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+    "moe_renormalize": True, "moe_router_activation_func": "sigmoid", "num_expert_group": 1,
+    "topk_group": 1, "moe_layer_freq": 1, "mla_use_nope": True, "routed_expert_hidden_size": 32,
+    "activation_situ_beta": 1.5, "activation_situ_linear_beta": 4.0, "attn_res_block_size": 2,
+    "linear_attn_config": {
+        "full_attn_layers": [2], "kda_layers": [1, 3], "head_dim": 16, "num_heads": 4,
+        "short_conv_kernel_size": 4, "gate_lower_bound": -5.0,
+    },
+}  # fmt: skip
+PACKED = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
+
+
+def kimi_case(**fields: Any) -> dict[str, Any]:
+    """Return a case of Kimi K3 with more fields of its text model."""
+    return {
+        "vocabulary": "talking", "experts": 4,
+        "tensors": kimi(is_packed="quantization_config" in fields),
+        "config": {
+            "architectures": ["KimiK3ForConditionalGeneration"], "model_type": "kimi_k3",
+            "text_config": {**K3, **fields},
+        },
+    }  # fmt: skip
+
+
 RAW = {
+    "kimi-k3": kimi_case(),
+    "kimi-k3-mxfp4": kimi_case(quantization_config=PACKED),
     "deepseek4": raw(
         "DeepseekV4ForCausalLM", deepseek4(is_fp8=False), experts=4, vocabulary="talking", **V4
     ),

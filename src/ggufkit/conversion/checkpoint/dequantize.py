@@ -47,7 +47,10 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
 
     Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
     """
+    inner = config.get("text_config")
     settings = config.get("quantization_config")
+    if not settings and isinstance(inner, Mapping):
+        settings = inner.get("quantization_config")
     held = {tensor.name: tensor for tensor in tensors}
     if not isinstance(settings, Mapping) or not settings.get("quant_method"):
         return Dequantized(list(held.values()), [])

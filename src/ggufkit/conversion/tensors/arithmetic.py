@@ -187,14 +187,30 @@ def neg_exp_undone(array: AnyFloats) -> AnyFloats:
 
 def summed(tensor: Tensor, axis: int) -> Tensor:
     """Return the sums along an axis, without the axis."""
+    return _reduced(tensor, axis, _sums)
+
+
+def multiplied(tensor: Tensor, axis: int) -> Tensor:
+    """Return the products along an axis, without the axis."""
+    return _reduced(tensor, axis, _products)
+
+
+def _reduced(tensor: Tensor, axis: int, reduce: Callable[..., AnyFloats]) -> Tensor:
     shape = tensor.shape
     if not 0 <= axis < len(shape):
         raise ShapeError(f"{tensor.name!r} of shape {shape} has no axis {axis}")
     kind = working_type(tensor)
     flat = reshape(tensor, (math.prod(shape[:axis]), -1))
-    source = Computed(flat, kind, functools.partial(_sums, shape[axis]))
+    source = Computed(flat, kind, functools.partial(reduce, shape[axis]))
     sums = Tensor.over(tensor.name, kind, (flat.rows, flat.shape[1] // shape[axis]), source)
     return reshape(sums, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def _products(count: int, array: AnyFloats) -> AnyFloats:
+    """Multiply so many equal parts of each row in F32."""
+    parts = array.reshape(len(array), count, -1)
+    made: AnyFloats = np.multiply.reduce(parts, axis=1, dtype=np.float32).astype(array.dtype)
+    return made
 
 
 def _sums(count: int, array: AnyFloats) -> AnyFloats:

@@ -21,6 +21,7 @@ from ggufkit.conversion.tensors.arithmetic import (
     centered,
     compute,
     minus,
+    multiplied,
     neg_exp,
     neg_exp_undone,
     plus,
@@ -287,6 +288,15 @@ def _runs_unscaled(tensor: Tensor, *runs: float) -> Tensor:
     return _runs_scaled(tensor, *(n if at % 2 == 0 else 1 / n for at, n in enumerate(runs)))
 
 
+def _with_ones(tensor: Tensor, axis: int) -> Tensor:
+    """Return two factors along the first axis whose product is the tensor: ones, and the tensor."""
+    if axis:
+        raise ShapeError(f"{tensor.name!r}: products of axis {axis} have no way back")
+    whole = reshape(tensor, (1, *tensor.shape))
+    ones = from_array(tensor.name, np.ones(whole.shape, np.float32), tensor.type)
+    return concat(tensor.name, [ones, whole])
+
+
 # The table.
 
 
@@ -319,6 +329,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
+    "product": Operation(multiplied, _with_ones),
     "sum": Operation(summed),
     "target_ids": Operation(target_ids, draft_offsets),
     "ternary": Operation(ternary, _unchanged),
