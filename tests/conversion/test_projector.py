@@ -5,12 +5,18 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 import ggufkit
 import projector_folders
+from ggufkit.conversion import projector
+from ggufkit.conversion.architecture.architecture import Architecture, architectures
+from ggufkit.conversion.architecture.name_rules import NameIndex
+from ggufkit.conversion.place import rename
 from ggufkit.errors import CheckpointError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracle"))
@@ -59,6 +65,27 @@ def test_class_without_a_projector_says_so(tmp_path):
     case = changed("gemma3")
     case["config"]["architectures"] = ["LlamaForCausalLM"]
     assert "no projector is known for 'LlamaForCausalLM'" in problems(case, tmp_path)
+
+
+def test_text_models_leave_out_the_tensors_of_their_projectors():
+    homes = {name: each for each in architectures().values() for name in each.classes}
+    classed = [(projector.classes(each.get("config", {})), each) for each in CASES.values()]
+    assert not [
+        name
+        for names, case in classed
+        if names and names[0] in homes
+        for name in without_a_place(case["tensors"], homes[names[0]])
+    ]
+
+
+def without_a_place(names: Iterable[str], text: Architecture) -> list[str]:
+    """Return the names that a text model neither keeps nor leaves out."""
+    index = NameIndex(text.rules)
+    only = text.only or ("*",)
+    plain = (rename(name.replace("{i}", "0"), text.rename, {}.get) for name in names)
+    kept = (n for n in plain if any(fnmatchcase(n, pattern) for pattern in only))
+    kept = (n for n in kept if not any(fnmatchcase(n, pattern) for pattern in text.skip))
+    return [name for name in kept if index.place(name) is None]
 
 
 def test_class_of_which_only_the_projector_is_known_says_so(tmp_path):

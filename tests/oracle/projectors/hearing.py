@@ -119,7 +119,7 @@ CASES: dict[str, dict[str, Any]] = {
     "nemotron-vl": {"config": SEEING, "preprocessor": HALVES, "layers": 32, "tensors": RADIO},
     "nemotron-omni": {
         "config": {
-            **SEEING, "force_image_size": 48,
+            **SEEING, "force_image_size": 48, "vision_config": {"patch_size": 4},
             "sound_config": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
                              "num_attention_heads": 2, "num_mel_bins": 16, "conv_kernel_size": 9,
                              "subsampling_factor": 8},
