@@ -603,6 +603,7 @@ VOCABULARIES = {
     "arctic": save_arctic,
     "beginning": save_beginning,
     "chatml": save_chatml,
+    "turns": lambda folder: save_chatml(folder, "<|eot|>"),
     "assistant": lambda folder: save_chatml(folder, "<|endofassistant|>"),
     "glm": save_glm,
     "bytes": save_bytes,

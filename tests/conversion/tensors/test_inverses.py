@@ -107,6 +107,13 @@ def test_removed_rows_come_back_as_zeros():
     assert not back[:2].any()
 
 
+def test_vector_of_one_number_tells_nothing_of_the_tensor():
+    array = numbers(6, 3)
+    made = [piece(array, ["full 2 4"]), piece(array, ["permute 3"])]
+    assert made[0].tensor.numpy().tolist() == [2] * 4
+    assert np.array_equal(undone(made).numpy(), array)
+
+
 def test_operations_that_lose_something_have_no_inverse():
     lost = {name for name, each in OPERATIONS.items() if not each.undo and not each.parts}
     assert lost == {
@@ -114,6 +121,7 @@ def test_operations_that_lose_something_have_no_inverse():
         "batch_bias",
         "batch_weight",
         "center",
+        "full",
         "reshape",
         "resize",
         "sum",

@@ -93,6 +93,7 @@ CASES = {
     "transpose a stack": (numbers(3, 6, 9), (), lambda a: a.swapaxes(1, 2)),
     "squeeze": (numbers(4, 1, 5), (1,), lambda a: a[:, 0]),
     "unsqueeze": (numbers(4, 5), (2,), lambda a: a[:, :, None]),
+    "full": (numbers(4, 5), (2.5, 3), lambda _: np.full(3, 2.5, np.float32)),
     "zeros_before": (numbers(2, 3), (1,), lambda a: np.concatenate([np.zeros((1, 3)), a])),
     "unflatten": (numbers(6, 5), (2, -1), lambda a: a.reshape(2, 3, 5)),
     "reshape": (numbers(4, 6), (3, 8), lambda a: a.reshape(3, 8)),

@@ -21,6 +21,17 @@ CASES = {
         layer_types=[("linear" if (n + 1) % 8 else "full") + "_attention" for n in range(9)],
         full_attn_alpha_factor=3.5, linear_attn_alpha_factor=3.5, mlp_alpha_factor=3.5, **ALPHA,
     ),
+    "muse-glimmer": case(
+        "MuseGlimmerConfig", kind="AutoModelForImageTextToText", library=5, vocabulary="turns",
+        text_config={
+            "model_type": "muse_glimmer_text", "head_dim": 16, "sliding_window": 64,
+            "num_hidden_layers": 4, "tie_word_embeddings": False,
+        },
+        vision_config={
+            "model_type": "muse_glimmer_vision", "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "patch_size": 14,
+        },
+    ),
     "mistral4": case(
         "Mistral3Config", kind="AutoModelForImageTextToText", library=5,
         text_config={
@@ -157,7 +168,45 @@ def in_layer(names: Names) -> Names:
     return {f"model.layers.{{i}}.{name}": shape for name, shape in names.items()}
 
 
+def pair(name: str, weight: tuple[int, ...], bias: tuple[int, ...] = ()) -> Names:
+    """Return a weight and a bias; without a shape, the bias has that of the weight."""
+    return {f"{name}.weight": weight, f"{name}.bias": bias or weight}
+
+
 RAW: dict[str, Any] = {
+    "wavtokenizer": raw(
+        "WavTokenizerDec",
+        {
+            "backbone.embedding.weight": (416, 64), "quantizer.codebook.inited": (1,),
+            **pair("backbone.embed", (32, 64, 7), (32, 1)), **pair("backbone.norm", (32,)),
+            **pair("backbone.final_layer_norm", (32,)), **pair("head.out", (18, 32), (18,)),
+            **at([0, 1], {
+                **pair("backbone.convnext.{i}.dwconv", (32, 1, 7), (32, 1)),
+                **pair("backbone.convnext.{i}.norm", (32,)),
+                **pair("backbone.convnext.{i}.pwconv1", (96, 32), (96,)),
+                **pair("backbone.convnext.{i}.pwconv2", (32, 96), (32,)),
+                "backbone.convnext.{i}.gamma.weight": (32,),
+            }),
+            **at([0, 1, 3, 4], {
+                **pair("backbone.posnet.{i}.norm1", (32, 1)),
+                **pair("backbone.posnet.{i}.norm2", (32, 1)),
+                **pair("backbone.posnet.{i}.conv1", (32, 32, 3), (32, 1)),
+                **pair("backbone.posnet.{i}.conv2", (32, 32, 3), (32, 1)),
+            }),
+            **at([2], {
+                name: shape for part in ("q", "k", "v", "proj_out")
+                for name, shape in pair(
+                    f"backbone.posnet.{{i}}.{part}", (32, 32, 1), (32, 1)
+                ).items()
+            }),
+            **at([2, 5], pair("backbone.posnet.{i}.norm", (32, 1))),
+        },
+        vocabulary="none", model_type="wavtokenizer", hidden_size=None, n_embd_features=64,
+        n_ff=96, group_norm_epsilon=1e-6, group_norm_groups=8, num_hidden_layers=None, n_layer=6,
+        posnet={"n_embd": 32, "n_layer": 6}, convnext={"n_embd": 32, "n_layer": 2}, n_embd=64,
+        intermediate_size=None, num_key_value_heads=None, rms_norm_eps=None, rope_theta=None,
+        layer_norm_epsilon=1e-6, hidden_act=None, num_attention_heads=None, n_head=1,
+    ),
     "dots3-note": raw(
         "Dots3NoteTextForCausalLM",
         ENDS | NORMS | at([0], FEED_FORWARD) | at([1, 2, 3], in_layer(sparse()))

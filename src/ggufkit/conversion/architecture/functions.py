@@ -134,6 +134,13 @@ def _length(model: Model, name: str, axis: int) -> int | None:
     return model.tensors[name].shape[axis] if name in model.tensors else None
 
 
+def _first_number(model: Model, name: str) -> Any:  # noqa: ANN401
+    """Return the first number of a tensor, None if it is missing."""
+    if name not in model.tensors:
+        return None
+    return shortest(float(model.tensors[name].numpy().reshape(-1)[0]))
+
+
 def _stored_as(model: Model, name: str, kind: str) -> bool:
     """Whether a tensor is stored in a type."""
     return name in model.tensors and model.tensors[name].type.name == kind
@@ -199,6 +206,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for each in lists for item in each]),
     "folder_name": Function(lambda facts: facts.checkpoint.folder.absolute().name, asks=FACTS),
+    "first_number": Function(_first_number, asks=MODEL),
     "floats": Function(
         lambda numbers: [0.0 if n is None else float(n) for n in numbers],
         lambda numbers, _: ([shortest(n) for n in numbers],),

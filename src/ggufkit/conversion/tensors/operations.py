@@ -76,12 +76,14 @@ class Operation:
     `undo` is None if the result does not determine the input. An operation with `parts` is undone
     by joining the results of several targets; its `undo` is for a single target. One that
     `keeps_columns` treats each column alike, so that it can be done on the left factor of a matrix.
+    One without `tells` gives the same for all tensors; export leaves out what it made.
     """
 
     do: Act
     undo: Act | None = None
     parts: Parts | None = None
     keeps_columns: bool = False
+    tells: bool = True
 
 
 # Kinds of rows.
@@ -214,6 +216,11 @@ def _padded(tensor: Tensor, count: int) -> Tensor:
     return concat(tensor.name, [tensor, from_array(tensor.name, zeros, tensor.type)])
 
 
+def _full(tensor: Tensor, number: float, length: int) -> Tensor:
+    """Return a vector of one number in F32, whatever the tensor holds."""
+    return from_array(tensor.name, np.full(length, number, np.float32))
+
+
 def _first_row_spread(tensor: Tensor, count: int) -> Tensor:
     """Return the first row of a matrix, `count` times."""
     shape = (count, *tensor.shape[1:])
@@ -311,6 +318,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "exchange": reordering(two_exchanged),
     "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
     "int32": Operation(as_int32, as_int64),
+    "full": Operation(_full, tells=False),
     "neg_exp": elementwise(neg_exp, neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "part": taking(_part, Parts(row_axis)),
