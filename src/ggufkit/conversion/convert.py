@@ -141,6 +141,8 @@ def _opened(folder: AnyPath, choices: Choices, *, follow_links: bool) -> Iterato
                 checkpoint = with_dense_modules(checkpoint)
             if choices.target is not None:
                 checkpoint = replace(checkpoint, target=opened_config(choices.target))
+            elif choices.dspark:  # the draft model is in the folder of its target
+                checkpoint = replace(checkpoint, target=checkpoint)
             yield checkpoint
         except BaseException:
             checkpoint.close()

@@ -258,6 +258,13 @@ def test_projector_alone_refuses_options_of_text_models(tmp_path, option):
     assert f"leave out {option}" in done.err
 
 
+@pytest.mark.parametrize("option", ["--mtp", "--no-mtp"])
+def test_dspark_is_one_choice_of_layers_that_predict(tmp_path, option):
+    done = ggufkit("convert", tmp_path, tmp_path / "d.gguf", "--dspark", option)
+    assert done.code == 2
+    assert "--dspark goes without --mtp and --no-mtp" in done.err
+
+
 def test_projector_is_written_with_the_text_model(checkpoint, seeing, tmp_path):
     config = json.loads((seeing / "config.json").read_text())
     eyes = {**config["vision_config"], "architectures": config["architectures"]}

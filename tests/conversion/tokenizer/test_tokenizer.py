@@ -132,6 +132,19 @@ def test_xlm_roberta_shifts_the_pieces_by_one(tmp_path):
     assert len(found["tokens"]) == 10
 
 
+def test_note_tells_which_chat_template_the_converter_would_add(tmp_path):
+    notes = []
+    settings = {"tokenizer_class": "GPT2Tokenizer"}
+    checkpoint = folder_with(tmp_path, tokenizer__json=bpe(), tokenizer_config__json=settings)
+    vocabulary(checkpoint, "templated", pre="gpt-2", say=notes.append)
+    assert any("chat_template.jinja" in note for note in notes)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
+    notes.clear()
+    found = vocabulary(checkpoint, "templated", pre="gpt-2", say=notes.append)
+    assert found["tokenizer.chat_template"] == "{{ messages }}"
+    assert notes == []
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_give_a_model_or_an_error(data):
     with contextlib.suppress(CheckpointError):

@@ -210,7 +210,8 @@ def chat_template(files: TokenizerFiles) -> str | Sequence[Mapping[str, str]] | 
 
 def default_template(checkpoint: Checkpoint) -> str | None:
     """Return the chat template of a checkpoint, of named ones the default."""
-    found = chat_template(TokenizerFiles(checkpoint, lambda _: None))
+    files = TokenizerFiles(checkpoint, lambda _: None)
+    found = chat_template(files) if files.settings else None
     named = found if isinstance(found, list) else []
     default = next((each["template"] for each in named if each["name"] == "default"), None)
     return found if isinstance(found, str) else default
