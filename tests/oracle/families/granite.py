@@ -8,6 +8,24 @@ from case import case
 
 RAW: dict[str, Any] = {}
 CASES = {
+    "granite4-vision": case(
+        "Granite4VisionConfig",
+        library=5,
+        kind="AutoModelForImageTextToText",
+        text_config={"architectures": ["GraniteForCausalLM"], "num_hidden_layers": 4},
+        vision_config={
+            "model_type": "siglip_vision_model",
+            "hidden_size": 64,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 56,
+            "patch_size": 14,
+        },
+        downsample_rate="1/2",
+        deepstack_layer_map=[[-1, 0], [0, -1]],
+        spatial_target_layers=[2],
+    ),
     "granitemoe-shared": case(
         "GraniteMoeSharedConfig",
         num_local_experts=4,

@@ -219,6 +219,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "has": Function(_has, asks=MODEL),
     "hybrid_pattern": Function(layer_lists.hybrid_pattern),
     "hunyuan_base": Function(_dynamic_base),
+    "index": Function(lambda items, item: items.index(item) if item in items else None),
     "int": Function(int, _last),
     "is_key": Function(_is_key, asks=MODEL),
     "integers": Function(of_checkpoint.integers, asks=FACTS),
