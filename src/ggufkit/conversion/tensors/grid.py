@@ -43,7 +43,7 @@ def resized(tensor: Tensor, side: int) -> Tensor:
     *outer, positions, _ = tensor.shape if len(tensor.shape) > 1 else (0, 0)
     before = math.isqrt(positions)
     if before * before != positions or not positions or math.prod(outer) != 1 or side < 1:
-        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} is no square of positions")
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} is not a square of positions")
     if side == before:
         return tensor
     kind = tensor_type("F32")
