@@ -122,6 +122,14 @@ def test_exported_checkpoints_compute_and_tokenize_like_the_originals(tmp_path):
     assert differing == {}
 
 
+@pytest.mark.parametrize("case", ["gpt-oss-mxfp4"])
+def test_transformers_loads_the_same_experts_of_mxfp4(case, exported):
+    script = Path(__file__).with_name("same_weights.py")
+    command = [FOLDER / "venv" / "bin" / "python", script, FOLDER / "checkpoints" / case]
+    done = subprocess.run([*command, exported[1]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
 def _compared(case, out):
     """Return how the logits of a checkpoint differ from the first one's, and its ids."""
     with np.load(FOLDER / "computed" / f"{case}.npz") as one, np.load(out / f"{case}.npz") as two:
