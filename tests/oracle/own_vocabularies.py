@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -46,4 +47,61 @@ def save_plamo(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-OWN = {"rwkv": save_rwkv, "plamo": save_plamo}
+TOKENIZER = '''import base64
+from pathlib import Path
+
+from transformers import PreTrainedTokenizer
+
+
+class Ranks(PreTrainedTokenizer):
+    """What the converter asks of a tokenizer with ranks."""
+
+    def __init__(self, name_or_path="", **said):
+        lines = (Path(name_or_path) / "FILE").read_text().splitlines()
+        pairs = (line.split() for line in lines)
+        self.mergeable_ranks = {base64.b64decode(token): int(rank) for token, rank in pairs}
+        self.special_tokens = {text: n for n, text in enumerate(SPECIALS, len(lines))}
+        super().__init__(name_or_path=name_or_path, **said)
+
+    @property
+    def vocab_size(self):
+        return len(self.mergeable_ranks) + len(self.special_tokens)
+
+    def get_vocab(self):
+        return {**self.mergeable_ranks, **self.special_tokens}
+
+    def _tokenize(self, text):
+        return []
+
+    def _convert_token_to_id(self, token):
+        return 0
+'''
+WORD = ["Th", "The", " q", "ui", " qui", "ck", " quick", "  "]
+LEARNED = [*map(str.encode, WORD), "日".encode()[:2], "日".encode()]
+
+
+def save_ranks(folder: Path, name: str, specials: list[str]) -> None:
+    """Save a file of ranks, and the code by which the converter reads it."""
+    tokens = [bytes([byte]) for byte in range(256)] + LEARNED
+    lines = (f"{base64.b64encode(token).decode()} {n}\n" for n, token in enumerate(tokens))
+    (folder / name).write_text("".join(lines))
+    every = [*specials, *(f"<|extra_{n}|>" for n in range(205))]
+    code = TOKENIZER.replace("FILE", name).replace("SPECIALS", repr(every))
+    (folder / "tokenization_ranks.py").write_text(code)
+    home = {"AutoTokenizer": ["tokenization_ranks.Ranks", None]}
+    settings = {"tokenizer_class": "Ranks", "auto_map": home}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def save_qwen(folder: Path) -> None:
+    """Save ranks as Qwen 1 has them."""
+    save_ranks(folder, "qwen.tiktoken", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+
+
+def save_hunyuan(folder: Path) -> None:
+    """Save ranks as Hunyuan A13B has them."""
+    names = ["endoftext", "startoftext", "bos", "eos", "pad"]
+    save_ranks(folder, "hy.tiktoken", [f"<|{name}|>" for name in names])
+
+
+OWN = {"qwen": save_qwen, "hunyuan": save_hunyuan, "rwkv": save_rwkv, "plamo": save_plamo}

@@ -31,6 +31,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     names = dict(TensorNameMap.block_mappings_cfg)
     TextModel.get_vocab_base_pre = lambda *_: PRE_TOKENIZER
     mend_baichuan()
+    mend_qwen()
     logging.disable(logging.WARNING)
     Path(out).mkdir(parents=True, exist_ok=True)
     for checkpoint in sorted(Path(folder).glob("[a-z]*")):
@@ -63,6 +64,18 @@ def mend_baichuan() -> None:
         yield from own(self, data, name, number)
 
     BaichuanModel.modify_tensors = modify_tensors
+
+
+def mend_qwen() -> None:
+    """Have Qwen 1's class write a key without which llama.cpp does not load the file."""
+    from conversion.base import TextModel
+    from conversion.qwen import QwenModel
+
+    def set_gguf_parameters(self):
+        TextModel.set_gguf_parameters(self)
+        self.gguf_writer.add_layer_norm_rms_eps(self.hparams["layer_norm_epsilon"])
+
+    QwenModel.set_gguf_parameters = set_gguf_parameters
 
 
 if __name__ == "__main__":

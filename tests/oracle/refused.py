@@ -23,5 +23,7 @@ REFUSED: Final = {
     "ggufkit writes the projector as for `MiniMaxM3SparseForConditionalGeneration`",
     "Qwen3OmniMoeForConditionalGeneration": "with `--mmproj` the converter does not find the "
     "encoder of pictures under its published names; ggufkit writes the whole projector",
+    "QWenLMHeadModel": "llama.cpp does not load the converter's file, which lacks the epsilon of "
+    "its norms; ggufkit writes it, and all else as the converter",
     "UltravoxModel": "it has no text model of its own: convert the one that config.json names",
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.kinds import vocabulary
-from ggufkit.conversion.tokenizer.own_files import plamo_files, rwkv_files
+from ggufkit.conversion.tokenizer.own.lines import plamo_files, rwkv_files
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from tokenizer_files import folder_with
@@ -104,3 +106,46 @@ def test_a_line_that_is_not_plamos_is_named(line, tmp_path):
 def test_a_special_token_that_plamos_file_lacks_is_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"names '<s>', but tokenizer\.jsonl has no such"):
         plamo_of(tmp_path, bos="<s>")
+
+
+BYTES = [bytes([byte]) for byte in range(256)]
+SPECIALS = 208  # of Qwen: three and 205 spare ones
+
+
+def ranks_of(folder, tokens, kind="qwen", name="qwen__tiktoken", **config):
+    lines = (f"{base64.b64encode(token).decode()} {n}" for n, token in enumerate(tokens))
+    config = {"vocab_size": len(tokens) + SPECIALS + 2, **config}
+    return vocabulary(folder_with(folder, config, **{name: "\n".join(lines) + "\n"}), kind)
+
+
+def test_ranks_become_tokens_with_the_merges_that_they_stand_for(tmp_path):
+    found = {k: plain(v) for k, v in ranks_of(tmp_path, [*BYTES, b"th", b" th", b" the"]).items()}
+    assert found["tokenizer.ggml.tokens"][32] == "Ġ"
+    assert found["tokenizer.ggml.tokens"][256:260] == ["th", "Ġth", "Ġthe", "<|endoftext|>"]
+    assert found["tokenizer.ggml.merges"] == ["t h", "Ġ th", "Ġth e"]
+    assert found["tokenizer.ggml.pre"] == "qwen2"
+    assert [found[f"tokenizer.ggml.{role}_token_id"] for role in ("bos", "unknown")] == [259, 259]
+
+
+def test_a_repeated_token_of_hunyuan_has_no_id_of_its_own(tmp_path):
+    tokens = [*BYTES, b"th", b"th", b"he"]
+    found = ranks_of(tmp_path, tokens, "hunyuan-moe", "hy__tiktoken")
+    assert plain(found["tokenizer.ggml.tokens"])[256:260] == [
+        "th",
+        "he",
+        "<|endoftext|>",
+        "<|startoftext|>",
+    ]
+    assert plain(found["tokenizer.ggml.bos_token_id"]) == 127959
+
+
+@pytest.mark.parametrize("line", ["x", "dGg= x", "d 3", "!!!! 3", "dGg= -1"])
+def test_a_line_that_is_not_a_rank_is_named(line, tmp_path):
+    checkpoint = folder_with(tmp_path, {"vocab_size": 300}, qwen__tiktoken=f"AA== 0\n{line}\n")
+    with pytest.raises(CheckpointError, match=r"line 2 of qwen\.tiktoken is not a token"):
+        vocabulary(checkpoint, "qwen")
+
+
+def test_more_ranks_than_rows_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="are 464, the embeddings 300 rows"):
+        ranks_of(tmp_path, BYTES, vocab_size=300)

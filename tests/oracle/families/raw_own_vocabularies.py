@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raw_shapes import ENDS, LLAMA, Names, at, raw
+from raw_shapes import ATTENTION, ENDS, LLAMA, NORMS, Names, at, raw
 
 CASES: dict[str, Any] = {}
 HALF = "float16"  # hides the last bit of PyTorch's sum, which depends on the machine
@@ -60,6 +60,41 @@ RAW = {
         tie_word_embeddings=True,
     ),
 }  # fmt: skip
+ROWS = 256 + 10 + 210  # bytes, learned tokens and special ones
+TALL: Names = {"model.embed_tokens.weight": (ROWS, 64), "lm_head.weight": (ROWS, 64)}
+HUNYUAN: Names = {
+    **ENDS, **TALL, **NORMS, **ATTENTION,
+    "model.layers.{i}.self_attn.query_layernorm.weight": (16,),
+    "model.layers.{i}.self_attn.key_layernorm.weight": (16,),
+    "model.layers.{i}.mlp.gate.wg.weight": (4, 64),
+    "model.layers.{i}.mlp.experts.{x}.gate_proj.weight": (96, 64),
+    "model.layers.{i}.mlp.experts.{x}.up_proj.weight": (96, 64),
+    "model.layers.{i}.mlp.experts.{x}.down_proj.weight": (64, 96),
+    "model.layers.{i}.mlp.shared_mlp.gate_proj.weight": (96, 64),
+    "model.layers.{i}.mlp.shared_mlp.up_proj.weight": (96, 64),
+    "model.layers.{i}.mlp.shared_mlp.down_proj.weight": (64, 96),
+}  # fmt: skip
+RAW["hunyuan-moe"] = raw(
+    "HunYuanMoEV1ForCausalLM", HUNYUAN, vocabulary="hunyuan", experts=4,
+    model_type="hunyuan_v1_moe_raw", vocab_size=ROWS, num_experts=4, moe_topk=[2] * 3,
+    moe_intermediate_size=[96] * 3, num_shared_expert=[1] * 3, use_qk_norm=True,
+)  # fmt: skip
+RAW["qwen"] = raw(
+    "QWenLMHeadModel",
+    {
+        "transformer.wte.weight": (ROWS, 64), "transformer.ln_f.weight": (64,),
+        "lm_head.weight": (ROWS, 64), "transformer.h.{i}.ln_1.weight": (64,),
+        "transformer.h.{i}.attn.c_attn.weight": (192, 64),
+        "transformer.h.{i}.attn.c_attn.bias": (192,),
+        "transformer.h.{i}.attn.c_proj.weight": (64, 64), "transformer.h.{i}.ln_2.weight": (64,),
+        "transformer.h.{i}.mlp.w1.weight": (96, 64), "transformer.h.{i}.mlp.w2.weight": (96, 64),
+        "transformer.h.{i}.mlp.c_proj.weight": (64, 96),
+    },
+    vocabulary="qwen", model_type="qwen", vocab_size=ROWS, intermediate_size=192, no_bias=True,
+    kv_channels=16, layer_norm_epsilon=1e-6, rms_norm_eps=None, rope_theta=None,
+    rotary_emb_base=10000, hidden_act=None, num_key_value_heads=None, bos_token_id=None,
+    eos_token_id=None, pad_token_id=None,
+)  # fmt: skip
 # The converter knows PLaMo 1 in its only size: one layer has to do.
 WIDE = {"q": 5120, "k": 640, "v": 640, "o": 5120}
 RAW["plamo"] = raw(

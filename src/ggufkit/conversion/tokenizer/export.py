@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.entries import ADDED_SCORE
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
-from ggufkit.conversion.tokenizer.own_files import OWN_FILES
+from ggufkit.conversion.tokenizer.own.lines import OWN_FILES
 from ggufkit.conversion.tokenizer.sentencepiece import SENTENCE_PIECE
 from ggufkit.conversion.tokenizer.sentencepiece_model import (
     ModelType,

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
-from ggufkit.conversion.tokenizer import byte_bpe, own_files, sentencepiece, wordpiece_unigram
+from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
 from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.own import lines, ranks
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
 from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Say
@@ -70,6 +71,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "glm": byte_bpe.glm,
     "glm4": byte_bpe.glm4,
     "hunyuan": byte_bpe.hunyuan,
+    "hunyuan-moe": ranks.hunyuan_moe,
     "internlm2": sentencepiece.internlm2,
     "internlm3": sentencepiece.internlm3,
     "jamba": sentencepiece.jamba,
@@ -84,11 +86,12 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "nomic-bert": wordpiece_unigram.nomic_bert,
     "none": none,
     "phi3": sentencepiece.phi3,
-    "plamo2": own_files.plamo2,
-    "plamo3": own_files.plamo3,
+    "plamo2": lines.plamo2,
+    "plamo3": lines.plamo3,
+    "qwen": ranks.qwen,
     "qwen3-asr": byte_bpe.qwen3_asr,
     "roberta": wordpiece_unigram.roberta,
-    "rwkv": own_files.rwkv,
+    "rwkv": lines.rwkv,
     "sentencepiece": sentencepiece.sentence_pieces,
     "sentencepiece-or-bpe": sentencepiece.sentence_pieces_or_pairs,
     "solar-open": byte_bpe.solar_open,

@@ -1,0 +1,125 @@
+"""Reads tiktoken's files of ranks as BPE over bytes, as Qwen 1 and Hunyuan have them.
+
+The code of their tokenizers, which is in the checkpoints and never runs here, adds the special
+tokens after the others.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ggufkit.conversion.tokenizer.byte_alphabet import visible
+from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
+from ggufkit.conversion.tokenizer.files import TokenizerFiles
+from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
+from ggufkit.conversion.tokenizer.special_tokens import Specials
+from ggufkit.errors import CheckpointError
+
+_END: Final = "<|endoftext|>"
+_EXTRAS: Final = tuple(f"<|extra_{number}|>" for number in range(205))
+_HUNYUAN_BOS: Final = 127959  # of its one size; config.json names another
+_LONGEST: Final = 1024  # bytes of a token
+
+
+class RankFile(NamedTuple):
+    """A file of ranks, the special tokens after them, and the name of the pre-tokenizer."""
+
+    name: str
+    specials: tuple[str, ...]
+    pre: str
+
+
+_QWEN: Final = RankFile("qwen.tiktoken", (_END, "<|im_start|>", "<|im_end|>", *_EXTRAS), "qwen2")
+_HUNYUAN: Final = RankFile(
+    "hy.tiktoken",
+    (_END, "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>", *_EXTRAS),
+    "hunyuan",
+)
+
+
+def qwen(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Qwen 1's ranks, or a BPE tokenizer if missing."""
+    if not files.has(_QWEN.name):
+        byte_pairs(files, entries)
+        return
+    ranks = _ranked(files, entries, _QWEN)
+    end = len(ranks)
+    specials = Specials(files)
+    for role in () if specials.ids else ("bos", "eos"):
+        specials.offer(role, end)
+    specials.offer("unk", end)
+    specials.write(entries, _merges(ranks))
+
+
+def hunyuan_moe(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write Hunyuan's ranks, or a BPE tokenizer if missing."""
+    if files.has(_HUNYUAN.name):
+        ranks = _ranked(files, entries, _HUNYUAN)
+        Specials(files).write(entries, _merges(ranks))
+    else:
+        byte_pairs(files, entries)
+    entries.identifier("bos", _HUNYUAN_BOS)
+
+
+def _ranked(files: TokenizerFiles, entries: TokenEntries, about: RankFile) -> dict[bytes, int]:
+    """Write the tokens of a file and the special ones; return the ranks."""
+    ranks = _parsed(files.checkpoint.text(about.name) or "", about.name)
+    count = len(ranks) + len(about.specials)
+    tokens = Tokens(files.rows(count))
+    if count > len(tokens):
+        raise CheckpointError(
+            f"{about.name} and its special tokens are {count}, the embeddings {len(tokens)} rows",
+            remedy="Check that vocab_size and the tokenizer belong to the same checkpoint",
+        )
+    for token, number in ranks.items():
+        tokens.put(number, visible(token), 0.0, PieceType.NORMAL)
+    for number, text in enumerate(about.specials, len(ranks)):
+        tokens.put(number, text, 0.0, PieceType.CONTROL)
+    entries.head("gpt2", files.asked_pre or about.pre)
+    entries.tokens(tokens, scored=False)
+    return ranks
+
+
+def _parsed(text: str, name: str) -> dict[bytes, int]:
+    """Return the tokens in order; a repeated one has no rank of its own."""
+    ranks: dict[bytes, int] = {}
+    for place, line in enumerate(text.splitlines(), 1):
+        token = _token(line)
+        if token is None:
+            raise CheckpointError(
+                f"line {place} of {name} is not a token in base64 and its rank",
+                remedy="Download the file again",
+            )
+        ranks.setdefault(token, len(ranks))
+    return ranks
+
+
+def _token(line: str) -> bytes | None:
+    try:
+        encoded, rank = line.split()
+        token = base64.b64decode(encoded, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return token if rank.isdecimal() and 0 < len(token) <= _LONGEST else None
+
+
+def _merges(ranks: dict[bytes, int]) -> list[str]:
+    """Return the last merge of each token, which its rank stands for."""
+    halves = (_halves(ranks, token, rank) for token, rank in ranks.items() if len(token) > 1)
+    return [" ".join(map(visible, pair)) for pair in halves if len(pair) == 2]  # noqa: PLR2004
+
+
+def _halves(ranks: dict[bytes, int], token: bytes, limit: int) -> list[bytes]:
+    """Return the parts of a token that merges of lower rank leave."""
+    parts = [token[at : at + 1] for at in range(len(token))]
+    while len(parts) > 1:
+        pairs = enumerate(pairwise(parts))
+        rank, at = min((ranks.get(one + other, limit), at) for at, (one, other) in pairs)
+        if rank >= limit:
+            break
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
