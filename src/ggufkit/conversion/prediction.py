@@ -38,7 +38,7 @@ def drafting(classes: Sequence[str]) -> list[str]:
     if not drafts:
         raise CheckpointError(
             f"a checkpoint of {', '.join(classes) or 'no class'} contains no DSpark draft model",
-            remedy="Use --dspark with DeepSeek V4; convert other draft models without an option",
+            remedy="Convert it without DSpark, which only DeepSeek V4 has in the same folder",
         )
     return drafts
 

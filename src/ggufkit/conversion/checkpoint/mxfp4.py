@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
-class Form:
+class MxForm:
     """How checkpoints of one `quant_method` keep MXFP4: the ends of names, and the types."""
 
     method: str
@@ -45,7 +45,7 @@ class Form:
 
 
 FORMS: Final = (
-    Form(
+    MxForm(
         "mxfp4", "_mxfp4", "_blocks", "_scales", U8, U8,
         {"modules_to_not_convert": [
             "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
@@ -53,11 +53,11 @@ FORMS: Final = (
         ]},
         grouped=True,
     ),
-    Form(
+    MxForm(
         "compressed-tensors", ".weight", ".weight_packed", ".weight_scale", U8, U8,
         {"format": MXFP4_FORMAT},
     ),
-    Form(
+    MxForm(
         "fp8", ".weight", ".weight", ".scale", _I8, F8_E8M0,
         {"fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]},
     ),
@@ -66,7 +66,7 @@ _OF_METHOD: Final = {form.method: form for form in FORMS}
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(Made):
+class MxBlocks(Made):
     """Rows of MXFP4 in ggml's order, from those of codes and of scales."""
 
     codes: Tensor
@@ -83,7 +83,7 @@ class Packed(Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Codes(Made):
+class MxCodes(Made):
     """Rows of codes in a checkpoint's order, from those of MXFP4."""
 
     tensor: Tensor
@@ -97,7 +97,7 @@ class Codes(Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Scales(Made):
+class MxScales(Made):
     """Rows of scales, from those of MXFP4."""
 
     tensor: Tensor
@@ -130,7 +130,7 @@ def joined(held: Mapping[str, Tensor], method: str) -> list[Tensor]:
     return [*made, *rest.values()]
 
 
-def _pair(form: Form, stem: str, codes: Tensor, scales: Tensor | None) -> Tensor:
+def _pair(form: MxForm, stem: str, codes: Tensor, scales: Tensor | None) -> Tensor:
     outer = scales.shape if scales is not None else ()
     wanted = (
         (*outer, _GROUP_BYTES) if form.grouped else (*outer[:-1], _GROUP_BYTES * sum(outer[-1:]))
@@ -141,7 +141,7 @@ def _pair(form: Form, stem: str, codes: Tensor, scales: Tensor | None) -> Tensor
         raise CheckpointError(f"{codes.name} and its scales must be bytes ({U8})")
     flat = reshape(codes, (*outer[:-1], _GROUP_BYTES * outer[-1]))
     shape = (*outer[:-1], _GROUP * outer[-1])
-    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, Packed(flat, scales))
+    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, MxBlocks(flat, scales))
 
 
 def kept_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
@@ -161,10 +161,10 @@ def parted(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
         stem = tensor.name.removesuffix(form.joined)
         outer, groups = tensor.shape[:-1], tensor.shape[-1] // _GROUP
         flat = (*outer, groups * _GROUP_BYTES)
-        codes = Tensor.over(f"{stem}{form.codes}", form.codes_type, flat, Codes(tensor))
+        codes = Tensor.over(f"{stem}{form.codes}", form.codes_type, flat, MxCodes(tensor))
         yield reshape(codes, (*outer, groups, _GROUP_BYTES)) if form.grouped else codes
         scales = f"{stem}{form.scales}"
-        yield Tensor.over(scales, form.scales_type, (*outer, groups), Scales(tensor))
+        yield Tensor.over(scales, form.scales_type, (*outer, groups), MxScales(tensor))
 
 
 def in_converted_order(tensors: list[Tensor]) -> list[Tensor]:
