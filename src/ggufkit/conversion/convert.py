@@ -287,7 +287,7 @@ def _note_unread(facts: ConfigFacts, say: Say) -> None:
 
 def _note_skipped(names: list[str], facts: ConfigFacts, say: Say) -> None:
     # The numbers of some tensors are in keys.
-    in_keys = [pattern.replace("{i}", "*") for pattern in facts.architecture.from_keys]
+    in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
     skipped = [name for name in names if not any(fnmatchcase(name, each) for each in in_keys)]
     if skipped:
         shown = ", ".join(skipped[:SHOWN])
