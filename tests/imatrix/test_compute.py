@@ -13,6 +13,8 @@ import ggufkit
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
 from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeError
 from ggufkit.imatrix.compute import compute_imatrix
+from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, SHRINKAGE, Hessian
+from ggufkit.imatrix.moments import InputMoments
 from ggufkit.llama_cpp import library as llama_cpp
 from ggufkit.llama_cpp.session import Session
 
@@ -151,6 +153,102 @@ def test_processes_the_output_tensor_on_request(experts, text):
     entry = matrix.entries["output.weight"]
     close(entry.sums.sum(), np.array(64.0 * WIDTH))  # what a norm leaves
     assert entry.counts.tolist() == [64]
+
+
+# Second moments.
+
+
+def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, text, tmp_path):
+    file = tmp_path / "h.gguf"
+    options = {"chunks": 4, "context": 32, "batch": 32, "threads": 1}
+    matrix = compute_imatrix(experts, text, hessian=file, **options)
+    hessian = Hessian.open(file)
+    tokens = np.array(tokens_of(experts, text)[:128])
+    tokens[::32] = tokens[0]  # each chunk begins as a text does
+    with ggufkit.open(experts) as model:
+        inputs = embedded(model, tokens, "blk.0.attn_norm.weight")
+    moments = hessian.entries["blk.0.attn_q.weight"]
+    for part, rows in ((FITTED, inputs[:96]), (HELD_OUT, inputs[96:])):
+        close(moments.mean(0, part), rows.T @ rows / len(rows))
+    assert (
+        moments is hessian.entries["blk.0.attn_v.weight"] is hessian.entries["blk.0.attn_k.weight"]
+    )
+    assert moments.tokens().tolist() == [[96], [32]]
+    plain = compute_imatrix(experts, text, **options)
+    found = hessian.importance()
+    for name, entry in matrix.entries.items():
+        assert np.array_equal(entry.sums, plain.entries[name].sums)
+        close(found.entries[name].sums, entry.sums)
+        assert np.array_equal(found.entries[name].counts, entry.counts)
+    assert hessian.metadata["hessian.token_count"] == 128
+    with ggufkit.open(experts) as model:
+        assert (
+            hessian.metadata["hessian.model"] == ggufkit.digest(model, "content").model["content"]
+        )
+    assert not [each for each in ggufkit.check(file) if each.severity == "error"]
+
+
+def test_moments_of_experts_are_those_of_the_tokens_routed_to_them(experts, text, tmp_path):
+    file = tmp_path / "h.gguf"
+    options = {"chunks": 2, "context": 64, "batch": 64, "threads": 1}
+    matrix = compute_imatrix(experts, text, hessian=file, **options)
+    moments = Hessian.open(file).entries["blk.0.ffn_down_exps.weight"]
+    entry = matrix.entries["blk.0.ffn_down_exps.weight"]
+    assert moments.tokens().sum(axis=0).tolist() == entry.counts.tolist()
+    pooled = np.array([np.diag(moments.total(expert, ALL)) for expert in range(EXPERTS)])
+    close(pooled, entry.sums)
+    added = SHRINKAGE * HIDDEN
+    for expert, count in enumerate(entry.counts):
+        mean = (entry.sums[expert] + added * entry.sums.sum(axis=0) / entry.counts.sum()) / (
+            count + added
+        )
+        close(np.diag(moments.mean(expert, ALL)), mean)
+
+
+def test_file_quantized_with_its_hessian_runs_in_llama_cpp(experts, text, tmp_path):
+    file, out = tmp_path / "h.gguf", tmp_path / "out.gguf"
+    options = {"context": 32, "batch": 32, "threads": 1}
+    before = compute_imatrix(experts, text, chunks=4, hessian=file, **options)
+    with ggufkit.open(experts) as model:
+        ggufkit.write(ggufkit.quantize(model, "Q4_0", hessian=file), out)
+    after = compute_imatrix(out, text, chunks=4, **options)
+    sums = [matrix.entries["blk.0.ffn_up_exps.weight"].sums.sum() for matrix in (before, after)]
+    assert sums[1] == pytest.approx(sums[0], rel=0.05)
+
+
+def test_little_memory_takes_several_passes_with_the_same_result(experts, text, tmp_path):
+    seen, files = [], [tmp_path / "one.gguf", tmp_path / "more.gguf"]
+    options = {"chunks": 2, "context": 32, "batch": 32, "threads": 1}
+    compute_imatrix(experts, text, hessian=files[0], **options)
+    matrix = compute_imatrix(
+        *(experts, text),
+        **options,
+        hessian=files[1],
+        memory=1,
+        progress=lambda *both: seen.append(both),
+    )
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["more.gguf", "one.gguf"]
+    passes = len(set(Hessian.open(files[1]).entries.values()))
+    assert passes > 3
+    assert seen[-1] == (2 * passes, 2 * passes)
+    plain = compute_imatrix(experts, text, **options)
+    for name, entry in plain.entries.items():
+        assert np.array_equal(matrix.entries[name].sums, entry.sums)
+        assert np.array_equal(matrix.entries[name].counts, entry.counts)
+
+
+def test_memory_bounds_the_sums_of_a_pass():
+    moments = InputMoments(shapes={"a": (1, 64), "b": (1, 64), "c": (4, 64), "d": (1, 32)})
+    one = 2 * 64 * 64 * 4
+    assert moments.passes(2 * one) == [{"a", "b"}, {"c"}, {"d"}]
+    assert moments.passes(7 * one) == [{"a", "b", "c", "d"}]
+
+
+def test_one_batch_leaves_nothing_to_hold_out(experts, text, tmp_path):
+    with pytest.raises(ValueTypeError, match="a part that is held out"):
+        compute_imatrix(experts, text, chunks=2, context=32, hessian=tmp_path / "h.gguf")
+    assert not list(tmp_path.iterdir())
 
 
 # What cannot be.

@@ -76,7 +76,7 @@ def test_file_with_provenance_is_reproduced_byte_for_byte(source, imatrix, name)
 
 def test_every_option_of_quantize_is_tried_or_recorded_in_another_way():
     tried = {key for _, options in SETTINGS_TRIED.values() for key in options}
-    elsewhere = {"imatrix", "like"}  # a digest, and types
+    elsewhere = {"imatrix", "hessian", "like"}  # digests, and types
     same_form = {"include_weights", "leave_output_tensor", "keep_split"}
     assert QuantizeOptions.__annotations__.keys() - same_form <= tried | elsewhere
 

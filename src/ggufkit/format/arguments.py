@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ggufkit.errors import ValueTypeError, brief
@@ -51,3 +51,10 @@ def _items(argument: str, given: object, wanted: str) -> tuple[Any, ...]:
     if isinstance(given, bytes) or not isinstance(given, Iterable):
         raise refusal(argument, given, wanted)
     return tuple(given)
+
+
+def require_known(options: Collection[str], known: Collection[str], function: str) -> None:
+    """Raise TypeError for an unknown option, as Python does for an unknown argument."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise TypeError(f"{function}() has no option {unknown[0]!r}")

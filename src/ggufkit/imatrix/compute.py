@@ -1,21 +1,25 @@
 """Compute an importance matrix: run llama.cpp over a text and add up the squared activations.
 
+On request the products of all pairs of activations are added up too (`moments.py`).
+
 Source: `collect_imatrix` and `compute_imatrix` in llama.cpp's `tools/imatrix/imatrix.cpp`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.imatrix.hessian_file import HESSIAN_MEMORY, MomentsOrigin, MomentsStore
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_held
+from ggufkit.imatrix.moments import InputMoments, parts_of, require_batches
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library, library
 from ggufkit.llama_cpp.session import Session
 from ggufkit.models.open import open as open_model
@@ -44,13 +48,16 @@ class _Collector:
 
     llama: Library
     process_output: bool
+    moments: InputMoments | None = None
+    moments_only: bool = False
     sums: dict[str, _ActivationSums] = field(default_factory=dict)
 
     def __call__(self, node: GraphTensor, asks: bool) -> bool:  # noqa: FBT001 (as Watcher has it)
         """Say whether a node is needed (`ask`), or read it."""
         operation = self.llama.functions.ggml_op_name(node.op)
         if asks:
-            return operation == b"MUL_MAT_ID" or (operation == b"MUL_MAT" and self._wants(node))
+            wanted = operation == b"MUL_MAT_ID" or (operation == b"MUL_MAT" and self._wants(node))
+            return wanted and self._needs(node)
         name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
         if operation == b"MUL_MAT_ID":
             self._add_experts(name, node)
@@ -65,6 +72,16 @@ class _Collector:
         name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
         return name.startswith("blk.") or (self.process_output and name == OUTPUT)
 
+    def _needs(self, node: GraphTensor) -> bool:
+        """Whether the inputs of a product are needed; while moments learn, it is only noted."""
+        if self.moments is None:
+            return True
+        name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
+        if self.moments.learns:
+            self.moments.look(name, node)
+            return False
+        return not self.moments_only or name in self.moments.wanted
+
     def _add_dense(self, name: str, node: GraphTensor) -> None:
         weight, inputs = node.src[0].contents, node.src[1].contents
         matrices = weight.ne[2] * weight.ne[3]
@@ -75,7 +92,7 @@ class _Collector:
         values = sums.values.reshape(matrices, -1)
         for i3, i2 in np.ndindex(*activations.shape[:2]):
             place = (i3 % weight.ne[3]) * weight.ne[2] + i2 % weight.ne[2]
-            values[place] = _with_squares(values[place], activations[i3, i2], name)
+            values[place] = self._added(values[place], name, place, activations[i3, i2])
         sums.counts = sums.counts + math.prod(inputs.ne[1:4]) // matrices
 
     def _add_experts(self, name: str, node: GraphTensor) -> None:
@@ -90,8 +107,14 @@ class _Collector:
         for expert in np.unique(chosen):
             used, tokens = np.nonzero(chosen == expert)
             rows = activations[tokens, used % activations.shape[1]]
-            values[expert] = _with_squares(values[expert], rows, name)
+            values[expert] = self._added(values[expert], name, int(expert), rows)
         sums.counts = sums.counts + np.bincount(chosen.reshape(-1), minlength=experts)
+
+    def _added(self, values: Floats, name: str, matrix: int, rows: Floats) -> Floats:
+        """Return `values` plus the squares of `rows`, whose moments are added up too."""
+        if self.moments is not None:
+            self.moments.add(name, matrix, rows)
+        return _with_squares(values, rows, name)
 
     def _sums(self, name: str, size: int, counts: int) -> _ActivationSums:
         known = self.sums.get(name)
@@ -141,6 +164,8 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     from_chunk: int = 0,
     process_output: bool = False,
     parse_special: bool = False,
+    hessian: AnyPath | None = None,
+    memory: int = HESSIAN_MEMORY,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Imatrix:
@@ -149,7 +174,9 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     The text is cut into chunks of `context` tokens. At most `chunks` of them are computed, `batch`
     tokens at a time; the first `from_chunk` chunks are skipped. `process_output` collects data for
     output.weight too, and `parse_special` reads the names of special tokens as such.
-    `progress(done, total)` counts chunks. Raises MissingExtraError without the
+    `hessian` names a file for the second moments of all inputs, for `quantize(hessian=...)`; sums
+    of more than `memory` bytes are collected in several passes over the text.
+    `progress(done, total)` counts chunks of all passes. Raises MissingExtraError without the
     extra `llama`, GGUFError with llama.cpp's message where it fails, FormatError for a file that is
     not a model, ValueTypeError for a text that is too short.
     """
@@ -159,7 +186,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
-    collector = _Collector(llama, process_output)
+    collector = _Collector(llama, process_output, InputMoments() if hessian else None)
     with Session(
         location,
         length=context,
@@ -171,13 +198,59 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     ) as session:
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
         groups = list(_groups(tokens, context, chunks, sequences))
-        total = sum(map(len, groups))
-        for done, group in zip(itertools.accumulate(map(len, groups)), groups, strict=True):
-            _read(session, group, batch)
-            if progress:
-                progress(done, total)
-    entries = collector.entries()
+        reading = _TextPasses(session, collector, groups, batch, progress)
+        if hessian is None:
+            entries = reading.squares()
+        else:
+            origin = MomentsOrigin(location, content, os.fsdecode(text), context)
+            entries = reading.moments(as_path(hessian), origin, memory)
     return Imatrix(entries, (os.fsdecode(text),), chunks_held(entries, context), context)
+
+
+@dataclass
+class _TextPasses:
+    """Reads the chunks of a text, once or several times."""
+
+    session: Session
+    collector: _Collector
+    groups: list[list[list[int]]]
+    batch: int
+    progress: Progress | None
+    done: int = 0
+
+    def squares(self) -> dict[str, Entry]:
+        """Return the sums of squares."""
+        self._read_all(1)
+        return self.collector.entries()
+
+    def moments(self, target: Path, origin: MomentsOrigin, memory: int) -> dict[str, Entry]:
+        """Write the second moments to `target`; return the sums of squares."""
+        moments = self.collector.moments
+        assert moments is not None  # noqa: S101 (for mypy)
+        require_batches(self.groups)
+        _read(self.session, [chunk[:FEW_TOKENS] for chunk in self.groups[0]], self.batch)
+        moments.learned()
+        passes = moments.passes(memory)
+        with MomentsStore(target, in_memory=len(passes) == 1) as store:
+            for number, wanted in enumerate(passes):
+                moments.begin(wanted)
+                self.collector.moments_only = number > 0
+                self._read_all(len(passes))
+                store.keep(moments)
+                if not number:
+                    entries, self.collector.sums = self.collector.entries(), {}
+            store.save(moments, origin)
+        return entries
+
+    def _read_all(self, passes: int) -> None:
+        total = passes * sum(map(len, self.groups))
+        for group, part in zip(self.groups, parts_of(self.groups), strict=True):
+            if self.collector.moments is not None:
+                self.collector.moments.part = part
+            _read(self.session, group, self.batch)
+            self.done += len(group)
+            if self.progress:
+                self.progress(self.done, total)
 
 
 def _groups(

@@ -133,8 +133,7 @@ class Imatrix:
         kept = {
             name: entry
             for name, entry in self.entries.items()
-            if not any(part in name for part in exclude)
-            and (not include or any(part in name for part in include))
+            if is_selected(name, include, exclude)
         }
         return replace(self, entries=kept)
 
@@ -152,6 +151,12 @@ class Imatrix:
         raw = merge([self]) if self.is_legacy else self
         plan = (_gguf_plan if chosen == "gguf" else _legacy_plan)(raw, target.name)
         return execute(plan, target.parent, clobber=clobber)[0]
+
+
+def is_selected(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Whether a name holds one of `include`, or there is none, and none of `exclude`."""
+    left_out = any(part in name for part in exclude)
+    return not left_out and (not include or any(part in name for part in include))
 
 
 def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:

@@ -19,6 +19,7 @@ from ggufkit.errors import ShapeError
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.sources import in_order
+from ggufkit.quantization.feedback.outcomes import told
 from ggufkit.quantization.losses.relative_errors import weighted_squares
 from ggufkit.quantization.losses.sensitivities import sensitivities
 from ggufkit.quantization.quantize import Decision, Quantization
@@ -94,6 +95,8 @@ def _reasons(decision: Decision) -> Iterator[str]:
         yield f"{decision.promoted_from} needs importance data, which is missing"
     if decision.search:
         yield f"blocks searched for ({decision.search})"
+    if decision.is_fed_back:
+        yield told(decision.after)
 
 
 def _errors(

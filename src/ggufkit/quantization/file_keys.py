@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,9 +13,10 @@ from ggufkit.format.file_types import GUESSED, NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.format.values import TypedValue, whole_number
+from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Tensor
-from ggufkit.quantization.recipes import ALIASES
+from ggufkit.quantization.recipes import ALIASES, Recipe
 
 QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
 VERSION_KEY: Final = "general.quantization_version"
@@ -43,6 +44,15 @@ def file_type_of(metadata: Metadata) -> int | None:
     """Return the number in general.file_type, None if the key is missing."""
     number = whole_number(metadata.get(FILE_TYPE_KEY))
     return number if number is not None and number >= 0 else None
+
+
+def number_for(recipe: Recipe, metadata: Metadata, pairs: Sequence[tuple[Tensor, Tensor]]) -> int:
+    """Return general.file_type for the output; `pairs` are its tensors before and after."""
+    if recipe.file_type is not None:
+        return recipe.file_type
+    is_changed = any(before is not after for before, after in pairs)
+    known = None if is_changed else file_type_of(metadata)
+    return guessed_file_type(after for _, after in pairs) if known is None else known
 
 
 def guessed_file_type(tensors: Iterable[Tensor]) -> int:
@@ -74,6 +84,16 @@ def search_keys(searches: Iterable[str | None]) -> Iterator[tuple[str, TypedValu
     used = next((search for search in searches if search), None)
     if used:
         yield SEARCH_KEY, used
+
+
+def hessian_keys(hessian: Hessian | None) -> Iterator[tuple[str, TypedValue]]:
+    """Yield the keys that describe the Hessian."""
+    if hessian is None:
+        return
+    yield "quantize.hessian.file", _cut(str(hessian.path))
+    for key in ("dataset", "token_count", "model"):
+        if f"hessian.{key}" in hessian.metadata:
+            yield f"quantize.hessian.{key}", hessian.metadata.typed(f"hessian.{key}")
 
 
 def _cut(text: str) -> str:

@@ -20,6 +20,7 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.any_model import AnyModel, Opener
 from ggufkit.models.model import Model
+from ggufkit.quantization.feedback.fed_back import hessian_of
 from ggufkit.quantization.quantize import (
     Quantization,
     QuantizeOptions,
@@ -37,10 +38,11 @@ PREFIX: Final = "ggufkit.provenance."
 SOURCE: Final = f"{PREFIX}source"
 IMATRIX: Final = f"{PREFIX}imatrix"
 SETTINGS: Final = f"{PREFIX}settings"
-KEYS: Final = (SOURCE, IMATRIX, SETTINGS)
+HESSIAN: Final = f"{PREFIX}hessian"
+KEYS: Final = (SOURCE, IMATRIX, HESSIAN, SETTINGS)
 IMATRIX_FORM: Final = b"ggufkit importance data 1\0"
 # Options that are recorded in another way: as a digest, and as `types`.
-_ELSEWHERE: Final = ("imatrix", "like")
+_ELSEWHERE: Final = ("imatrix", "hessian", "like")
 
 
 @dataclass(frozen=True)
@@ -48,19 +50,21 @@ class Provenance:
     """What a file derives from.
 
     `source` is the content digest of the source (`ggufkit hash --content`), `imatrix` the digest of
-    the importance data, empty if there is none; `settings` are the recipe and the options of
-    `quantize`, as plain Python.
+    the importance data and `hessian` that of the Hessian file, empty if there is none; `settings`
+    are the recipe and the options of `quantize`, as plain Python.
     """
 
     source: str
     imatrix: str
     settings: Mapping[str, Any]
+    hessian: str = ""
 
     def keys(self) -> dict[str, str]:
         """Return the keys that carry this in a file."""
         settings = json.dumps(self.settings, ensure_ascii=False, separators=(",", ":"))
-        imatrix = {IMATRIX: self.imatrix} if self.imatrix else {}
-        return {SOURCE: self.source, **imatrix, SETTINGS: settings}
+        digests = {IMATRIX: self.imatrix, HESSIAN: self.hessian}
+        given = {key: value for key, value in digests.items() if value}
+        return {SOURCE: self.source, **given, SETTINGS: settings}
 
 
 def provenance_of(metadata: Metadata) -> Provenance | None:
@@ -72,7 +76,8 @@ def provenance_of(metadata: Metadata) -> Provenance | None:
         return None
     try:
         settings = json.loads(metadata.text(SETTINGS))
-        return Provenance(metadata.text(SOURCE), metadata.text(IMATRIX), dict(settings))
+        source, imatrix, hessian = map(metadata.text, (SOURCE, IMATRIX, HESSIAN))
+        return Provenance(source, imatrix, dict(settings), hessian)
     except MISFORMED as error:
         raise _damaged(str(error)) from None
 
@@ -124,7 +129,12 @@ def with_provenance(done: Quantization, options: QuantizeOptions, content: str) 
     imatrix = options.get("imatrix")
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     settings = _settings(done.recipe, options)
-    said = Provenance(content, imatrix_digest(data) if data else "", settings)
+    hessian = hessian_of(options)
+    digests = (
+        imatrix_digest(data) if data else "",
+        content_digest(hessian.source) if hessian else "",
+    )
+    said = Provenance(content, digests[0], settings, digests[1])
     model = done.model
     metadata = model.metadata.without(*KEYS, missing_ok=True).updated(said.keys())
     return replace(done, model=model.replace(metadata=metadata))

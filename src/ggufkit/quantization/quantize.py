@@ -11,24 +11,27 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeError
-from ggufkit.format.arguments import mapping, texts, whole_numbers
+from ggufkit.format.arguments import mapping, require_known, texts, whole_numbers
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened
 from ggufkit.models.layers import block_count, layer_of, named, prune_layers
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.models.sources import retyped
 from ggufkit.quantization.eligibility import is_whole
+from ggufkit.quantization.feedback.fed_back import FedBack, fed_back, hessian_of
 from ggufkit.quantization.file_keys import (
     file_type_of,
-    guessed_file_type,
+    hessian_keys,
     imatrix_keys,
+    number_for,
     search_keys,
     stamped,
 )
@@ -79,6 +82,7 @@ class QuantizeOptions(TypedDict, total=False):
     keep_order: bool
     promote_uncovered: bool
     search: Search | None
+    hessian: Hessian | AnyPath | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
@@ -104,6 +108,11 @@ class Decision:
     def is_changed(self) -> bool:
         """Whether the tensor is converted at all."""
         return self.before is not self.after
+
+    @property
+    def is_fed_back(self) -> bool:
+        """Whether errors are fed back by a Hessian."""
+        return isinstance(self.after.source, FedBack)
 
 
 @dataclass(frozen=True)
@@ -169,7 +178,9 @@ def quantize(
     of another model, and without a recipe all other tensors keep their type. `keep_order` keeps the
     order of the input's tensors, and `promote_uncovered` takes the nearest type that needs no
     importance data. `search` ("better" or "best") looks for blocks with smaller errors than ggml's;
-    the output is then not that of llama-quantize, and the key `quantize.search` says so.
+    the output is then not that of llama-quantize, and the key `quantize.search` says so. `hessian`
+    (the path of a file that `compute_imatrix` wrote) feeds errors back from column to column; its
+    diagonal is the importance data if `imatrix` is missing.
 
     Raises TensorTypeError for an unknown recipe, for types that cannot be decoded or encoded, and
     for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
@@ -188,9 +199,10 @@ def decide(
     model: Model, recipe: str | int | Recipe | None = None, **options: Unpack[QuantizeOptions]
 ) -> Quantization:
     """Make the decisions of `quantize`, but raise no error for results that can be shown."""
-    _require_known(options)
+    require_known(options, QuantizeOptions.__annotations__, "quantize")
     chosen = _recipe(recipe, options.get("like"))
-    data, lost = _selected(options)
+    hessian = hessian_of(options)
+    data, lost = _selected(options, hessian)
     requests = _requests(options)
     overrides = Metadata(mapping("override_kv", options.get("override_kv")))
     facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader applies them too
@@ -206,7 +218,8 @@ def decide(
     )
     ordered = tensors if options.get("keep_order", False) else walked
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
-    number = _number(chosen, pruned.metadata, decisions)
+    decisions = _with_feedback(decisions, names, hessian) if hessian else decisions
+    number = number_for(chosen, pruned.metadata, [(d.before, d.after) for d in decisions])
     counted = [block_count(pruned.metadata)[0]] if names else []
     layers = [(key, pruned.metadata.typed(key)) for key in counted]
     metadata = stamped(
@@ -215,6 +228,7 @@ def decide(
         *overrides.typed_items(),
         *imatrix_keys(data),
         *search_keys(decision.search for decision in decisions),
+        *hessian_keys(hessian),
         *layers,
     )
     made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
@@ -222,18 +236,12 @@ def decide(
     known = {**model.tensors, **pruned.tensors}
     require_names(known, requests, mapping("types", options.get("types")))
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
-    made.made_from(model.inputs, model.readers_limit, *([data[0].limit] if data else []))
+    read = (*model.inputs, *(hessian.source.inputs if hessian else ()))
+    made.made_from(read, model.readers_limit, *([data[0].limit] if data else []))
     return Quantization(made, decisions, chosen, data is not None, counts, lost, search)
 
 
 # Options.
-
-
-def _require_known(options: QuantizeOptions) -> None:
-    """Raise TypeError for an unknown option, as Python does for an unknown argument."""
-    unknown = sorted(options.keys() - QuantizeOptions.__annotations__.keys())
-    if unknown:
-        raise TypeError(f"quantize() has no option {unknown[0]!r}")
 
 
 def _requests(options: QuantizeOptions) -> TypeRequests:
@@ -258,12 +266,16 @@ def _recipe(recipe: str | int | Recipe | None, like: AnyModel | None) -> Recipe:
     return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
 
 
-def _selected(options: QuantizeOptions) -> tuple[tuple[Imatrix, str] | None, tuple[str, ...]]:
+def _selected(
+    options: QuantizeOptions, hessian: Hessian | None
+) -> tuple[tuple[Imatrix, str] | None, tuple[str, ...]]:
     """Return the entries to use with the path as given, and the parts that match no name.
 
     The entries are None without a matrix, and if none of its entries is selected.
     """
     imatrix = options.get("imatrix")
+    if imatrix is None and hessian:
+        imatrix = hessian.importance()
     include = texts("include_weights", options.get("include_weights", ()))
     exclude = texts("exclude_weights", options.get("exclude_weights", ()))
     if include and exclude:
@@ -335,6 +347,15 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
     )
 
 
+def _with_feedback(
+    decisions: Iterable[Decision], names: Mapping[str, str], hessian: Hessian
+) -> tuple[Decision, ...]:
+    """Return the decisions with errors fed back where tensors are quantized."""
+    made = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
+    found = fed_back([(names.get(after.name, after.name), after) for after in made], hessian)
+    return tuple(replace(d, after=found.get(d.after.name, d.after)) for d in decisions)
+
+
 def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
     """Whether a type requires importance data: by the recipe, or because ggml fails without."""
     if kind.id in packing.requiring_weights():
@@ -347,15 +368,6 @@ def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...
     held = Counter(decision.before.path for decision in decisions)
     counts = tuple(held[file.path] for file in model.files)
     return counts if len(counts) > 1 and sum(counts) == sum(held.values()) else None
-
-
-def _number(recipe: Recipe, metadata: Metadata, decisions: Iterable[Decision]) -> int:
-    """Return the value for general.file_type."""
-    if recipe.file_type is not None:
-        return recipe.file_type
-    changed = [decision.is_changed for decision in decisions]
-    known = None if any(changed) else file_type_of(metadata)
-    return known if known is not None else guessed_file_type(d.after for d in decisions)
 
 
 # Refusals.

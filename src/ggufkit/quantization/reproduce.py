@@ -8,6 +8,7 @@ from typing import Final
 
 from ggufkit.errors import GGUFError, MissingImportanceError, ValueTypeError
 from ggufkit.format.metadata import Metadata
+from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.inspection.diff import KeyChange, TensorChange, diff
 from ggufkit.models.any_model import AnyModel, opened
@@ -22,11 +23,12 @@ from ggufkit.quantization.provenance import (
     options_of,
     provenance_of,
 )
-from ggufkit.quantization.quantize import Quantization, decide
+from ggufkit.quantization.quantize import Quantization, QuantizeOptions, decide
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
 
 IMATRIX_FILE: Final = "quantize.imatrix.file"
+HESSIAN_FILE: Final = "quantize.hessian.file"
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,19 @@ class Reproduction:
         return self.tensors[0].name if self.tensors else None
 
 
-def reproduce(
+def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
     file: AnyModel,
     source: AnyModel,
     *,
     imatrix: Imatrix | AnyPath | None = None,
+    hessian: AnyPath | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
     """Quantize `source` again with the settings that `file` carries, and compare everything.
 
-    Nothing is written. `imatrix` is the importance data, needed if the file was made with some.
+    Nothing is written. `imatrix` is the importance data, needed if the file was made with some, and
+    `hessian` its Hessian file.
     `progress(done, total)` counts bytes: first of the source, then of the file. The result is true
     if the file derives from the source; if not, it names the tensors and keys that do not.
 
@@ -80,7 +84,10 @@ def reproduce(
                 "this file does not say what it derives from",
                 remedy="`quantize --provenance` writes files that do",
             )
-        data = _data(said, imatrix, made.metadata)
+        data: QuantizeOptions = {
+            "imatrix": _data(said, imatrix, made.metadata),
+            "hessian": _hessian(said, hessian, made.metadata),
+        }
         content = content_digest(origin, threads, progress)
         again = _made_again(origin, said, data, content)
         compared = diff(again.model, made, threads=threads, progress=progress)
@@ -121,13 +128,28 @@ def _data(
     return replace(data, path=Path(path) if path else None)
 
 
+def _hessian(said: Provenance, path: AnyPath | None, metadata: Metadata) -> Hessian | None:
+    """Return the Hessian that the file was made with, named as it was then."""
+    if path is None and not said.hessian:
+        return None
+    if path is None or not said.hessian:
+        verb, remedy = ("with", "Give it too") if said.hessian else ("without", "Leave it out")
+        raise MissingImportanceError(f"the file was made {verb} a Hessian", remedy=remedy)
+    found = Hessian.open(path)
+    if content_digest(found.source) != said.hessian:
+        raise MissingImportanceError(
+            "the file was made with another Hessian",
+            remedy="Give the Hessian file that the file was made with",
+        )
+    return replace(found, path=Path(metadata.text(HESSIAN_FILE)))
+
+
 def _made_again(
-    source: Model, said: Provenance, data: Imatrix | None, content: str
+    source: Model, said: Provenance, data: QuantizeOptions, content: str
 ) -> Quantization:
     """Return the source quantized with the settings of the file."""
     recipe, options = options_of(said.settings)
-    if data is not None:
-        options["imatrix"] = data
+    options.update(data)
     try:
         done = decide(source, recipe, **options)
     except (GGUFError, TypeError) as error:

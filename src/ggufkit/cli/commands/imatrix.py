@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import SharedOption, TokenCount, no_clobber_option, threads_option
+from ggufkit.cli.options import (
+    SharedOption,
+    TokenCount,
+    no_clobber_option,
+    parse_size,
+    threads_option,
+)
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
@@ -127,6 +134,7 @@ def convert(
     epilog=examples(
         "ggufkit imatrix compute model-f16.gguf text.txt",
         "ggufkit imatrix compute model-f16.gguf text.txt -o model.imatrix --chunks 100",
+        "ggufkit imatrix compute model-f16.gguf text.txt --hessian model.hessian.gguf",
     ),
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
@@ -165,6 +173,19 @@ def convert(
 )
 @click.option("--process-output", is_flag=True, help="Also collect data for output.weight.")
 @click.option("--parse-special", is_flag=True, help="Parse special tokens in the text.")
+@click.option(
+    "--hessian",
+    metavar="FILE",
+    help="Also write how the inputs of each weight go together, for `quantize --hessian`.",
+)
+@click.option(
+    "--memory",
+    type=parse_size,
+    default="4GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory for the data of --hessian; more data takes several passes over TEXT.",
+)
 @no_clobber_option
 @threads_option
 @json_option
@@ -178,24 +199,36 @@ def compute(
     """
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
-    refuse_input(out, (model, text))  # before hours of work
-    refuse_existing(out)
+    hessian = options["hessian"]
+    if hessian and Path(hessian) == Path(out):
+        raise click.UsageError("--hessian and --output name the same file")
+    for each in (out, hessian) if hessian else (out,):  # before hours of work
+        refuse_input(each, (model, text))
+        refuse_existing(each)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
-    _write(imatrix, out, (model, text), format, as_json=as_json)
+    also = (Path(hessian),) if hessian else ()
+    _write(imatrix, out, (model, text, *map(str, also)), format, as_json=as_json, also=also)
 
 
-def _write(
-    imatrix: Imatrix, out: str, inputs: tuple[str, ...], format: str | None, *, as_json: bool
+def _write(  # noqa: PLR0913 (what is written, where, and how it is shown)
+    imatrix: Imatrix,
+    out: str,
+    inputs: tuple[str, ...],
+    format: str | None,
+    *,
+    as_json: bool,
+    also: tuple[Path, ...] = (),
 ) -> None:
     refuse_input(out, inputs)
     _warn(imatrix)
-    path = imatrix.save(out, format, clobber=may_replace())
+    paths = [imatrix.save(out, format, clobber=may_replace()), *also]
     streams.work_is_done()
     if as_json:
-        emit(_about(imatrix) | {"files": [{"path": str(path), "nbytes": path.stat().st_size}]})
+        files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
+        emit(_about(imatrix) | {"files": files})
     else:
-        report([path])
+        report(paths)
 
 
 def _warn(imatrix: Imatrix) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import click
 
 import ggufkit
-from ggufkit.cli.model_argument import MODEL, open_any
+from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.options import (
     cluster_option,
     no_clobber_option,
@@ -24,7 +24,7 @@ from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.explain_option import explain_option, explained
 from ggufkit.cli.quantization.provenance_option import provenance_option, with_keys
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
-from ggufkit.cli.quantization.report import report_quantized, warn
+from ggufkit.cli.quantization.report import report_quantized, warn, warn_of_feedback
 from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
 from ggufkit.cli.write_model import PIPE, working, write_out
 from ggufkit.format.file_name import parse_shard_name
@@ -66,6 +66,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
         "ggufkit quantize model-f16.gguf folder/ Q4_K_M,Q5_K_M,Q8_0",
         "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --tensor-type attn_v=Q8_0 --dry-run",
         "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --imatrix imatrix.gguf --search best",
+        "ggufkit quantize model-f16.gguf out.gguf Q3_K_M --hessian model.hessian.gguf",
         "ggufkit quantize model-f16.gguf out.gguf mine.toml",
         "ggufkit quantize model-f16.gguf out.gguf --like other-UD-Q4_K_XL.gguf",
         "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
@@ -93,6 +94,12 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="If a type needs importance data that is missing, use the nearest type that does not.",
 )
 @search_option
+@click.option(
+    "--hessian",
+    type=FILE,
+    metavar="FILE",
+    help="Feed errors back by this file of `imatrix compute --hessian`; it replaces --imatrix.",
+)
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
 @click.option(
@@ -160,7 +167,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 def command(source: str, out: str | None, recipe: str | None, **given: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
-    With --search, the tensors are of the same types and sizes, with smaller errors.
+    With --search or --hessian, the tensors are of the same types and sizes, with smaller errors.
 
     RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
     own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
@@ -195,6 +202,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
             made = with_keys(model, made, options, dry_run=dry_run, threads=work["threads"])
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
+        warn_of_feedback(made)
         pairs = zip(made, paths, strict=True) if given["explains"] else ()
         told = [explained(*each, work["threads"]) for each in pairs]
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)

@@ -38,6 +38,7 @@ SHOWN: Final = 10  # tensors and keys that differ; --json has all
 @click.option(
     "--imatrix", type=FILE, metavar="FILE", help="The importance matrix that was used, if any."
 )
+@click.option("--hessian", type=FILE, metavar="FILE", help="The Hessian that was used, if any.")
 @threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
@@ -47,6 +48,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     *,
     source: str,
     imatrix: str | None,
+    hessian: str | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -59,9 +61,12 @@ def command(  # noqa: PLR0913 (click passes each option)
         made, origin = (opened.enter_context(open_any(each)) for each in (file, source))
         bar = opened.enter_context(progress_bar("reproducing"))
         try:
-            found = ggufkit.reproduce(made, origin, imatrix=imatrix, threads=threads, progress=bar)
+            found = ggufkit.reproduce(
+                made, origin, imatrix=imatrix, hessian=hessian, threads=threads, progress=bar
+            )
         except MissingImportanceError as error:
-            raise MissingImportanceError(error.message, remedy="Name it: --imatrix FILE") from None
+            option = "--hessian" if "Hessian" in error.message else "--imatrix"
+            raise MissingImportanceError(error.message, remedy=f"Name it: {option} FILE") from None
     if as_json:
         emit(_plain(found))
     else:
@@ -103,5 +108,6 @@ def _plain(found: Reproduction) -> dict[str, Any]:
         "keys": [each.key for each in found.keys],
         "source": found.provenance.source,
         "imatrix": found.provenance.imatrix,
+        "hessian": found.provenance.hessian,
         "settings": dict(found.provenance.settings),
     }

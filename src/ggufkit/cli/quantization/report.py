@@ -18,6 +18,8 @@ from ggufkit.models.layers import named
 from ggufkit.models.model import Tensor, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.explain import Explanation
+from ggufkit.quantization.feedback.fed_back import outcomes_of
+from ggufkit.quantization.feedback.outcomes import unhelped
 from ggufkit.quantization.quantize import Decision, Quantization
 
 
@@ -51,6 +53,18 @@ def warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:
     """Print the notes of an output, with its recipe if there are several outputs."""
     for text in _notes(done, allowed=allowed):
         note(f"{done.recipe.name}: {text}" if of_several else text)
+
+
+def warn_of_feedback(made: Sequence[Quantization]) -> None:
+    """Print which tensors were written without feedback of errors, and why."""
+    for done in made:
+        reasons: dict[str, list[str]] = {}
+        for decision in done.decisions:
+            outcomes = outcomes_of(decision.after)
+            if outcomes and not any(outcome.helps for outcome in outcomes):
+                reasons.setdefault(unhelped(outcomes), []).append(decision.after.name)
+        for why, names in reasons.items():
+            note(f"errors are not fed back in {named(names)}: {why}")
 
 
 def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
@@ -105,6 +119,9 @@ def _print(done: Quantization) -> None:
     if done.search:
         searched = counted(sum(d.search is not None for d in done.decisions), "tensor")
         click.echo(f"search {done.search}: {searched}")
+    fed_back = sum(decision.is_fed_back for decision in done.decisions)
+    if fed_back:
+        click.echo(f"errors fed back: {counted(fed_back, 'tensor')}")
 
 
 def _before(done: Quantization) -> list[Tensor]:
@@ -151,4 +168,5 @@ def _plain_decision(decision: Decision) -> dict[str, Any]:
         "needs_imatrix": decision.needs_imatrix,
         "has_imatrix": decision.weights is not None,
         "search": decision.search,
+        "has_hessian": decision.is_fed_back,
     }

@@ -1,0 +1,218 @@
+"""Hessians: the second moments of the inputs of each matrix, read from a file."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import FormatError, MissingImportanceError, ShapeError
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.values import Strings, whole_number
+from ggufkit.imatrix.hessian_file import KIND, MATRICES, MOMENT_COUNTS, MOMENTS, OWNERS
+from ggufkit.imatrix.matrix import STACK_AXES, Counts, Entry, Imatrix, is_selected
+from ggufkit.imatrix.moments import PARTS
+from ggufkit.models.layers import named
+from ggufkit.models.model import Model, Tensor
+from ggufkit.models.open import open as open_model
+from ggufkit.quants.parallel import Floats
+from ggufkit.system.descriptors import AnyPath, as_path
+
+FITTED: Final = (0,)
+HELD_OUT: Final = (1,)
+ALL: Final = (0, 1)
+# An expert's moments count as many tokens of all experts as this share of its width.
+SHRINKAGE: Final = 0.25
+_REMEDY: Final = "Compute the Hessian of this model: `ggufkit imatrix compute --hessian`"
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """The second moments of the inputs of one tensor; `sums` are read when they are asked for."""
+
+    sums: Tensor
+    counts: Tensor
+
+    @property
+    def matrices(self) -> int:
+        """Number of matrices of the tensor."""
+        return int(self.counts.shape[-1])
+
+    @property
+    def width(self) -> int:
+        """Number of inputs."""
+        return int(self.sums.shape[-1])
+
+    def tokens(self) -> Counts:
+        """Return the counts: (parts, matrices)."""
+        return np.asarray(self.counts.numpy(), np.int64).reshape(PARTS, -1)
+
+    def mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
+        """Return the mean moments of one matrix, drawn towards those of all if there are several.
+
+        Raises FormatError if they are infinite or not numbers.
+        """
+        total, count = self.total(matrix, parts), float(self.tokens()[parts, matrix].sum())
+        if self.matrices > 1:
+            added = SHRINKAGE * self.width
+            total, count = total + np.float32(added) * _pooled(self, parts), count + added
+        found: Floats = total / np.float32(max(count, 1))
+        if not np.isfinite(found).all():
+            raise FormatError(
+                f"the second moments of {self.sums.name.removesuffix(MOMENTS)!r} are infinite or "
+                "not numbers",
+                remedy=_REMEDY,
+            )
+        return found
+
+    def total(self, matrix: int, parts: tuple[int, ...]) -> Floats:
+        """Return the sums of some parts of one matrix."""
+        found: list[Floats] = []
+        for part in parts:
+            sums = self.sums[part]
+            found.append(np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy()))
+        return functools.reduce(np.add, found)
+
+    def squares(self) -> Entry:
+        """Return the sums of squares of all parts, as importance data has them."""
+        shape = (self.matrices, self.width)
+        total = np.zeros(shape, np.float32)
+        for part in range(PARTS):
+            for matrix in range(self.matrices):
+                total[matrix] += np.einsum("ii->i", self.total(matrix, (part,)))
+        return Entry(total, self.tokens().sum(axis=0))
+
+
+@functools.lru_cache(maxsize=2)
+def _pooled(moments: Moments, parts: tuple[int, ...]) -> Floats:
+    """Return the mean moments of all matrices together."""
+    sums = (moments.total(matrix, parts) for matrix in range(moments.matrices))
+    count = moments.tokens()[parts, :].sum()
+    found: Floats = functools.reduce(np.add, sums) / np.float32(max(int(count), 1))
+    return found
+
+
+@dataclass(frozen=True)
+class Hessian:
+    """The second moments of a model's matrices, by the names of their tensors.
+
+    `entries` are lazy. `source` is the opened file. Tensors count only if their names hold one of
+    `include` (or there is none) and none of `exclude`.
+    """
+
+    source: Model = field(repr=False)
+    entries: Mapping[str, Moments]
+    path: Path
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def moments(self, name: str) -> Moments | None:
+        """Return the moments of a tensor, None if there are none or they do not count."""
+        return self.entries.get(name) if self._counts(name) else None
+
+    def _counts(self, name: str) -> bool:
+        return is_selected(name, self.include, self.exclude)
+
+    @classmethod
+    def open(cls, path: AnyPath) -> Hessian:
+        """Read the header of a file.
+
+        Raises FormatError (a ValueError) for a file that is no Hessian, is damaged, or has tensors
+        that no token reached; OSError as the builtin `open` does.
+        """
+        location = as_path(path)
+        source = open_model(location)
+        try:
+            return cls(source, _entries(source, str(location)), location)
+        except BaseException:
+            source.close()
+            raise
+
+    @property
+    def metadata(self) -> Metadata:
+        """The keys of the file."""
+        return self.source.metadata
+
+    def importance(self) -> Imatrix:
+        """Return the importance matrix that was computed with it; reads the diagonals."""
+        by_owner = {id(moments): moments for moments in self.entries.values()}
+        squares = {key: moments.squares() for key, moments in by_owner.items()}
+        entries = {name: squares[id(moments)] for name, moments in sorted(self.entries.items())}
+        for name, entry in entries.items():
+            if not np.isfinite(entry.sums).all():
+                raise FormatError(
+                    f"the second moments of {name!r} are infinite or not numbers", remedy=_REMEDY
+                )
+        size, tokens = (whole_number(self.metadata.get(f"hessian.{key}")) or 0 for key in _SIZES)
+        datasets = (str(self.metadata.get("hessian.dataset", "")),)
+        chunks = tokens // max(size, 1)
+        return Imatrix(
+            entries, datasets, chunks, size, path=self.path, limit=self.source.readers_limit
+        )
+
+    def require(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Raise an error that names those of the tensors that this Hessian does not cover.
+
+        `tensors` are pairs of the name in the Hessian's model, and the tensor.
+        """
+        pairs = [(name, tensor) for name, tensor in tensors if self._counts(name)]
+        misfits = [t.name for name, t in pairs if name in self.entries and not self._fits(name, t)]
+        if misfits:
+            raise ShapeError(f"the Hessian is of another model: {named(misfits)}", remedy=_REMEDY)
+        missing = [tensor.name for name, tensor in pairs if name not in self.entries]
+        if missing:
+            raise MissingImportanceError(
+                f"the Hessian does not cover {named(missing)}",
+                remedy=f"{_REMEDY}; or leave tensors out (exclude_weights=...)",
+            )
+
+    def _fits(self, name: str, tensor: Tensor) -> bool:
+        moments = self.entries[name]
+        stacked = tensor.shape[-STACK_AXES] if len(tensor.shape) >= STACK_AXES else 1
+        return (stacked, tensor.shape[-1]) == (moments.matrices, moments.width)
+
+
+_SIZES: Final = ("chunk_size", "token_count")
+
+
+def _entries(source: Model, path: str) -> dict[str, Moments]:
+    if source.metadata.get("general.type") != KIND:
+        raise FormatError("this GGUF file is not a Hessian", remedy=_REMEDY, path=path)
+    names, owners = (source.metadata.get(key) for key in (MATRICES, OWNERS))
+    if not (isinstance(names, Strings) and isinstance(owners, Strings)) or len(names) != len(
+        owners
+    ):
+        raise FormatError("this Hessian does not list its matrices", remedy=_REMEDY, path=path)
+    known = {owner: _moments(source, owner, path) for owner in sorted(set(owners))}
+    unseen = [owner for owner, each in known.items() if not each.tokens().sum(axis=1).all()]
+    if unseen:
+        raise FormatError(
+            f"no token reached {named(unseen)} in this Hessian",
+            remedy="Compute it on a longer text",
+            path=path,
+        )
+    return {name: known[owner] for name, owner in zip(names, owners, strict=True)}
+
+
+def _moments(source: Model, owner: str, path: str) -> Moments:
+    pair = [source.tensors.get(owner + end) for end in (MOMENTS, MOMENT_COUNTS)]
+    sums, counts = pair
+    if sums is None or counts is None:
+        raise FormatError(f"this Hessian has no data of {owner!r}", remedy=_REMEDY, path=path)
+    matrices = counts.shape[-1] if len(counts.shape) == len((PARTS, 1)) else 0
+    stack = (matrices,) if matrices > 1 else ()
+    expected = (PARTS, *stack, sums.shape[-1], sums.shape[-1])
+    kinds = (sums.type.name, counts.type.name)
+    if kinds != ("F32", "I64") or sums.shape != expected or counts.shape[0] != PARTS:
+        raise FormatError(
+            f"the data of {owner!r} in this Hessian does not fit together",
+            remedy=_REMEDY,
+            path=path,
+        )
+    if (counts.numpy() < 0).any():
+        raise FormatError(f"a count of {owner!r} is impossible", remedy=_REMEDY, path=path)
+    return Moments(sums, counts)

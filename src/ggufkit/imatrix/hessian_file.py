@@ -1,0 +1,127 @@
+"""Hessian files: second moments of the inputs of matrices, in GGUF.
+
+`OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] width, width)) and
+`OWNER.moment_counts` the numbers of tokens. The first part is to quantize with, the second was held
+out. `hessian.matrices` and `hessian.owners` list each matrix with the owner of its inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+import numpy as np
+
+from ggufkit.errors import ValueTypeError
+from ggufkit.format.coerce import typed
+from ggufkit.format.metadata import Metadata
+from ggufkit.imatrix.matrix import Counts
+from ggufkit.imatrix.moments import InputMoments
+from ggufkit.inspection.digest import CONTENT, digest
+from ggufkit.models.layers import named
+from ggufkit.models.model import Model, Tensors
+from ggufkit.models.open import open as open_model
+from ggufkit.models.tensors.in_memory import as_tensor
+from ggufkit.output.write import write
+from ggufkit.quants.parallel import Floats, Numbers
+
+HESSIAN_MEMORY: Final = 4 << 30  # bytes of sums that are held at once
+MOMENTS: Final = ".moments"
+MOMENT_COUNTS: Final = ".moment_counts"
+KIND: Final = "hessian"  # general.type
+MATRICES: Final = "hessian.matrices"
+OWNERS: Final = "hessian.owners"
+
+
+@dataclass(frozen=True)
+class MomentsOrigin:
+    """What moments were computed from."""
+
+    model: Path
+    content: bytes
+    dataset: str
+    chunk_size: int
+
+    def keys(self, tokens: int) -> dict[str, object]:
+        """Return the keys of a file; reads the whole model for its digest."""
+        with open_model(self.model) as model:
+            model_digest = digest(model, CONTENT, tensors=False).model[CONTENT]
+        return {
+            "general.type": KIND,
+            "hessian.model": model_digest,
+            "hessian.text": hashlib.sha256(self.content).hexdigest(),
+            "hessian.dataset": self.dataset,
+            "hessian.chunk_size": typed("uint32", self.chunk_size),
+            "hessian.token_count": typed("uint64", tokens),
+        }
+
+
+class MomentsStore:
+    """Keeps the sums of several passes until they are saved; a context manager.
+
+    They are in memory, or in a file without a name in the folder of the output.
+    """
+
+    def __init__(self, target: Path, *, in_memory: bool) -> None:
+        """Prepare to write `target`."""
+        self._target = target
+        self._sums: dict[str, Floats] = {}
+        self._counts: dict[str, Counts] = {}
+        self._file: IO[bytes] | None = None
+        if not in_memory:
+            self._file = tempfile.TemporaryFile(prefix=".ggufkit-", dir=target.parent)  # noqa: SIM115 (`__exit__` closes it)
+
+    def keep(self, moments: InputMoments) -> None:
+        """Take the sums of a pass; ValueTypeError if some are infinite or not numbers."""
+        damaged = [name for name, sums in moments.sums.items() if not np.isfinite(sums).all()]
+        if damaged:
+            raise ValueTypeError(
+                f"the second moments of {named(damaged)} are infinite or not numbers",
+                remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
+            )
+        self._counts |= moments.counts
+        for name, sums in moments.sums.items():
+            self._sums[name] = self._mapped(sums) if self._file else sums
+
+    def _mapped(self, sums: Floats) -> Floats:
+        """Write an array to the file, and return a view of it there."""
+        assert self._file is not None  # noqa: S101 (for mypy)
+        offset = self._file.tell()
+        self._file.write(sums.data)
+        self._file.flush()
+        return np.memmap(self._file, np.float32, "r", offset, sums.shape)
+
+    def save(self, moments: InputMoments, origin: MomentsOrigin) -> None:
+        """Write the file, whole or not at all."""
+        owners = dict(sorted(moments.owners.items()))
+        tokens = max(int(counts.sum(axis=0).max()) for counts in self._counts.values())
+        metadata = origin.keys(tokens) | {
+            MATRICES: typed("array[string]", list(owners)),
+            OWNERS: typed("array[string]", list(owners.values())),
+        }
+        tensors: dict[str, Numbers] = {}
+        for name in sorted(self._sums):
+            stacked = self._counts[name].shape[1] > 1
+            tensors[name + MOMENTS] = self._sums[name] if stacked else self._sums[name][:, 0]
+            tensors[name + MOMENT_COUNTS] = self._counts[name]
+        made = Tensors(as_tensor(name, array) for name, array in tensors.items())
+        write(Model(Metadata(metadata), made), self._target)
+
+    def __enter__(self) -> MomentsStore:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the file."""
+        self._sums.clear()
+        if self._file:
+            self._file.close()

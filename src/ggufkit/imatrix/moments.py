@@ -1,0 +1,98 @@
+"""Add up the second moments of the inputs of matrices while llama.cpp computes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ggufkit.errors import ValueTypeError
+from ggufkit.imatrix.matrix import Counts
+from ggufkit.llama_cpp.library import GraphTensor
+from ggufkit.quants.parallel import Floats
+
+PARTS: Final = 2  # the data to quantize with, and the data held out to judge by
+HELD_OUT_EVERY: Final = 4  # of this many batches one is held out
+FLOAT_BYTES: Final = 4
+
+
+@dataclass
+class InputMoments:
+    """Sums of the products of all pairs of inputs, for each matrix and each part of the text.
+
+    Matrices with the same inputs share a sum: `owners` has the first of them for each matrix.
+    `shapes` has the number of matrices and the width of each owner. Only the owners in `wanted` are
+    added up, into the part `part`; until `learned`, the graph is only looked at.
+    """
+
+    owners: dict[str, str] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()
+    part: int = 0
+    learns: bool = True
+    sums: dict[str, Floats] = field(default_factory=dict)
+    counts: dict[str, Counts] = field(default_factory=dict)
+    _inputs: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def look(self, name: str, node: GraphTensor) -> None:
+        """Note a matrix, and which one before it in the graph has the same inputs."""
+        used = (node.src[place] for place in (1, 2))
+        key = tuple(ctypes.addressof(each.contents) for each in used if each)
+        weight = node.src[0].contents
+        matrices = weight.ne[2] * weight.ne[3]
+        owner = self._inputs.setdefault((*key, matrices), name)
+        self.owners.setdefault(name, owner)
+        self.shapes.setdefault(owner, (matrices, weight.ne[0]))
+
+    def learned(self) -> None:
+        """Stop to look: all matrices are known."""
+        self.learns = False
+        self._inputs.clear()
+
+    def passes(self, memory: int) -> list[frozenset[str]]:
+        """Return groups of owners whose sums fit into `memory` bytes; each has at least one."""
+        groups: list[list[str]] = [[]]
+        held = 0
+        for name, (matrices, width) in self.shapes.items():
+            nbytes = PARTS * matrices * width * width * FLOAT_BYTES
+            if groups[-1] and held + nbytes > memory:
+                groups.append([])
+                held = 0
+            groups[-1].append(name)
+            held += nbytes
+        return [frozenset(group) for group in groups]
+
+    def begin(self, wanted: frozenset[str]) -> None:
+        """Start a pass that adds up the moments of these owners."""
+        self.wanted = wanted
+        self.sums, self.counts = {}, {}
+        for name in sorted(wanted):
+            matrices, width = self.shapes[name]
+            self.sums[name] = np.zeros((PARTS, matrices, width, width), np.float32)
+            self.counts[name] = np.zeros((PARTS, matrices), np.int64)
+
+    def add(self, name: str, matrix: int, rows: Floats) -> None:
+        """Add the inputs `rows` of one matrix."""
+        if name in self.wanted:
+            with np.errstate(over="ignore", invalid="ignore"):  # refused when they are stored
+                self.sums[name][self.part, matrix] += rows.T @ rows
+            self.counts[name][self.part, matrix] += len(rows)
+
+
+def require_batches(groups: Sized) -> None:
+    """Raise ValueTypeError for a text that leaves nothing to hold out."""
+    if len(groups) < PARTS:
+        raise ValueTypeError(
+            "the text is read in one batch, and second moments need a part that is held out",
+            remedy="Use a longer text, or compute fewer tokens at once (batch=...)",
+        )
+
+
+def parts_of(groups: Sized) -> Iterator[int]:
+    """Yield the part of each batch: at least one is held out, spread over the text."""
+    for number in range(1, len(groups) + 1):
+        is_held = number % HELD_OUT_EVERY == 0
+        yield int(is_held or (number == len(groups) < HELD_OUT_EVERY))

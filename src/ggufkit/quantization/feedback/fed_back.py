@@ -1,0 +1,183 @@
+"""Quantize tensors with a Hessian: feed errors back where that helps on inputs held out.
+
+How much the moments are damped is chosen for each matrix on a sample of its rows: errors are fed
+back by the moments to quantize with, and measured by those held out. Then all moments are used.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, Hessian, Moments
+from ggufkit.models.layers import layer_of
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Made
+from ggufkit.models.sources import Retyped
+from ggufkit.quants import codec
+from ggufkit.quants.feedback import Feedback, factor_of, moment_errors
+from ggufkit.quants.parallel import Floats
+from ggufkit.system.mapped_file import Bytes
+
+DAMPINGS: Final = (0.01, 0.1, 1.0)  # as shares of the mean diagonal
+SAMPLE: Final = 128  # rows that choose among them
+TILE: Final = 1 << 22  # elements that are quantized together
+_OPTIONS: Final = ("hessian", "include_weights", "exclude_weights")
+LEAST_ROWS: Final = 64  # of them: fewer would waste the time that reading moments takes
+
+
+@dataclass(frozen=True, eq=False)
+class FedBack(Made):
+    """A tensor quantized with errors fed back; `plain` is the same without."""
+
+    plain: Retyped
+    moments: Moments
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Quantize rows `start` to `stop`: tiles of rows, always the same ones."""
+        found: list[Bytes] = []
+        at = start
+        while at < stop:
+            matrix, row = divmod(at, self._height)
+            number, skipped = divmod(row, self._step)
+            tile = _tile(self, matrix, number)
+            found.append(tile[skipped : skipped + stop - at])
+            at += len(found[-1])
+        return np.concatenate(found) if found else self.plain.read(start, stop)
+
+    @property
+    def _height(self) -> int:
+        """Rows of one matrix."""
+        return self.plain.tensor.rows // self.moments.matrices
+
+    @property
+    def _step(self) -> int:
+        """Rows of a tile."""
+        return max(TILE // self.moments.width, LEAST_ROWS)
+
+    def tile(self, matrix: int, number: int) -> Bytes:
+        """Return a tile: rows whose errors grow by feedback are as without it."""
+        first = matrix * self._height + number * self._step
+        stop = min(first + self._step, (matrix + 1) * self._height)
+        rows = self._rows(first, stop)
+        plain = self.plain.packed(rows, first)
+        chosen = _chosen(self, matrix)
+        if chosen is None:
+            return plain
+        made = chosen.feedback.encode(rows, self.plain.type, search=self.plain.search)
+        before, after = (self._errors(rows, packed, chosen.held_out) for packed in (plain, made))
+        return np.where((after < before)[:, None], made, plain)
+
+    def choice(self, matrix: int) -> _FeedbackChoice | None:
+        """Return how errors of a matrix are fed back, None if they are not; keep the outcome."""
+        first = matrix * self._height
+        places = np.unique(np.linspace(0, self._height - 1, SAMPLE).astype(int))
+        sample = np.concatenate([self._rows(first + at, first + at + 1) for at in places.tolist()])
+        fitted, held_out = (self.moments.mean(matrix, part) for part in (FITTED, HELD_OUT))
+        plain = self._errors(sample, self.plain.packed(sample, first), held_out).sum()
+        errors: dict[float, float] = {}
+        for damping in DAMPINGS:
+            factor = factor_of(fitted, damping)
+            if factor is not None:
+                feedback = Feedback.of(factor, self.plain.type)
+                made = feedback.encode(sample, self.plain.type, search=self.plain.search)
+                errors[damping] = float(self._errors(sample, made, held_out).sum())
+        best = min(errors, key=errors.__getitem__, default=0.0)
+        outcome = FeedbackOutcome(float(plain), errors.get(best), best)
+        _outcomes.setdefault(self, {})[matrix] = outcome
+        factor = factor_of(self.moments.mean(matrix, ALL), best) if outcome.helps else None
+        return (
+            factor
+            if factor is None
+            else _FeedbackChoice(Feedback.of(factor, self.plain.type), held_out)
+        )
+
+    def _rows(self, start: int, stop: int) -> Floats:
+        packed = np.ascontiguousarray(self.plain.origin.read(start, stop))
+        found: Floats = codec.dequantize(packed, self.plain.tensor.type, threads=1)
+        return np.asarray(found, np.float32).reshape(stop - start, -1)
+
+    def _errors(self, rows: Floats, packed: Bytes, moments: Floats) -> Floats:
+        return moment_errors(rows - codec.decode_rows(packed, self.plain.type), moments)
+
+
+class _FeedbackChoice(NamedTuple):
+    """How errors of one matrix are fed back, and what they are measured by."""
+
+    feedback: Feedback
+    held_out: Floats
+
+
+class FeedbackOutcome(NamedTuple):
+    """The errors of a sample of rows on inputs held out: plain, and fed back with a damping.
+
+    `error` is None if the moments are not positive, whatever the damping.
+    """
+
+    plain: float
+    error: float | None
+    damping: float
+
+    @property
+    def helps(self) -> bool:
+        """Whether errors are fed back."""
+        return self.error is not None and self.error < self.plain
+
+
+_outcomes: WeakKeyDictionary[FedBack, dict[int, FeedbackOutcome]] = WeakKeyDictionary()
+_choosing: Final = threading.RLock()
+
+
+def _chosen(source: FedBack, matrix: int) -> _FeedbackChoice | None:
+    """Return the choice for a matrix; other threads wait, for they need the same one."""
+    with _choosing:
+        return _choice(source, matrix)
+
+
+@functools.lru_cache(maxsize=2)
+def _choice(source: FedBack, matrix: int) -> _FeedbackChoice | None:
+    return source.choice(matrix)
+
+
+@functools.lru_cache(maxsize=16)
+def _tile(source: FedBack, matrix: int, number: int) -> Bytes:
+    """Return a tile; pieces of an output end within tiles."""
+    return source.tile(matrix, number)
+
+
+def hessian_of(options: Mapping[str, Any]) -> Hessian | None:
+    """Return the Hessian that options of `quantize` give, None without one."""
+    given, include, exclude = (options.get(key) for key in _OPTIONS)
+    if given is None:
+        return None
+    found = given if isinstance(given, Hessian) else Hessian.open(given)
+    return replace(found, include=tuple(include or ()), exclude=tuple(exclude or ()))
+
+
+def fed_back(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[str, Tensor]:
+    """Return tensors that will be quantized, with errors fed back where the Hessian covers them.
+
+    `pairs` have the name in the Hessian's model and the tensor. Raises what `Hessian.require` does
+    for tensors of layers.
+    """
+    hessian.require((name, tensor) for name, tensor in pairs if layer_of(name) is not None)
+    return {tensor.name: _with_moments(tensor, hessian.moments(name)) for name, tensor in pairs}
+
+
+def _with_moments(made: Tensor, moments: Moments | None) -> Tensor:
+    source = made.source
+    if moments is None or not isinstance(source, Retyped):
+        return made
+    return Tensor.over(made.name, made.type, made.shape, FedBack(source, moments))
+
+
+def outcomes_of(tensor: Tensor) -> list[FeedbackOutcome]:
+    """Return what feedback did for a tensor that was written here: one for each matrix."""
+    source = tensor.source
+    return list(_outcomes.get(source, {}).values()) if isinstance(source, FedBack) else []

@@ -1,0 +1,244 @@
+"""The Hessian of `quantize`: what it changes in a model, when it is not used, what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit import quants
+from ggufkit.errors import FormatError, MissingImportanceError, OutputError, ShapeError
+from ggufkit.imatrix.hessian import Hessian
+from ggufkit.output.layout import layout
+from ggufkit.output.resume import digest
+from ggufkit.quantization.explain import explain
+from ggufkit.quantization.feedback.fed_back import outcomes_of
+from ggufkit.quantization.feedback.outcomes import told
+from ggufkit.quantization.quantize import decide
+from ggufkit.quants.feedback import moment_errors
+from hessian_files import inputs_of, save_hessian
+from shell import done
+
+UP, DOWN, EXPERTS = "blk.0.ffn_up.weight", "blk.0.ffn_down.weight", "blk.0.ffn_up_exps.weight"
+RNG = np.random.default_rng(9)
+SHAPES = {UP: (96, 256), DOWN: (64, 512), EXPERTS: (2, 48, 256)}
+TENSORS = {name: RNG.standard_normal(shape, np.float32) for name, shape in SHAPES.items()}
+TENSORS["token_embd.weight"] = np.ones((8, 256), np.float32)
+INPUTS = {UP: inputs_of(256), DOWN: inputs_of(512, seed=1), EXPERTS: inputs_of(256, 512, 2, 2)}
+KEYS = {"general.architecture": "llama"}
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.gguf"
+    ggufkit.save(path, TENSORS, KEYS)
+    return path
+
+
+@pytest.fixture
+def hessian(tmp_path):
+    return save_hessian(tmp_path / "hessian.gguf", INPUTS)
+
+
+def decided(source, hessian, recipe="Q4_K_M", **options):
+    return decide(ggufkit.open(source), recipe, hessian=hessian, **options)
+
+
+def held_out_errors(model, name):
+    """Return the error of each row on the inputs held out."""
+    lost = model.tensors[name].numpy() - TENSORS[name]
+    rows = np.split(lost, len(lost)) if lost.ndim > 2 else [lost]
+    inputs = INPUTS[name][1]
+    return np.concatenate(
+        [
+            moment_errors(each.reshape(-1, each.shape[-1]), x.T @ x)
+            for each, x in zip(rows, inputs, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("recipe", ["Q2_K", "Q4_K_M", "IQ3_S", "Q4_0"])
+def test_no_row_has_a_larger_error_on_inputs_held_out(source, hessian, tmp_path, recipe):
+    done = decided(source, hessian, recipe)
+    plain = decide(ggufkit.open(source), recipe, imatrix=done_importance(hessian))
+    ggufkit.write(done.model, tmp_path / "out.gguf")
+    with ggufkit.open(tmp_path / "out.gguf") as written:
+        assert {t.name: t.type for t in written.tensors.values()} == {
+            t.name: t.type for t in plain.model.tensors.values()
+        }
+        for name in SHAPES:
+            found = held_out_errors(written, name)
+            before = held_out_errors(plain.model, name)
+            assert (found <= before * (1 + 1e-5)).all()
+            assert found.sum() < 0.6 * before.sum()
+            outcomes = outcomes_of(done.model.tensors[name])
+            assert len(outcomes) == len(INPUTS[name][0])
+            assert all(outcome.helps for outcome in outcomes)
+
+
+def done_importance(path):
+    return Hessian.open(path).importance()
+
+
+def test_rows_do_not_depend_on_threads_or_pieces(source, hessian, tmp_path):
+    once = decided(source, hessian).model
+    ggufkit.write(decided(source, hessian).model, tmp_path / "out.gguf", threads=3)
+    with ggufkit.open(tmp_path / "out.gguf") as written:
+        for name in SHAPES:
+            tensor = once.tensors[name]
+            starts = range(0, tensor.rows, 7)
+            pieces = [tensor.source.read(i, min(i + 7, tensor.rows)) for i in starts]
+            joined = np.concatenate(pieces)
+            assert np.array_equal(joined, written.tensors[name].raw().reshape(joined.shape))
+
+
+def test_metadata_names_the_hessian_and_check_accepts_the_file(source, hessian, tmp_path):
+    with ggufkit.open(source) as model:
+        made = ggufkit.quantize(model, "Q4_K_M", hessian=hessian)
+        ggufkit.write(made, tmp_path / "out.gguf")
+    with ggufkit.open(tmp_path / "out.gguf") as written:
+        assert written.metadata["quantize.hessian.file"] == str(hessian)
+        assert written.metadata["quantize.hessian.dataset"] == "wiki"
+        assert written.metadata["quantize.hessian.token_count"] == 1024
+        assert written.metadata["quantize.imatrix.entries_count"] == 3
+    assert ggufkit.check(tmp_path / "out.gguf", data=True) == ggufkit.check(source, data=True)
+
+
+def test_an_output_must_not_replace_its_hessian(source, hessian):
+    with pytest.raises(OutputError):
+        ggufkit.write(decided(source, hessian).model, hessian)
+
+
+def test_journals_keep_hessians_apart(source, hessian, tmp_path):
+    other = save_hessian(tmp_path / "other.gguf", {n: 2 * x for n, x in INPUTS.items()})
+    keys = {"quantize.hessian.file": "x"}
+    digests = {
+        digest(layout(decided(source, each, override_kv=keys).model, "o"))
+        for each in (hessian, other)
+    }
+    assert len(digests) == 2
+    assert digest(layout(decided(source, hessian).model, "o")) == digest(
+        layout(decided(source, hessian).model, "o")
+    )
+
+
+# When errors are not fed back.
+
+
+def test_moments_that_are_not_positive_fall_back_and_say_so(source, tmp_path):
+    inputs = {name: np.zeros_like(rows) for name, rows in INPUTS.items()}
+    path = save_hessian(tmp_path / "flat.gguf", inputs)
+    done = decided(source, path)
+    tensor = done.model.tensors[UP]
+    plain = quants.quantize(TENSORS[UP], tensor.type, imatrix=np.zeros(256))
+    assert np.array_equal(tensor.raw().reshape(plain.shape), plain)
+    assert told(tensor) == "errors not fed back: the Hessian is not positive"
+
+
+def test_feedback_that_does_not_help_on_inputs_held_out_is_not_used(source, tmp_path):
+    # The parts go together in opposite ways, so that feedback makes errors larger.
+    turned = np.where(np.arange(256) % 2, -1, 1).astype(np.float32)
+    common = RNG.standard_normal((1, 512, 1)).astype(np.float32)
+    inputs = common + 0.05 * inputs_of(256)[0]
+    both = np.stack([inputs, inputs * turned])
+    path = save_hessian(tmp_path / "other.gguf", INPUTS | {UP: both})
+    tensor = decided(source, path).model.tensors[UP]
+    plain = quants.quantize(TENSORS[UP], tensor.type, imatrix=weights_of(path, UP))
+    assert np.array_equal(tensor.raw().reshape(plain.shape), plain)
+    assert told(tensor) == "errors not fed back: it does not help on inputs held out"
+
+
+def weights_of(path, name):
+    return done_importance(path).weights(name, TENSORS[name].shape)
+
+
+def test_explanations_show_the_gain(source, hessian, tmp_path):
+    done = decided(source, hessian)
+    assert "errors fed back" in explain(done)[0].why or not done.decisions[0].is_fed_back
+    ggufkit.write(done.model, tmp_path / "out.gguf")
+    with ggufkit.open(tmp_path / "out.gguf") as written:
+        why = {each.name: each.why for each in explain(done, written)}
+    assert "% on inputs held out" in why[UP]
+    assert "fed back" not in why["token_embd.weight"]
+
+
+def test_excluded_tensors_are_quantized_without_it(source, tmp_path):
+    path = save_hessian(tmp_path / "h.gguf", {UP: INPUTS[UP], EXPERTS: INPUTS[EXPERTS]})
+    done = decided(source, path, exclude_weights=["ffn_down"])
+    assert {d.after.name for d in done.decisions if d.is_fed_back} == {UP, EXPERTS}
+
+
+# What is refused.
+
+
+def test_hessian_of_another_model_is_refused_with_the_tensors_named(source, hessian, tmp_path):
+    path = save_hessian(tmp_path / "h.gguf", INPUTS | {DOWN: inputs_of(256)})
+    with pytest.raises(ShapeError, match=rf"another model: 1 tensor \({DOWN}\)"):
+        decided(source, path, imatrix=done_importance(hessian))
+
+
+def test_hessian_that_lacks_a_layer_is_refused_with_the_tensors_named(source, tmp_path):
+    path = save_hessian(tmp_path / "h.gguf", {UP: INPUTS[UP]})
+    with pytest.raises(MissingImportanceError, match=rf"cover 2 tensors \({DOWN}, {EXPERTS}\)"):
+        decided(source, path, imatrix=done_importance(path))
+
+
+def test_moments_that_are_not_numbers_are_refused_with_the_tensor_named(source, tmp_path):
+    broken = INPUTS[UP].copy()
+    broken[0, 0, 0, 3] = np.nan
+    path = save_hessian(tmp_path / "h.gguf", INPUTS | {UP: broken})
+    with pytest.raises(FormatError, match=f"second moments of '{UP}' are infinite"):
+        decided(source, path)
+    weights = {name: np.ones(shape[-1], np.float32) for name, shape in SHAPES.items()}
+    entries = {name: ggufkit.imatrix.Entry(w[None], np.array([1])) for name, w in weights.items()}
+    entries.pop(EXPERTS)
+    done = decided(source, path, imatrix=ggufkit.Imatrix(entries))
+    with pytest.raises(FormatError, match=f"second moments of '{UP}' are infinite"):
+        ggufkit.write(done.model, tmp_path / "out.gguf")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_matrices_that_no_token_reached_are_refused_with_the_tensors_named(source, tmp_path):
+    path = save_hessian(tmp_path / "h.gguf", INPUTS | {DOWN: inputs_of(512, 0)})
+    with pytest.raises(FormatError, match=rf"no token reached 1 tensor \({DOWN}\)"):
+        decided(source, path)
+
+
+@pytest.mark.parametrize("broken", ["model", "list", "data", "shape"])
+def test_files_that_are_no_hessian_are_refused(source, tmp_path, broken):
+    path = tmp_path / "h.gguf"
+    if broken == "model":
+        path = source
+    elif broken == "list":
+        save_hessian(path, INPUTS, owners="no list")
+    elif broken == "data":
+        save_hessian(path, INPUTS, owners=ggufkit.typed("array[string]", [UP, DOWN, "none"]))
+    else:
+        save_hessian(path, INPUTS | {UP: INPUTS[UP][:1]})
+    with pytest.raises(FormatError, match="Hessian"):
+        decided(source, path)
+
+
+def test_provenance_carries_the_digest_of_the_hessian(source, hessian, tmp_path):
+    out = tmp_path / "out.gguf"
+    with ggufkit.quantize_with_provenance(source, "Q4_0", hessian=hessian) as made:
+        ggufkit.write(made, out)
+    moved = hessian.rename(tmp_path / "moved.gguf")
+    assert ggufkit.reproduce(out, source, hessian=moved)
+    with pytest.raises(MissingImportanceError, match="with a Hessian"):
+        ggufkit.reproduce(out, source)
+    other = save_hessian(tmp_path / "other.gguf", {n: 2 * x for n, x in INPUTS.items()})
+    with pytest.raises(MissingImportanceError, match="with another Hessian"):
+        ggufkit.reproduce(out, source, hessian=other)
+
+
+# The command.
+
+
+def test_command_writes_with_a_hessian_and_notes_what_it_left_out(source, hessian, tmp_path):
+    flat = INPUTS | {UP: np.zeros_like(INPUTS[UP])}
+    path = save_hessian(tmp_path / "flat.gguf", flat)
+    found = done("quantize", source, tmp_path / "o.gguf", "Q4_0", "--hessian", path)
+    assert f"errors are not fed back in 1 tensor ({UP}): the Hessian is not positive" in found.err
+    shown = done("quantize", source, "Q4_0", "--hessian", hessian, "--dry-run")
+    assert "errors fed back: 3 tensors" in shown.out

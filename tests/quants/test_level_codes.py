@@ -1,0 +1,66 @@
+"""Levels that are chosen for given scales, and blocks with other levels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ggufkit import quants
+from ggufkit.format.types import tensor_type
+from ggufkit.quants.block_parts import block_parts
+from ggufkit.quants.level_codes import _TYPES, level_codes
+
+WIDTH = 512
+
+
+def blocks_of(name, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((16, WIDTH), np.float32)
+    weights = rng.random(WIDTH, np.float32) + np.float32(0.1)
+    packed = quants.quantize(rows, name, imatrix=weights)
+    return packed.reshape(-1, tensor_type(name).block_bytes)
+
+
+def codes_for(codes, levels):
+    """Return the codes nearest to levels, in the order that `put` takes."""
+    units = levels.astype(np.float32).reshape(len(levels), -1, codes.unit)
+    found = [codes.nearest(unit.T.copy(), np.ones(codes.unit, np.float32)) for unit in units]
+    return np.array([each.T.reshape(-1) for each in found])
+
+
+@pytest.mark.parametrize("name", _TYPES)
+def test_codes_of_the_levels_in_a_block_give_the_same_block(name):
+    codes, blocks = level_codes(tensor_type(name)), blocks_of(name)
+    levels = block_parts(blocks, tensor_type(name)).levels
+    again = codes.put(codes_for(codes, levels), blocks)
+    assert np.array_equal(block_parts(again, tensor_type(name)).levels, levels)
+    assert np.array_equal(again, blocks)
+
+
+@pytest.mark.parametrize("name", _TYPES)
+def test_other_levels_leave_the_scales_of_a_block(name):
+    codes, blocks, others = level_codes(tensor_type(name)), blocks_of(name), blocks_of(name, 1)
+    wanted = block_parts(others, tensor_type(name)).levels
+    found = block_parts(codes.put(codes_for(codes, wanted), blocks), tensor_type(name))
+    was = block_parts(blocks, tensor_type(name))
+    assert np.array_equal(found.levels, wanted)
+    assert np.array_equal(found.scales, was.scales)
+    assert was.offsets is None or np.array_equal(found.offsets, was.offsets)
+
+
+@pytest.mark.parametrize("name", _TYPES)
+def test_nearest_levels_are_no_farther_than_those_of_another_block(name):
+    codes = level_codes(tensor_type(name))
+    rng = np.random.default_rng(2)
+    weights = rng.random(codes.unit, np.float32)
+    levels = block_parts(blocks_of(name), tensor_type(name)).levels.astype(np.float32)
+    known = levels.reshape(-1, codes.unit).T
+    wanted = known + rng.normal(0, np.abs(known).mean() / 4, known.shape).astype(np.float32)
+    found = codes.levels(codes.nearest(wanted, weights))
+    errors = [weights @ np.square(each - wanted) for each in (found, known)]
+    # A sign that keeps the number of signs even is chosen before the point.
+    assert errors[0].mean() <= errors[1].mean()
+
+
+def test_types_whose_levels_cannot_be_chosen_alone_have_no_codes():
+    assert [level_codes(tensor_type(name)) for name in ("Q8_0", "MXFP4", "TQ2_0")] == [None] * 3

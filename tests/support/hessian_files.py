@@ -1,0 +1,43 @@
+"""Hessian files for tests, made of inputs, without llama.cpp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import ggufkit
+
+AnyInputs = npt.NDArray[Any]
+
+
+def inputs_of(width: int, tokens: int = 512, matrices: int = 1, seed: int = 0) -> AnyInputs:
+    """Return inputs that go together: (parts, matrices, tokens, width)."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.standard_normal((width, width)) * (np.arange(1, width + 1) ** -0.6)[:, None]
+    made = rng.standard_normal((2, matrices, tokens, width)) @ mixing
+    return made.astype(np.float32)
+
+
+def save_hessian(path: Path, inputs: dict[str, AnyInputs], **keys: object) -> Path:
+    """Write the Hessian of these inputs by tensor; `keys` replace those of the file."""
+    tensors = {}
+    for name, rows in inputs.items():
+        sums = np.matmul(rows.transpose(0, 1, 3, 2), rows)
+        tensors[f"{name}.moments"] = sums if sums.shape[1] > 1 else sums[:, 0]
+        counts = np.full(sums.shape[:2], rows.shape[2], np.int64)
+        tensors[f"{name}.moment_counts"] = counts
+    names = ggufkit.typed("array[string]", list(inputs))
+    metadata = {
+        "general.type": "hessian",
+        "hessian.dataset": "wiki",
+        "hessian.chunk_size": np.uint32(512),
+        "hessian.token_count": np.uint64(1024),
+        "hessian.matrices": names,
+        "hessian.owners": names,
+    }
+    changed = {f"hessian.{key}": value for key, value in keys.items()}
+    ggufkit.save(path, tensors, metadata | changed)
+    return path
