@@ -49,7 +49,7 @@ def kinds_of_heads(tensor: Tensor, heads: int, groups: int, kinds: int, length: 
     rows = tensor.shape[0]
     if heads < 1 or rows % heads or not 0 <= length <= rows // heads:
         raise ShapeError(f"{tensor.name!r} has {rows} rows, not {length} for each of {heads} heads")
-    first = equal_kinds(tensor[:length], groups, kinds)
+    first = equal_kinds(tensor[:length], groups, kinds) if length else np.arange(0)
     order = np.concatenate([first, np.arange(length, rows // heads)])
     return np.concatenate([head * len(order) + order for head in range(heads)])
 
