@@ -83,6 +83,17 @@ def test_mask_of_the_draft_comes_after_the_tokenizer(convert, target):
         assert list(model.metadata["dflash.target_layers"]) == [1, 2, 3]
 
 
+def test_keys_that_the_class_of_the_target_adds_to_its_tokenizer_are_those_of_the_draft(
+    convert, target
+):
+    late = '[late]\n"tokenizer.ggml.eot_token_id" = "num_hidden_layers"\n'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "ARCH", ARCH + late)
+        model = convert("dflash", target=target)
+    with model:
+        assert model.metadata["tokenizer.ggml.eot_token_id"] == 9
+
+
 def test_embedding_of_the_mask_that_cannot_be_applied_is_an_error(convert, target, tmp_path):
     make = drafts.make
 

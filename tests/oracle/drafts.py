@@ -141,6 +141,16 @@ DRAFTS = {
          "masked_embedding.centroids.weight": (4, 64)},
         has_tokenizer=True,
     ),
+    "muse-glimmer-assistant": Draft(
+        "muse-glimmer",
+        {"architectures": ["MuseGlimmerAssistantModel"], **TWO,
+         "model_type": "muse_glimmer_assistant", "mask_token_id": 3, "target_layer_ids": [0, 2, 3],
+         "sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"],
+         "rope_theta": None,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+        {**PAIR, "encoder.fc.weight": (64, 192), "encoder.output_norm_enc.weight": (64,),
+         "norm.weight": (64,)},
+    ),
     "dspark-speculator": Draft(
         "qwen3",
         {"architectures": ["DSparkSpeculator"], "draft_vocab_size": SOME, "mask_token_id": 3,

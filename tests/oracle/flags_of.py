@@ -1,10 +1,10 @@
 """Record what llama.cpp's converter makes with its other flags, as digests in flag_digests.json.
 
-    python flags_of.py LLAMA_CPP CHECKPOINTS
+    python flags_of.py LLAMA_CPP CHECKPOINTS [CASE ...]
 
-converts the cases of `CASES` in the folder CHECKPOINTS. Runs in the environment of
-requirements.txt. A file without tensors has no padding in the converter's form: `digest` takes it
-away.
+converts the cases in the folder CHECKPOINTS, or only those that are named. Runs in the environment
+of requirements.txt. A file without tensors has no padding in the converter's form: `digest` takes
+it away.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def digest(path: Path, flag: str) -> str:
     return hashlib.sha256(data.rstrip(b"\0") if "vocab" in flag else data).hexdigest()[:16]
 
 
-def main(llama_cpp: str, checkpoints: str) -> None:
-    """Write the record."""
+def main(llama_cpp: str, checkpoints: str, *named: str) -> None:
+    """Write the record; the digests of cases that are not named stay."""
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import convert_hf_to_gguf as converter
     from conversion.base import ModelBase, TextModel
@@ -119,11 +119,15 @@ def main(llama_cpp: str, checkpoints: str) -> None:
     logging.disable(logging.WARNING)
     # The map of an architecture changes that of all others for the rest of the process.
     names = dict(TensorNameMap.block_mappings_cfg)
+    old = json.loads(RECORD.read_text())
     found: dict[str, dict[str, str]] = {}
     # transformers looks for names of models in the path of a checkpoint that names no type.
     neutral = Path(tempfile.gettempdir(), "zz")
     for flag, _, cases in FLAGS:
         for case in cases:
+            if named and case not in named:
+                found.setdefault(flag, {})[case] = old[flag][case]
+                continue
             with empty(neutral) as place:
                 folder = checkpoint_for(flag, case, Path(checkpoints), place)
                 out = place / "out.gguf"

@@ -48,6 +48,7 @@ from ggufkit.errors import (
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS
+from ggufkit.format.values import TypedValue
 from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
@@ -185,7 +186,7 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
     names = drafting(classes(checkpoint.config)) if choices.dspark else classes(checkpoint.config)
     described = {**checkpoint.config, "only_prediction": choices.mtp}
     architecture = find(names, choices.arch_path, described)
-    home, tokenizer = _tokenizer(checkpoint, architecture, choices.arch_path)
+    home, tokenizer, late = _tokenizer(checkpoint, architecture, choices.arch_path)
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
     facts = ConfigFacts(checkpoint, architecture)
@@ -217,7 +218,7 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **vocabulary(home, tokenizer, rows=rows, pre=pre, say=say),
     }
-    metadata |= parameters(facts, architecture.late)[0]
+    metadata |= late | parameters(facts, architecture.late)[0]
     model = Model(Metadata(metadata), Tensors(tensors))
     if not choices.vocab_only and not choices.mtp and (problems := _about_missing(model, facts)):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
@@ -226,22 +227,26 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
 
 def _tokenizer(
     checkpoint: Checkpoint, architecture: Architecture, arch_path: Sequence[Path]
-) -> tuple[Checkpoint, str]:
-    """Return the checkpoint that has the tokenizer, and the kind of tokenizer.
+) -> tuple[Checkpoint, str, dict[str, TypedValue]]:
+    """Return the checkpoint that has the tokenizer, the kind of tokenizer, and its target's keys.
 
     A draft model has the tokenizer of its target, read as its target's class reads it ("target"),
     or as a kind ("llama of target"). Raises CheckpointError if the target is not given.
     """
-    kind, _, owner = architecture.vocabulary.rpartition(" of ")
-    if owner != TARGET:
-        return checkpoint, architecture.vocabulary
+    kind, _, whose = architecture.vocabulary.rpartition(" of ")
+    if whose != TARGET:
+        return checkpoint, architecture.vocabulary, {}
     target = checkpoint.target
     if target is None:
         raise CheckpointError(
             f"{checkpoint.folder} is a draft model, and its tokenizer is that of its target",
             remedy="Give the target's folder: `ggufkit convert --target-model-dir`",
         )
-    return target, kind or find(classes(target.config), arch_path, target.config).vocabulary
+    if kind:
+        return target, kind, {}
+    owner = find(classes(target.config), arch_path, target.config)
+    late = parameters(ConfigFacts(target, owner), owner.late)[0] if owner.late else {}
+    return target, owner.vocabulary, late
 
 
 def _placed(
