@@ -21,6 +21,7 @@ DRAFT = 'like = "{0}"\nname = "{1}"\nclasses = ["{2}"]\nvocabulary = "{3}"\n'
 KINDS = {
     "eagle3": ("eagle3", "eagle3", "LlamaForCausalLMEagle3", "none of target"),
     "dflash": ("dflash", "dflash", "DFlashDraftModel", "target"),
+    "gemma4-dspark": ("gemma4-dspark", "dflash", "Gemma4DSparkModel", "target"),
     "dspark-speculator": ("dspark", "dflash", "DSparkSpeculator", "target"),
 }
 
@@ -112,3 +113,36 @@ def test_embedding_of_the_mask_that_cannot_be_applied_is_an_error(convert, targe
 def test_target_without_config_json_is_named(convert, tmp_path):
     with pytest.raises(CheckpointError, match=r"has no config\.json"):
         convert("eagle3", target=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"attention_k_eq_v": False}, "attention_k_eq_v"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
+        ({"dflash_config": {"markov_head_type": "gated"}}, "markov_head_type"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type"),
+        (
+            {"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.3}},
+            "partial_rotary_factor is 0.3",
+        ),
+    ],
+)
+def test_dspark_of_gemma_that_llama_cpp_computes_otherwise_is_refused(
+    convert, target, monkeypatch, changed, named
+):
+    draft = drafts.DRAFTS["gemma4-dspark"]
+    other = draft._replace(config=draft.config | changed)
+    monkeypatch.setitem(drafts.DRAFTS, "gemma4-dspark", other)
+    with pytest.raises(CheckpointError, match=named):
+        convert("gemma4-dspark", target=target)
+
+
+def test_dspark_of_gemma_without_a_head_must_say_that_it_is_tied(convert, target, monkeypatch):
+    draft = drafts.DRAFTS["gemma4-dspark"]
+    tensors = {name: each for name, each in draft.tensors.items() if name != "lm_head.weight"}
+    other = draft._replace(config=draft.config | {"tie_word_embeddings": False}, tensors=tensors)
+    monkeypatch.setitem(drafts.DRAFTS, "gemma4-dspark", other)
+    with pytest.raises(CheckpointError, match="tie_word_embeddings"):
+        convert("gemma4-dspark", target=target)

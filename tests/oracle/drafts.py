@@ -56,6 +56,15 @@ FULL = {
 }  # fmt: skip
 
 
+WHOLE = {**FULL, "self_attn.k_proj.weight": (32, 64), "self_attn.k_norm.weight": (32,)}
+GEMMA_DSPARK: dict[str, Any] = {
+    "architectures": ["Gemma4DSparkModel"], **TWO, "model_type": "gemma4_text",
+    "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh", "attention_k_eq_v": True,
+    "global_head_dim": 32, "num_global_key_value_heads": 1, "rope_theta": None,
+    "layer_types": ["full_attention"] * 2, "sliding_window": 64,
+}  # fmt: skip
+
+
 class Draft(NamedTuple):
     """A draft model: the case that is its target, its configuration and its tensors' shapes."""
 
@@ -140,6 +149,21 @@ DRAFTS = {
          "pre_projection.weight": (64, 256), "post_projection.weight": (128, 64),
          "masked_embedding.centroids.weight": (4, 64)},
         has_tokenizer=True,
+    ),
+    "gemma4-dspark": Draft(
+        "gemma4",
+        {**GEMMA_DSPARK, "mask_token_id": 3, "target_layer_ids": [0, 1, 2]},
+        {**FLASH, **layers(WHOLE, "layers.0", "layers.1"), **MARKOV, "lm_head.weight": (416, 64),
+         "confidence_proj.weight": (1, 96), "confidence_proj.bias": (1,)},
+    ),
+    "gemma4-dspark-sliding": Draft(
+        "gemma4",
+        {**GEMMA_DSPARK, "tie_word_embeddings": True, "sample_from_anchor": False,
+         "dflash_config": {"mask_token_id": 3, "target_layer_ids": [0, 1, 2], "use_swa": True,
+                           "swa_window_size": 32, "block_size": 4},
+         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e5}}},
+        {**FLASH, **layers(WHOLE, "model.layers.0", "model.layers.1"), **MARKOV,
+         "embed_tokens.weight": (416, 64)},
     ),
     "muse-glimmer-assistant": Draft(
         "muse-glimmer",

@@ -60,6 +60,19 @@ def _proportional(facts: ConfigFacts) -> FactorArray | None:
     return proportional_factors(share, dimensions)
 
 
+def _of_draft(facts: ConfigFacts) -> FactorArray | None:
+    """Return the factors of a draft model of Gemma 4, None if it rotates whole heads."""
+    rope, dimensions = facts.lookup("rope"), facts.value("global_head_dim")
+    if rope.get("rope_type") == "default" or dimensions is None:
+        return None
+    share = rope.get("partial_rotary_factor", 0.25)
+    if not 0 < share <= 1 or dimensions * share % 2:
+        raise CheckpointError(
+            f"partial_rotary_factor is {share}: of {dimensions} dimensions, no whole pairs"
+        )
+    return proportional_factors(share, dimensions)
+
+
 def _factors(field: str) -> Callable[[ConfigFacts], FactorArray | None]:
     def made(facts: ConfigFacts) -> FactorArray | None:
         rope: dict[str, Any] = facts.lookup("rope")
@@ -95,6 +108,7 @@ def _sinusoids(facts: ConfigFacts) -> FactorArray | None:
 
 
 MAKERS: Final[dict[str, Callable[[ConfigFacts], FactorArray | None]]] = {
+    "draft_factors": _of_draft,
     "llama3_factors": _llama3_factors,
     "padded_llama3_factors": _padded_llama3_factors,
     "long_factors": _factors("long_factor"),
