@@ -29,7 +29,7 @@ def adapter(*names, base=None, **keys):
         *stacks, rows, columns = shapes[name]
         a, b = (*stacks, RANK, columns), (*stacks, rows, RANK)
         if name == "token_embd.weight":
-            a = (columns, RANK)
+            a, b = (rows, RANK), (columns, RANK)  # as llama.cpp wants them
         made += [random(f"{name}.lora_a", a), random(f"{name}.lora_b", b)]
     said = {
         "general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora",
@@ -44,7 +44,7 @@ def random(name, shape):
 
 def product(adapter, name):
     a, b = (adapter.tensors[name + each].numpy().astype(float) for each in (".lora_a", ".lora_b"))
-    return b @ (a.T if name == "token_embd.weight" else a)
+    return a @ b.T if name == "token_embd.weight" else b @ a
 
 
 def test_paths_are_merged_and_extracted_as_models_are(tmp_path):

@@ -16,7 +16,7 @@ RNG = np.random.default_rng(3)
 ARGUMENTS = {
     "every": [1, 2], "part": [2, 8], "permute": [3], "regroup": [2, 3, 1], "regroup_rows": [2, 3],
     "rows": [3, 9], "scale": [0.5], "split": [1, 3], "unflatten": [4, -1], "unpermute": [3],
-    "unsqueeze": [0], "transpose": [], "pad_rows": [32],
+    "unsqueeze": [0], "transpose": [], "pad_rows": [32], "zeros_before": [2],
 }  # fmt: skip
 
 
@@ -41,7 +41,8 @@ def test_operation_on_factors_equals_operation_on_matrix(name):
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - ARGUMENTS.keys()))
 def test_other_operations_are_refused_or_keep_the_columns(name):
     pair = Pair("w", tensor(RANK, COLUMNS), tensor(ROWS, RANK))
-    arguments = [ROWS * COLUMNS] if name == "reshape" else [0] if name == "squeeze" else [1]
+    others = {"reshape": [ROWS * COLUMNS], "squeeze": [0], "flatten": [ROWS, COLUMNS]}
+    arguments = others.get(name, [1])
     with pytest.raises((AdapterError, ValueError)):
         PairMoves().perform(pair, name, [] if name in ("neg_exp", "center") else arguments)
 
@@ -70,8 +71,8 @@ def test_factors_without_a_common_rank_are_refused(shapes):
         checked("w", *(tensor(*shape) for shape in shapes))
 
 
-def test_embedding_stores_its_first_factor_transposed():
+def test_factors_of_embeddings_are_stored_as_llama_cpp_picks_them():
     pair = Pair("token_embd.weight", tensor(RANK, COLUMNS), tensor(ROWS, RANK))
     a, b = as_tensors(pair)
-    assert (a.name, a.shape) == ("token_embd.weight.lora_a", (COLUMNS, RANK))
-    assert (b.name, b.shape) == ("token_embd.weight.lora_b", (ROWS, RANK))
+    assert (a.name, a.shape) == ("token_embd.weight.lora_a", (ROWS, RANK))
+    assert (b.name, b.shape) == ("token_embd.weight.lora_b", (COLUMNS, RANK))

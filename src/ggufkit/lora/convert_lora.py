@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.checks.adapter import KIND, LORA_A
+from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A
 from ggufkit.conversion.architecture.architecture import find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.folder import Checkpoint, read_json
 from ggufkit.conversion.convert import classes
 from ggufkit.conversion.place import place_items
+from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored
 from ggufkit.errors import AdapterError, TensorTypeError, brief
 from ggufkit.format.coerce import typed
@@ -83,7 +84,8 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
     if any(item.name.endswith(ABSORBED) for item in placement.tensors):
         say("llama.cpp does not apply an adapter to attn_k_b and attn_v_b; merge this one instead")
     kind = _wanted(outtype, adapter)
-    made = [stored(tensor, kind) for item in placement.tensors for tensor in as_tensors(item)]
+    upright = (_upright(item) for item in placement.tensors)
+    made = [stored(tensor, kind) for item in upright for tensor in as_tensors(item)]
     own = Checkpoint(adapter.folder, read_json(adapter.folder, "config.json") or {}, Tensors())
     described = describe(
         own, name=name, overrides=overrides, parameters=-_parameters(made), say=say
@@ -100,6 +102,13 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
     }
     made_model = Model(Metadata(metadata), Tensors(made)).reading((adapter.file,))
     return made_model.made_from(made_model.inputs, own.readers_limit)
+
+
+def _upright(item: Tensor | Pair) -> Tensor | Pair:
+    """Return the pair of embeddings with a row for each token; PEFT has a column for each."""
+    if isinstance(item, Pair) and item.name == EMBEDDING:
+        return Pair(item.name, transpose(item.b), transpose(item.a))
+    return item
 
 
 def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict[str, Any]]:

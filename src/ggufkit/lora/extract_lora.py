@@ -103,9 +103,10 @@ def _extraction(
         a, b, kept = _factored(tensor, tuned.tensors[name], rank)
         lost = math.sqrt(max(norms[0] ** 2 - kept, 0.0)) / norms[0]
         found.append(Extracted(name, b.shape[-1], _ratio(*norms), lost))
-        stored = np.swapaxes(a, -1, -2) if name == EMBEDDING else a
-        factors.append(from_array(name + LORA_A, np.ascontiguousarray(stored), outtype))
-        factors.append(from_array(name + LORA_B, b, outtype))
+        # llama.cpp picks the rows of tokens from the first factor.
+        first, second = (b, np.ascontiguousarray(a.T)) if name == EMBEDDING else (a, b)
+        factors.append(from_array(name + LORA_A, first, outtype))
+        factors.append(from_array(name + LORA_B, second, outtype))
     if not factors:
         raise AdapterError("no matrix differs between the two models", remedy="Compare with `diff`")
     made = Model(_metadata(tuned, rank), Tensors(factors))

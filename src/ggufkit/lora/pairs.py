@@ -55,6 +55,14 @@ def checked(name: str, a: Tensor, b: Tensor) -> Pair:
     return Pair(name, a, b)
 
 
+def turned(name: str, a: Tensor, b: Tensor) -> Pair:
+    """Return the pair of embeddings, one in a row, from factors `a` of tokens and `b` of columns.
+
+    `a` is as GGUF files have it: a row for each token. llama.cpp picks rows of it.
+    """
+    return Pair(name, transpose(b), a)
+
+
 # Operations of architecture files on pairs.
 
 
@@ -120,9 +128,9 @@ def as_tensors(item: Tensor | Pair) -> Iterator[Tensor]:
     if isinstance(item, Tensor):
         yield item
         return
-    a = transpose(item.a) if item.name == EMBEDDING else item.a
+    a, b = (item.b, transpose(item.a)) if item.name == EMBEDDING else (item.a, item.b)
     yield renamed(a, item.name + LORA_A)
-    yield renamed(item.b, item.name + LORA_B)
+    yield renamed(b, item.name + LORA_B)
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,7 @@ def read_adapter(model: Model) -> Adapter:
     for name in model.tensors:
         stem = name.removesuffix(LORA_B)
         if stem != name:
-            a = model.tensors[stem + LORA_A]
-            pairs[stem] = Pair(stem, transpose(a) if stem == EMBEDDING else a, model.tensors[name])
+            a, b = model.tensors[stem + LORA_A], model.tensors[name]
+            pairs[stem] = turned(stem, a, b) if stem == EMBEDDING else Pair(stem, a, b)
     alpha = model.metadata.get(ALPHA)
     return Adapter(model, pairs, float(alpha) if isinstance(alpha, float | np.floating) else 0.0)
