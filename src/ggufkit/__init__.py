@@ -119,6 +119,7 @@ _HOMES: Final = {
     "save_array": "output.save_array",
     "select": "edits.select",
     "target": "quantization.target",
+    "task_adapters": "lora.task_adapters",
     "tensor_block": "inspection.tensor_block",
     "tensor_statistics": "inspection.tensor_statistics",
     "tokenize": "frameworks.tokenize",

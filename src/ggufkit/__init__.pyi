@@ -86,6 +86,7 @@ from ggufkit.inspection.tensor_statistics import tensor_statistics as tensor_sta
 from ggufkit.lora.convert_lora import convert_lora as convert_lora
 from ggufkit.lora.extract_lora import extract_lora as extract_lora
 from ggufkit.lora.merge_lora import merge_lora as merge_lora
+from ggufkit.lora.task_adapters import task_adapters as task_adapters
 from ggufkit.models.caches import find_models as find_models
 from ggufkit.models.hub.repository import CachedModel as CachedModel
 from ggufkit.models.model import Model as Model

@@ -68,6 +68,11 @@ def of_file(path: Path) -> list[str]:
     return [digest[:LETTERS] for digest in (*kept, data.hexdigest())]
 
 
+def of_whole(path: Path) -> str:
+    """Return the digest of all bytes of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:LETTERS]
+
+
 def _exact(value: Any) -> Any:
     """Return a typed value as Python's, to the last bit."""
     return value if isinstance(value, str | bool) else value.tolist()
@@ -87,6 +92,10 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
     for path in made.values():
         with ggufkit.open(path) as model:
             rounded = any(name.endswith(ROUNDED) for name in model.tensors)
+    adapters = {  # Jina 3's for tasks; all types of the base have the same
+        path.name[len("lora-") : -len(f"-{case}-auto.gguf")]: of_whole(path)
+        for path in sorted((folder / "references").glob(f"lora-*-{case}-auto.gguf"))
+    }
     return {
         "class": classes(with_text_config(config))[0],
         "checkpoint": of_checkpoint(checkpoint),
@@ -94,6 +103,7 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
         "logits": case in known.computed(folder),
         "round trip": case in known.exported(folder),
         **{kind: of_file(path) for kind, path in made.items()},
+        **({"adapters": adapters} if adapters else {}),
     }
 
 

@@ -24,6 +24,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import convert_hf_to_gguf as converter
     from conversion.base import TextModel
+    from conversion.bert import XLMRobertaModel
     from conversion.rwkv import Rwkv6Model, Rwkv7Model
     from gguf.tensor_mapping import TensorNameMap
 
@@ -43,6 +44,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
                 continue
             TensorNameMap.block_mappings_cfg = dict(names)
             Rwkv6Model.lerp_weights, Rwkv7Model.lerp_weights = {}, {}  # of the whole process too
+            XLMRobertaModel._lora_files = {}
             sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
             try:
                 converter.main()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import digests
 import lora_digests
 import running
 
@@ -20,12 +21,14 @@ import ggufkit
 import tensors_file
 from ggufkit.conversion.checkpoint.folder import open_checkpoint
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+from ggufkit.models.sources import from_array
 
 pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 RECORDED = json.loads(lora_digests.RECORD.read_text())
 TOLERANCE = 1e-3  # of the largest number
+RNG = np.random.default_rng(2)
 SCALE = 0.01  # small: random weights and random changes magnify rounding
 COMPUTED = ("llama", "gemma2", "qwen2", "qwen3moe", "phi2", "falcon", "gpt-oss")
 # llama.cpp leaves out the adapter of attn_k_b and attn_v_b; the merged file has it.
@@ -71,6 +74,33 @@ def test_llama_cpp_computes_the_same_with_the_adapter_and_with_the_merged_model(
     merged = running.run(paths[2], tmp_path / "merged.npy", **job)
     assert np.abs(adapted - plain).max() > TOLERANCE * np.abs(plain).max()
     assert np.abs(adapted - merged).max() < TOLERANCE * np.abs(merged).max()
+
+
+def test_llama_cpp_computes_the_same_with_an_adapter_of_the_embeddings(tmp_path):
+    paths = [tmp_path / name for name in ("base.gguf", "adapter.gguf", "merged.gguf")]
+    with ggufkit.convert(FOLDER / "checkpoints" / "llama", outtype="f32", pre="gpt-2") as base:
+        ggufkit.write(base, paths[0])
+        name = "token_embd.weight"
+        changed = base.tensors[name].numpy() + RNG.standard_normal((1, 64)).astype("f4")
+        tensors = {**base.tensors, name: from_array(name, changed)}
+        tuned = base.replace(tensors=tensors.values())
+        found = ggufkit.extract_lora(base, tuned, rank=1)
+        ggufkit.write_many([(found.model, paths[1]), (tuned, paths[2])])
+    job = {"do": "logits", "prompt": list(range(3, 40))}
+    adapted = running.run(
+        paths[0], tmp_path / "adapted.npy", **job, adapter=str(paths[1]), scale=1.0
+    )
+    merged = running.run(paths[2], tmp_path / "merged.npy", **job)
+    assert np.abs(adapted - merged).max() < TOLERANCE * np.abs(merged).max()
+
+
+def test_adapters_for_tasks_are_byte_identical(tmp_path):
+    case = "jina-bert-v3"
+    found = {}
+    for task, model in ggufkit.task_adapters(FOLDER / "checkpoints" / case).items():
+        ggufkit.write(model, tmp_path / "ours.gguf")
+        found[task] = digests.of_whole(tmp_path / "ours.gguf")
+    assert found == digests.recorded()[case]["adapters"]
 
 
 @pytest.mark.parametrize("case", CHANGED)

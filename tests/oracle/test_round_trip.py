@@ -31,7 +31,11 @@ TOLERANCE = 1e-3  # of the largest number
 CLASSIFIERS = {"bert-classifier", "bert-two-labels"}
 OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | known.seeing() | {"gemma3-pictures", "mistral"}
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
-TEXT_MODEL = re.compile(r"^thinker\.|^language_model\.|(?<=^model\.)language_model\.")
+# Jina 3 wraps its model and its matrices for adapters; an export has none of these.
+TEXT_MODEL = re.compile(
+    r"^thinker\.|^language_model\.|(?<=^model\.)language_model\."
+    r"|^roberta\.(?=e.*layers|emb)|\.parametrizations(?=\.weight)|\.original$"
+)
 # RoBERTa's first rows; rows of zeros after those of Gemma 3n; of Qwen 4, the first part of many.
 PARTIAL = {
     "embeddings.position_embeddings.weight", "model.embed_tokens_per_layer.weight",

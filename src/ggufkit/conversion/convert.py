@@ -112,10 +112,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
         fp8_as_q8, dense_modules, mtp, target, dspark,
     )  # fmt: skip
-    with (
-        _opened(folder, choices, follow_links=follow_links) as checkpoint,
-        _naming_config(checkpoint.folder),
-    ):
+    with opened_checkpoint(folder, choices, follow_links=follow_links) as checkpoint:
         say_note = _short(say) if say else _silent
         if mmproj:
             made = projected(checkpoint, outtype, name, overrides, arch_path, say_note)
@@ -128,7 +125,9 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
 
 
 @contextlib.contextmanager
-def _opened(folder: AnyPath, choices: Choices, *, follow_links: bool) -> Iterator[Checkpoint]:
+def opened_checkpoint(
+    folder: AnyPath, choices: Choices = DEFAULTS, *, follow_links: bool
+) -> Iterator[Checkpoint]:
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
         if isinstance(folder, str) and is_hub_name(folder):
@@ -144,7 +143,8 @@ def _opened(folder: AnyPath, choices: Choices, *, follow_links: bool) -> Iterato
                 checkpoint = replace(checkpoint, target=opened_config(choices.target))
             elif choices.dspark:  # the draft model is in the folder of its target
                 checkpoint = replace(checkpoint, target=checkpoint)
-            yield checkpoint
+            with _naming_config(checkpoint.folder):
+                yield checkpoint
         except BaseException:
             checkpoint.close()
             raise

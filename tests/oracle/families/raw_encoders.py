@@ -54,11 +54,52 @@ NOMIC: Names = {
         "encoder.layers.{i}.mlp.experts.bias": (64,),
     }),
 }  # fmt: skip
+TASKS = ["retrieval.query", "separation"]
+RANK = 4
+
+
+def adapted(name: str, rows: int, columns: int, *, embeds: bool = False) -> Names:
+    """Return a matrix of Jina 3 with an adapter for each task; those of embeddings are turned."""
+    stem, sizes = f"{name}.parametrizations.weight", [(RANK, columns), (rows, RANK)]
+    if embeds:
+        sizes = [(rows, RANK), (RANK, columns)]
+    factors = {f"{stem}.0.lora_{n}": (len(TASKS), *s) for n, s in zip("AB", sizes, strict=True)}
+    return {f"{stem}.original": (rows, columns), **factors}
+
+
+JINA3: Names = {
+    **both({"roberta.emb_ln": (64,)}),
+    **adapted("roberta.embeddings.word_embeddings", 416, 64, embeds=True),
+    **adapted("roberta.embeddings.token_type_embeddings", 2, 64, embeds=True),
+    **adapted("roberta.encoder.layers.{i}.mixer.Wqkv", 192, 64),
+    **adapted("roberta.encoder.layers.{i}.mixer.out_proj", 64, 64),
+    **adapted("roberta.encoder.layers.{i}.mlp.fc1", 96, 64),
+    **adapted("roberta.encoder.layers.{i}.mlp.fc2", 64, 96),
+    **adapted("roberta.pooler.dense", 64, 64),
+    "roberta.pooler.dense.bias": (64,),
+    **{
+        f"roberta.encoder.layers.{{i}}.{name}.bias": (size,)
+        for name, size in {
+            "mixer.Wqkv": 192, "mixer.out_proj": 64, "mlp.fc1": 96, "mlp.fc2": 64,
+        }.items()
+    },
+    **both({f"roberta.encoder.layers.{{i}}.norm{n}": (64,) for n in (1, 2)}),
+}  # fmt: skip
 NONE = dict.fromkeys(("num_key_value_heads", "rms_norm_eps", "rope_theta", "hidden_act"))
 RAW: dict[str, Any] = {
     "jina-bert-v2": raw(
         "JinaBertModel", JINA, vocabulary="words", model_type="jina-bert", layer_norm_eps=1e-12,
         position_embedding_type="alibi", feed_forward_type="geglu", type_vocab_size=2, **NONE,
+    ),
+    "jina-bert-v3": raw(
+        "XLMRobertaModel", JINA3, vocabulary="xlm", model_type="xlm-roberta", layer_norm_eps=1e-5,
+        position_embedding_type="rotary", rotary_emb_base=20000.0, type_vocab_size=2,
+        lora_adaptations=TASKS, lora_alpha=2, lora_rank=RANK, lora_dropout_p=0.0,
+        task_instructions={task: f"Do {task}: " for task in TASKS}, load_trained_adapters=True,
+        use_flash_attn=True, use_reg_tokens=False, lora_main_params_trainable=False,
+        matryoshka_dimensions=[32, 64], pad_token_id=1, bos_token_id=0, eos_token_id=2,
+        max_position_embeddings=514, num_key_value_heads=None, rms_norm_eps=None, rope_theta=None,
+        hidden_act="gelu",
     ),
     "nomic-bert-moe": raw(
         "NomicBertModel", NOMIC, vocabulary="words", model_type="nomic_bert", n_embd=64, n_head=4,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
+from ggufkit.cli.converted_names import adapter_outputs, has_type, is_folder, output_path
 from ggufkit.cli.options import (
     arch_path_option,
     cluster_option,
@@ -27,7 +26,6 @@ from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError, printable
-from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.quantization.quantize import QuantizeOptions
@@ -40,11 +38,6 @@ if TYPE_CHECKING:
 
 SECTION: Final = "Convert"  # of the help
 
-# What stands for the type in the name of an output, as in the converter's templates.
-_TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
-    "{ftype}": str.lower, "{outtype}": str.lower, "{FTYPE}": str.upper, "{OUTTYPE}": str.upper,
-    "{}": str.lower,
-}  # fmt: skip
 # Options that concern text models alone.
 _OF_TEXT_MODELS: Final = (
     "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
@@ -211,7 +204,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     IN contains config.json, safetensors files and a tokenizer, or is a repository on the Hugging
     Face Hub (hf://org/repo), whose tensors are read while OUT is written. OUT is a file, - for
     stdout, or a folder; in a folder the file name follows the naming convention. In the name of OUT
-    {ftype} stands for the type, such as q8_0, and {FTYPE} for the same in capitals.
+    {ftype} stands for the type, such as q8_0, and {FTYPE} for the same in capitals. Adapters for
+    tasks, which Jina Embeddings 3 has, become files next to the first output.
     """
     wanted = recipes or ()
     if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
@@ -232,12 +226,17 @@ def command(  # noqa: PLR0913 (click passes each option)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
         models = [_quantized(model, recipe, outtype, **blocks) for recipe in wanted] or [model]
-        outputs = [(each, _target(each, out, kind)) for each in models]
+        outputs = [(each, output_path(each, out, kind)) for each in models]
+        if not chosen["vocab_only"]:
+            finding = {"arch_path": arch_path, "follow_links": follow_links}
+            adapters = adapter_outputs(model, source, outputs[0][1], **finding)
+            outputs += [(opened.enter_context(each), path) for each, path in adapters]
+            _require_whole(len(outputs) - len(models), work)
         if with_mmproj is not None:
             projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
-            outputs.append((projector, _target(projector, with_mmproj)))
+            outputs.append((projector, output_path(projector, with_mmproj)))
         for place, (_, target) in ((out, outputs[0]), (with_mmproj, outputs[-1])):
-            if place is not None and not dry_run and _is_folder(place):
+            if place is not None and not dry_run and is_folder(place):
                 opened.enter_context(_folder_of(target))
         paths = [] if dry_run else _written(outputs, work)
         if as_json:
@@ -258,7 +257,7 @@ def _require_possible(
     with_mmproj: str | None,
 ) -> None:
     """Raise UsageError for options that contradict each other."""
-    if len(recipes) > 1 and not _is_folder(out) and not _has_type(out):
+    if len(recipes) > 1 and not is_folder(out) and not has_type(out):
         raise click.UsageError(
             "For several types OUT must be a folder (end it with /) or contain {ftype}"
         )
@@ -271,6 +270,15 @@ def _require_possible(
     if mmproj and (given := _given_of_text_models(chosen)):
         named = ", ".join(given)
         raise click.UsageError(f"--mmproj converts only the projector: leave out {named}")
+
+
+def _require_whole(adapters: int, work: dict[str, Any]) -> None:
+    """Raise UsageError for shards of adapters, which llama.cpp does not load."""
+    if adapters and (work["shard_size"] or work["shard_tensors"]):
+        raise click.UsageError(
+            "This model comes with adapters, which cannot be shards: leave out --shard-size and "
+            "--shard-tensors"
+        )
 
 
 def _given_of_text_models(chosen: dict[str, Any]) -> list[str]:
@@ -291,43 +299,6 @@ def _blocks(
     if not recipes and (imatrix or search):
         raise click.UsageError(f"{'--imatrix' if imatrix else '--search'} goes with --quantize")
     return {"imatrix": Imatrix.open(imatrix) if imatrix else None, "search": search}
-
-
-def _is_folder(out: str) -> bool:
-    return out.endswith(("/", os.sep)) or Path(out).is_dir()
-
-
-def _has_type(out: str) -> bool:
-    """Whether the name of OUT contains a word for the type."""
-    return any(word in Path(out).name for word in _TYPE_WORDS)
-
-
-def _target(model: Model, out: str, kind: str = "") -> str:
-    """Return the file to write: OUT, or a file in the folder OUT named by the convention.
-
-    `kind` is "vocab" or "mtp" for a file that holds only this part of a model, else empty.
-    """
-    if out == PIPE:
-        return out
-    parts = ggufkit.conventional_name(model)
-    kinds = [tensor.type.name for tensor in model.tensors.values() if len(tensor.shape) > 1]
-    # Some architectures do not write general.file_type.
-    encoding = parts.encoding or next(iter(kinds), "F32")
-    if not _is_folder(out):
-        name = Path(out).name
-        for word, letters in _TYPE_WORDS.items():
-            name = name.replace(word, letters(encoding))
-        return str(Path(out).with_name(name)) if name != Path(out).name else out
-    title = model.metadata.get("general.name", "")
-    basename = str(title) if title and parts.basename == NO_BASENAME else parts.basename
-    # The size of a projector tells nothing of the model that it belongs to.
-    label = "" if parts.sidecar else parts.size_label
-    parts = replace(parts, basename=basename, encoding=encoding, size_label=label)
-    if kind == "vocab":
-        parts = replace(parts, size_label="", encoding="", type=kind)
-    elif kind == "mtp":
-        parts = replace(parts, size_label="", sidecar=kind)
-    return str(Path(out) / build_name(parts))
 
 
 def _quantized(

@@ -1,0 +1,131 @@
+"""Converts the adapters for tasks in a checkpoint of Jina Embeddings 3, as llama.cpp's converter.
+
+The checkpoint has the factors of all tasks in one tensor each. Each task becomes a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.checks.adapter import GENERAL_TYPE, KIND
+from ggufkit.conversion.architecture.architecture import find
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.convert import classes, opened_checkpoint
+from ggufkit.conversion.place import place_items, rename
+from ggufkit.conversion.tensors.moves import entry
+from ggufkit.conversion.tensors.storage_type import stored
+from ggufkit.errors import CheckpointError, GGUFError, brief
+from ggufkit.format.metadata import Metadata
+from ggufkit.lora.pairs import ALPHA, Pair, PairMoves, as_tensors, checked
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.system.descriptors import AnyPath
+
+ARCHITECTURE: Final = "jina-bert-v3"
+PREFIXES: Final = "task_instructions"
+TASKS: Final = "lora_adaptations"  # in config.json
+_NAME: Final = re.compile(r"\w[\w.-]*")  # of a task: it becomes part of a file's name
+_A: Final = ".0.lora_A"
+_B: Final = ".0.lora_B"
+_TYPE_TABLE: Final = "token_types.weight"
+_TABLES: Final = ("embeddings.word_embeddings.weight", "embeddings.token_type_embeddings.weight")
+
+
+def task_adapters(
+    folder: AnyPath, *, arch_path: Sequence[Path] = (), follow_links: bool = False
+) -> dict[str, Model]:
+    """Return the adapters for tasks in the checkpoint `folder` as lazy models, by their tasks.
+
+    There are none unless config.json names tasks, as that of Jina Embeddings 3 does. Closing one of
+    the models closes all. The arguments are those of `convert`. Raises CheckpointError, whose
+    `problems` list everything wrong.
+    """
+    with opened_checkpoint(folder, follow_links=follow_links) as checkpoint:
+        tasks = _tasks(checkpoint.config)
+        config = checkpoint.config
+        facts = ConfigFacts(checkpoint, find(classes(config), arch_path, config))
+        made = {task: _adapter(checkpoint, facts, tasks, task) for task in tasks}
+        if not made:
+            checkpoint.close()
+        return made
+
+
+def _tasks(config: Mapping[str, Any]) -> list[str]:
+    """Return the tasks that config.json names."""
+    tasks = config.get(TASKS) or []
+    texts = [task for task in tasks if isinstance(task, str)] if isinstance(tasks, list) else []
+    prefixes = config.get(PREFIXES) or dict.fromkeys(texts, "")
+    problems = [
+        f"{brief(task)} is not a name of a task" for task in texts if not _NAME.fullmatch(task)
+    ]
+    problems += [
+        f"{PREFIXES} has no text for {brief(task)}"
+        for task in texts
+        if not isinstance(prefixes.get(task), str)
+    ]
+    if texts != tasks or len(set(texts)) != len(texts):
+        problems.append(f"{TASKS} is not a list of different names")
+    if problems:
+        raise CheckpointError("the adapters for tasks cannot be converted", problems)
+    return texts
+
+
+def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task: str) -> Model:
+    """Return the adapter for a task."""
+    pairs, problems = _pairs(checkpoint, facts, len(tasks), tasks.index(task))
+    placement = place_items(pairs, facts, PairMoves())
+    problems += placement.problems
+    if problems or not placement.tensors:
+        problems = problems or ["the tensors lora_A and lora_B are missing"]
+        raise CheckpointError(f"the adapters of {checkpoint.folder} cannot be converted", problems)
+    tensors = [stored(each, "F32") for item in placement.tensors for each in _in_file_order(item)]
+    config = checkpoint.config
+    alpha = config.get("lora_alpha")
+    metadata: dict[str, Any] = {
+        "general.architecture": facts.architecture.name,
+        GENERAL_TYPE: "adapter",
+        KIND: "lora",
+        ALPHA: np.float32(1.0 if alpha is None else alpha),
+        "adapter.lora.task_name": task,
+    }
+    if prefixes := config.get(PREFIXES):
+        metadata["adapter.lora.prompt_prefix"] = prefixes[task]
+    model = Model(Metadata(metadata), Tensors(tensors)).reading(checkpoint.files)
+    return model.made_from(model.inputs, checkpoint.readers_limit)
+
+
+def _pairs(
+    checkpoint: Checkpoint, facts: ConfigFacts, count: int, number: int
+) -> tuple[list[Pair], list[str]]:
+    """Return the factors for the task of a number, and the problems with them."""
+    names = {
+        rename(name, facts.architecture.rename, facts.lookup): tensor
+        for name, tensor in checkpoint.tensors.items()
+    }
+    pairs: list[Pair] = []
+    problems: list[str] = []
+    for name in [name.removesuffix(_A) for name in names if name.endswith(_A)]:
+        try:
+            if name + _B not in names:
+                raise CheckpointError(f"{name}{_B} is missing")
+            a, b = (entry(names[name + end], 0, number, count) for end in (_A, _B))
+            pairs.append(_pair(name, a, b))
+        except GGUFError as error:  # noqa: PERF203 (each error is reported)
+            problems.append(error.message)
+    return pairs, problems
+
+
+def _pair(name: str, a: Tensor, b: Tensor) -> Pair:
+    """Return the factors of a matrix. Those of embeddings have their names the other way round."""
+    return checked(name, b, a) if name in _TABLES else checked(name, a, b)
+
+
+def _in_file_order(pair: Tensor | Pair) -> list[Tensor]:
+    """Return the tensors of a pair in the order of the checkpoint."""
+    tensors = list(as_tensors(pair))
+    return tensors[::-1] if pair.name == _TYPE_TABLE else tensors
