@@ -14,8 +14,9 @@ UNLOADABLE = {"bert-two-labels"}
 WITHOUT_EXPORT = {"deepseek4-fp8", "stablelm2"}
 # What transformers does not load as it was: Chameleon needs a vocabulary_map, of which the GGUF
 # file knows nothing; of a dynamic rotary embedding the GGUF file has the base that results, not
-# its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge.
-UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna"}
+# its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge; the code for
+# MiniMax-01's class is with its published checkpoints.
+UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna", "minimax-01"}
 # A GGUF file has matrices that are multiplied by numbers of config.json, or rounded to three
 # values; they stay so in an export.
 SCALED = {"bitnet", "falcon-h1", "jais", "dots3-note"}

@@ -79,6 +79,7 @@ CASES = {
     "regroup_heads": (
         numbers(12, 5), (2, 2, 2, 4), lambda a: a[[0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]]
     ),
+    "regroup_heads of no rows": (numbers(12, 5), (2, 0, 2, 0), lambda a: a),
     "sum": (numbers(4, 3, 5), (1,), lambda a: a[:, 0] + a[:, 1] + a[:, 2]),
     "sum of halves": (
         numbers(4, 2, 5, dtype=np.float16), (1,), lambda a: a[:, 0] + a[:, 1]
