@@ -171,6 +171,38 @@ def test_does_not_report_a_missing_optional_tensor(tmp_path):
     assert "blk.0.attn_q.bias" in ggufkit.convert(folder, arch_path=[tmp_path]).tensors
 
 
+VOICE = """
+like = "llama"
+name = "voiced"
+classes = ["PlainForCausalLM"]
+vocabulary = "none"
+rows = "vocab_size + 1"
+appended = "['<|sound|>']"
+skip = ["layer"]
+[tensors]
+"model.embed_tokens.weight" = "token_embd.weight part 1 | floats"
+"start" = "token_embd.weight part 2 | reshape(1, -1) | floats"
+"sound" = "token_embd.weight part 3 | reshape(1, -1) | linear(tensor('layer'))"
+[shapes]
+"token_embd.weight" = "absent"
+"""
+
+
+def test_part_without_a_count_joins_the_parts_that_there_are(tmp_path):
+    (tmp_path / "plain.toml").write_text(VOICE)
+    voice = {"sound": numbers(3), "layer": numbers(8, 3)}
+    wanted = voice["layer"].astype("f8") @ voice["sound"]
+    for start in ({}, {"start": numbers(8)}):
+        folder = tmp_path / f"model-{len(start)}"
+        write_checkpoint(folder, CONFIG, model=whole() | voice | start)
+        model = ggufkit.convert(folder, arch_path=[tmp_path])
+        embedded = model.tensors["token_embd.weight"].numpy()
+        assert len(embedded) == 11 + len(start)
+        assert np.array_equal(embedded[-1], wanted.astype(embedded.dtype))
+        with pytest.raises(CheckpointError, match="does not tell where the tensors in it begin"):
+            ggufkit.export(model, tmp_path / "out", arch_path=[tmp_path])
+
+
 def test_output_head_that_is_not_tied_must_be_present(convert):
     assert "output.weight" not in convert(whole()).tensors
     (told,) = problems(convert, whole(), {"tie_word_embeddings": False})

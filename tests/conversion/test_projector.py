@@ -89,8 +89,8 @@ def without_a_place(names: Iterable[str], text: Architecture) -> list[str]:
 
 
 def test_class_of_which_only_the_projector_is_known_says_so(tmp_path):
-    folder = projector_folders.make(CASES["pocket-tts"], tmp_path / "model")
-    with pytest.raises(CheckpointError, match="only the projector of 'PocketTTSModel' is known"):
+    folder = projector_folders.make(CASES["deepseek-ocr2"], tmp_path / "model")
+    with pytest.raises(CheckpointError, match="only the projector of 'DeepseekOCR2F"):
         ggufkit.convert(folder)
 
 

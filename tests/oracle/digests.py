@@ -81,11 +81,12 @@ def _exact(value: Any) -> Any:
 def record_of(folder: Path, case: str) -> dict[str, Any]:
     """Return what is recorded of a case."""
     import ggufkit
-    from ggufkit.conversion.checkpoint.folder import with_text_config
+    from ggufkit.conversion.checkpoint.folder import open_checkpoint
     from ggufkit.conversion.convert import classes
 
     checkpoint = folder / "checkpoints" / case
-    config = json.loads((checkpoint / "config.json").read_text())
+    opened = open_checkpoint(checkpoint)
+    opened.close()
     files = {kind: folder / "references" / f"{case}-{kind}.gguf" for kind in TYPES}
     made = {kind: path for kind, path in files.items() if path.exists()}
     rounded = False
@@ -97,7 +98,7 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
         for path in sorted((folder / "references").glob(f"lora-*-{case}-auto.gguf"))
     }
     return {
-        "class": classes(with_text_config(config))[0],
+        "class": classes(opened.config)[0],
         "checkpoint": of_checkpoint(checkpoint),
         "rounded": rounded,
         "logits": case in known.computed(folder),

@@ -10,8 +10,9 @@ from typing import Any
 REFUSED = {"stablelm2"}
 # By llama.cpp's loader: a head of two labels without names, where it wants a square matrix.
 UNLOADABLE = {"bert-two-labels"}
-# FP8 becomes floats, which another type stores; the other has no reference.
-WITHOUT_EXPORT = {"deepseek4-fp8", "stablelm2"}
+# FP8 becomes floats, which another type stores; StableLM's has no reference. The embeddings of
+# models that speak are products of matrices.
+WITHOUT_EXPORT = {"deepseek4-fp8", "stablelm2", "pocket-tts", "pocket-tts-voice", "qwen3-tts"}
 # What transformers does not load as it was: Chameleon needs a vocabulary_map, of which the GGUF
 # file knows nothing; of a dynamic rotary embedding the GGUF file has the base that results, not
 # its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge; the code for

@@ -580,6 +580,13 @@ def save_unigram(folder: Path, **ids: int) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
+def save_voice(folder: Path) -> None:
+    """Save a SentencePiece model of T5's kind as Pocket TTS has it, without a configuration."""
+    save_unigram(folder)
+    (folder / "spiece.model").rename(folder / "tokenizer.model")
+    (folder / "tokenizer_config.json").unlink()
+
+
 def save_xlm(folder: Path) -> None:
     """Save a SentencePiece model under the name and with the class that XLM-R has for it."""
     save_unigram(folder, unk_id=0, bos_id=1, eos_id=2)
@@ -614,6 +621,7 @@ VOCABULARIES = {
     "unigram": save_unigram,
     "words": save_words,
     "talking": save_talking,
+    "voice": save_voice,
     "xlm": save_xlm,
 }
 
@@ -622,7 +630,7 @@ INTEGERS = {
     "counts": (1, 2**45, torch.int64),
     "uint8": (0, 256, torch.uint8), "int8": (-128, 128, torch.int8),
     "exponents": (110, 130, torch.uint8), "ids": (0, 4, torch.int64),
-    "words": (-(2**31), 2**31, torch.int32),
+    "words": (-(2**31), 2**31, torch.int32), "whole": (-8, 9, torch.bfloat16),
 }  # fmt: skip
 
 
@@ -637,6 +645,8 @@ def random_tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     if dtype in INTEGERS:
         least, most, kind = INTEGERS[dtype]
         return torch.randint(least, most, shape, dtype=kind)
+    if dtype == "steps":
+        return random_tensor(shape, "whole") * 128
     if dtype == "groups":
         return (torch.randperm(*shape) // GROUP).to(torch.int32)
     if dtype == "shape":
@@ -653,7 +663,8 @@ def make_raw(folder: Path, name: str) -> None:
     names = each_number(names, "{x}", spec.get("experts", 1))
     tensors = {n: random_tensor(*described(shape)) for n, shape in names.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(spec["config"], indent=2))
+    if spec["config"] is not None:
+        (folder / "config.json").write_text(json.dumps(spec["config"], indent=2))
 
 
 def each_number(tensors: dict[str, Any], place: str, count: int) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     if not choices.vocab_only:
         _note_unread(facts, say)
-    rows = facts.value(architecture.rows)
+    rows, appended = facts.value(architecture.rows), facts.value(architecture.appended)
     name, pre = choices.name, choices.pre
     metadata = {
         "general.architecture": architecture.name,
@@ -216,7 +216,7 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
         **describe(checkpoint, name=name, overrides=choices.overrides, tensors=tensors, say=say),
         **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
-        **vocabulary(home, tokenizer, rows=rows, pre=pre, say=say),
+        **vocabulary(home, tokenizer, rows=rows, pre=pre, appended=appended, say=say),
     }
     metadata |= late | parameters(facts, architecture.late)[0]
     model = Model(Metadata(metadata), Tensors(tensors))

@@ -15,7 +15,15 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from ggufkit.conversion.architecture.architecture import Architecture
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.expressions import Lookup
-from ggufkit.conversion.architecture.name_rules import ALL, FIRST, NameIndex, Placed, Step, Target
+from ggufkit.conversion.architecture.name_rules import (
+    ALL,
+    FIRST,
+    PRESENT,
+    NameIndex,
+    Placed,
+    Step,
+    Target,
+)
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError, brief
@@ -264,16 +272,18 @@ def _finished(heap: Heap[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
     """Return the tensor of a heap; GGUFError if it cannot be made."""
     arrivals = sorted(heap.arrivals, key=lambda arrival: arrival.place)
     places = [arrival.place for arrival in arrivals]
-    needed = max(places[-1] + 1, arrivals[0].target.parts)
+    target = arrivals[0].target
+    needed = max(places[-1] + 1, target.parts)
+    if target.parts == PRESENT:
+        places = list(range(needed)) if len({*places}) == len(places) else places
     if len(places) != needed or places != list(range(needed)):
         held = ", ".join(repr(arrival.item.name) for arrival in arrivals[:4])
         what = "experts" if heap.stacks else "parts"
         raise CheckpointError(f"it needs {needed} {what}, once each, but gets only {held}")
-    target = arrivals[0].target
     made = [_stepped(each.item, each.target.steps, heap.layer, facts, moves) for each in arrivals]
     if heap.stacks:
         made = [moves.stack(heap.name, made)]
-    elif target.parts > 1 or target.parts == ALL:
+    elif target.parts > 1 or target.parts in (ALL, PRESENT):
         made = [moves.concat(heap.name, made)]
     done = _stepped(made[0], target.joined_steps, heap.layer, facts, moves)
     return moves.renamed(done, heap.name)

@@ -13,12 +13,19 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ggufkit.conversion.architecture.config import ConfigFacts
-from ggufkit.conversion.architecture.name_rules import FIRST, NameRule, Step, Target, outline
+from ggufkit.conversion.architecture.name_rules import (
+    FIRST,
+    PRESENT,
+    NameRule,
+    Step,
+    Target,
+    outline,
+)
 from ggufkit.conversion.checkpoint.mxfp4 import in_converted_order
 from ggufkit.conversion.place import ITEM, in_file_order, place, rename, with_fields, with_items
 from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
-from ggufkit.errors import GGUFError, ShapeError, brief
+from ggufkit.errors import CheckpointError, GGUFError, ShapeError, brief
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import in_order
 
@@ -195,6 +202,8 @@ def _part(tensor: Tensor, target: Target) -> Tensor:
     """Return the share of a joined tensor that a target had given, all shares being equal."""
     if target.place is None:
         return tensor
+    if target.parts == PRESENT:
+        raise CheckpointError(f"{tensor.name!r} does not tell where the tensors in it begin")
     share = tensor.shape[0] // target.parts
     return tensor[target.place * share : (target.place + 1) * share]
 

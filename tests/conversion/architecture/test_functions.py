@@ -140,3 +140,11 @@ def test_numbers_of_full_layers_are_those_of_the_first_that_has_some():
     types = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
     assert FUNCTIONS["of_full_layers"].do(config, types, "head_dim") == 32
     assert FUNCTIONS["of_full_layers"].do(config, types, "theta") is None
+
+
+def test_fields_of_ids_name_some_of_so_many_ids():
+    config = {"codec_end_id": 3, "language_id": {"english": 1}, "count": 2, "other_id": None}
+    assert FUNCTIONS["ids_named"].do(config, 5, "codec") == [
+        "<|codec_0|>", "<|language_english|>", "<|codec_2|>", "<|codec_end|>", "<|codec_4|>",
+    ]  # fmt: skip
+    assert FUNCTIONS["ids_but"].do(5, 9, 7) == [5, 6, 8]

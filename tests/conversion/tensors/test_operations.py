@@ -63,6 +63,7 @@ def folded(array, epsilon=1e-5):
     return factor, bias - mean * factor
 
 
+MATRIX = numbers(3, 4)
 CASES = {
     "permute": (numbers(32, 6), (4,), lambda a: swap_halves(a, 4)),
     "permute the first heads": (
@@ -163,6 +164,19 @@ CASES = {
     "int32": (np.array([[3, 1], [2**31 - 1, -9]], "i8"), (), lambda a: a.astype("i4")),
     "product": (numbers(2, 5), (0,), lambda a: a[0] * a[1]),
     "side_by_side": (numbers(6, 5), (2,), lambda a: np.hstack([a[:3], a[3:]])),
+    "linear": (
+        numbers(7, 4), (from_array("m", MATRIX),),
+        lambda a: (a.astype("f8") @ MATRIX.astype("f8").T).astype("f4"),
+    ),
+    "linear with a vector, of halves": (
+        numbers(7, 4, dtype=np.float16), (from_array("m", MATRIX), from_array("v", MATRIX[:, 0])),
+        lambda a: (a.astype("f8") @ MATRIX.astype("f8").T + MATRIX[:, 0]).astype("f2"),
+    ),
+    "silu": (
+        np.float32([[-200, -128, -1], [0, 1, 128]]), (),
+        lambda a: (a / (1 + np.exp(-a.astype("f8")))).astype("f4"),
+    ),
+    "floats": (numbers(4, 5, dtype=np.float16), (), lambda a: a),
     "neg_exp": (numbers(4, 5), (), lambda a: -np.exp(a.astype(np.float64)).astype(np.float32)),
 }  # fmt: skip
 
@@ -300,3 +314,14 @@ def test_refuses_a_shape_that_does_not_fit_and_names_the_tensor(name, arguments)
 def test_refuses_arguments_that_are_not_numbers():
     with pytest.raises(CheckpointError, match="needs numbers"):
         perform(from_array("x", numbers(8, 3)), "permute", ("four",))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "vector", "told"),
+    [((3, 5), (3,), "cannot be multiplied by 'm'"), ((4,), (4,), "cannot be multiplied by 'm'"),
+     ((3, 4), (4,), "'v' of shape \\(4,\\) cannot be added")],
+)  # fmt: skip
+def test_linear_layer_of_another_width_is_refused(matrix, vector, told):
+    layer = (from_array("m", numbers(*matrix)), from_array("v", numbers(*vector)))
+    with pytest.raises(ShapeError, match=told):
+        perform(from_array("x", numbers(7, 4)), "linear", layer)

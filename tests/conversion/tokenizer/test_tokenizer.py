@@ -169,6 +169,14 @@ def test_skips_unknown_fields_and_long_numbers():
     assert model.pieces[0].type == PieceType.USER_DEFINED
 
 
+def test_appended_tokens_follow_the_padding_as_control_tokens(tmp_path):
+    checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
+    found = keys(checkpoint, "sentencepiece", rows=11, appended=["<|sound|>", "<|end|>"])
+    assert found["tokens"][7:] == ["é", "[PAD8]", "<|sound|>", "<|end|>"]
+    assert found["token_type"][7:] == [NORMAL, UNUSED, CONTROL, CONTROL]
+    assert found["scores"][8:] == [-10000.0, -1000.0, -1000.0]
+
+
 # Byte-level BPE.
 
 

@@ -57,6 +57,7 @@ _LISTS: Final = (
 )
 _WORDS: Final = (
     "name", "like", "vocabulary", "rows", "config", "export_if", "convert_if", "mxfp4", "beside",
+    "appended",
 )  # fmt: skip
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
@@ -73,6 +74,7 @@ class Architecture:
     classes: tuple[str, ...]
     vocabulary: str
     rows: str  # the expression for the rows of the vocabulary
+    appended: str  # the expression for tokens that follow those of the tokenizer
     config: str  # the object of config.json whose fields override the rest
     rules: tuple[NameRule, ...]
     defaults: Mapping[str, Any] = field(repr=False)
@@ -243,6 +245,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         classes=tuple(_checked(*own).get("classes", [])),
         vocabulary=whole.get("vocabulary", "bpe"),
         rows=whole.get("rows", "vocab_size"),
+        appended=whole.get("appended", "[]"),
         config=whole.get("config", "text_config"),
         rules=tuple(rules),
         convert_if=_checked(*own).get("convert_if", ""),

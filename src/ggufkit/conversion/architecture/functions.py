@@ -78,6 +78,20 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
     return None if dummies or not labels else labels
 
 
+def _ids_named(fields: Mapping[str, Any], count: int, word: str) -> list[str]:
+    """Return the names of so many ids; fields whose names end with _id name some of them."""
+    names = [f"<|{word}_{number}|>" for number in range(count)]
+    for key, found in fields.items():
+        stem = key.removesuffix("_id")
+        ids = {f"{stem}_{each}": number for each, number in found.items()} if isinstance(
+            found, Mapping
+        ) else {stem: found}  # fmt: skip
+        for name, number in ids.items() if stem != key else ():
+            if isinstance(number, int):
+                names[number] = f"<|{name}|>"
+    return names
+
+
 def _dynamic_base(kind: str, base: float, alpha: float, dimensions: int) -> float | None:
     """Return the base of Hunyuan's dynamic rotary embedding, None for another kind."""
     if kind not in ("dynamic", "xdrope"):
@@ -219,6 +233,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "has": Function(_has, asks=MODEL),
     "hybrid_pattern": Function(layer_lists.hybrid_pattern),
     "hunyuan_base": Function(_dynamic_base),
+    "ids_but": Function(lambda start, stop, left: [n for n in range(start, stop) if n != left]),
+    "ids_named": Function(_ids_named),
     "index": Function(lambda items, item: items.index(item) if item in items else None),
     "int": Function(int, _last),
     "is_key": Function(_is_key, asks=MODEL),
@@ -266,6 +282,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "stored_as": Function(_stored_as, asks=MODEL),
     "sparsity_scale": Function(sparsity.quantiles, sparsity.shares),
+    "tensor": Function(of_checkpoint.tensor, asks=FACTS),
     "text_of": Function(lambda facts, name: facts.checkpoint.text(name), asks=FACTS),
     "token_id": Function(of_checkpoint.token_id, asks=FACTS),
     "tokenizer": Function(

@@ -26,6 +26,7 @@ _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 FIRST: Final = 0  # `parts` of a target that takes the first tensor that arrives
 ALL: Final = -1  # `parts` of a target that joins all tensors in the order of their numbers
+PRESENT: Final = -2  # `parts` of a target that joins those of its tensors that there are
 _PARTS: Final = {" first": FIRST, " joined": ALL}
 
 
@@ -100,7 +101,7 @@ def _rule(pattern: str, value: Any) -> NameRule:  # noqa: ANN401 (as TOML is)
 def _target(text: str) -> Target:
     text, _, after = text.partition("||")
     name, *steps = (part.strip() for part in text.split("|"))
-    joins = re.fullmatch(r"(?P<name>.+?)\s+part\s+(?P<place>\d+)\s+of\s+(?P<parts>\d+)", name)
+    joins = re.fullmatch(r"(?P<name>.+?)\s+part\s+(?P<place>\d+)(\s+of\s+(?P<parts>\d+))?", name)
     parsed = tuple(_step(step) for step in steps)
     joined = tuple(_step(step.strip()) for step in after.split("|") if after)
     for word, parts in _PARTS.items():
@@ -108,7 +109,8 @@ def _target(text: str) -> Target:
             return Target(name.removesuffix(word), parsed, None, parts)
     if not joins:
         return Target(name, parsed, None, 1, joined)
-    return Target(joins["name"], parsed, int(joins["place"]) - 1, int(joins["parts"]), joined)
+    parts = int(joins["parts"] or PRESENT)
+    return Target(joins["name"], parsed, int(joins["place"]) - 1, parts, joined)
 
 
 def _step(text: str) -> Step:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ggufkit.conversion.architecture.layer_lists import layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError
+from ggufkit.models.model import Tensor
 
 _SLOPES: Final = "transformer.relative_pe.slopes"  # of Jais, one for each head
 # The layers of a text model, not those of an encoder beside it.
@@ -98,6 +99,11 @@ def layers_named(facts: Configuration, prefix: str) -> int | None:
     ends = (name.removeprefix("model.").removeprefix(prefix) for name in names if prefix in name)
     found = [int(end.split(".")[0]) + 1 for end in ends if end.split(".")[0].isdecimal()]
     return max(found, default=0) if names else None
+
+
+def tensor(facts: Configuration, name: str) -> Tensor | None:
+    """Return a tensor of the checkpoint, None if it is missing."""
+    return facts.checkpoint.tensors.get(name)
 
 
 def has_tensor(facts: Configuration, text: str) -> bool:

@@ -157,6 +157,14 @@ def softplus_undone(array: AnyFloats) -> AnyFloats:
         return np.log(np.expm1(array.astype(np.float64))).astype(array.dtype)
 
 
+def silu(array: AnyFloats) -> AnyFloats:
+    """Return x / (1 + exp(-x)), the nearest float."""
+    numbers = array.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # a file may hold anything
+        made: AnyFloats = (numbers / (1 + np.exp(-numbers))).astype(array.dtype)
+    return made
+
+
 def plus(number: float, array: AnyFloats) -> AnyFloats:
     """Add a number in F32, as PyTorch does to F16 too."""
     made: AnyFloats = (array.astype(np.float32) + np.float32(number)).astype(array.dtype)

@@ -25,7 +25,9 @@ from ggufkit.conversion.tensors.arithmetic import (
     neg_exp,
     neg_exp_undone,
     plus,
+    same,
     scale_rows,
+    silu,
     softplus,
     softplus_undone,
     summed,
@@ -33,6 +35,7 @@ from ggufkit.conversion.tensors.arithmetic import (
 )
 from ggufkit.conversion.tensors.draft_ids import as_int32, as_int64, draft_offsets, target_ids
 from ggufkit.conversion.tensors.grid import resized
+from ggufkit.conversion.tensors.matrix_product import multiplied_by
 from ggufkit.conversion.tensors.moves import (
     concat,
     entry,
@@ -318,7 +321,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "exchange": reordering(two_exchanged),
     "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
     "int32": Operation(as_int32, as_int64),
+    "floats": Operation(functools.partial(compute, apply=same), _unchanged),
     "full": Operation(_full, tells=False),
+    "linear": Operation(multiplied_by),
     "neg_exp": elementwise(neg_exp, neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "part": taking(_part, Parts(row_axis)),
@@ -333,6 +338,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "scale": Operation(_scaled, _unscaled, keeps_columns=True),
     "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
     "side_by_side": Operation(side_by_side, one_below_another),
+    "silu": Operation(functools.partial(compute, apply=silu)),
     "softplus": elementwise(softplus, softplus_undone),
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),
@@ -354,7 +360,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
     """Return the tensor after the operation `name`."""
-    _require_numbers(tensor, name, arguments)
+    _require_numbers(tensor, name, [each for each in arguments if not isinstance(each, Tensor)])
     return _acted(
         OPERATIONS[name].do, tensor, f"{name} of {list(arguments)} cannot be done", arguments
     )

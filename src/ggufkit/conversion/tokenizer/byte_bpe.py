@@ -36,6 +36,12 @@ def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
         )
 
 
+def templateless(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write the same without a chat template: the model reads texts aloud and does not answer."""
+    byte_pairs(files, entries)
+    entries.leave_out("tokenizer.chat_template")
+
+
 def _byte_pairs(
     files: TokenizerFiles, entries: TokenEntries, control: Sequence[str] = (), **offers: str
 ) -> None:

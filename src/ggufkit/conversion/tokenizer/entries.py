@@ -60,9 +60,10 @@ class Tokens:
 class TokenEntries:
     """Typed key-values in the order of their first setting."""
 
-    def __init__(self) -> None:
-        """Begin empty."""
+    def __init__(self, appended: Sequence[str] = ()) -> None:
+        """Begin empty; the control tokens `appended` come after all others."""
         self.items: dict[str, TypedValue] = {}
+        self._appended = appended
 
     def string(self, key: str, text: str) -> None:
         """Set a string; skip an empty one, as llama.cpp's converter does."""
@@ -76,6 +77,10 @@ class TokenEntries:
     def number(self, key: str, value: object) -> None:
         """Set an unsigned number."""
         self.items[key] = typed("uint32", value)
+
+    def leave_out(self, key: str) -> None:
+        """Remove a key."""
+        self.items.pop(key, None)
 
     def identifier(self, name: str, number: int) -> None:
         """Set the id of a special token; skip a name without a key."""
@@ -105,10 +110,13 @@ class TokenEntries:
 
     def tokens(self, tokens: Tokens, *, scored: bool) -> None:
         """Set texts, scores if the kind of tokenizer has them, and types."""
-        self.strings("tokenizer.ggml.tokens", tokens.texts)
+        count = len(self._appended)
+        self.strings("tokenizer.ggml.tokens", [*tokens.texts, *self._appended])
         if scored:
-            self.items["tokenizer.ggml.scores"] = np.array(tokens.scores, np.float32)
-        self.items["tokenizer.ggml.token_type"] = np.array(tokens.types, np.int32)
+            scores = [*tokens.scores, *[ADDED_SCORE] * count]
+            self.items["tokenizer.ggml.scores"] = np.array(scores, np.float32)
+        types = [*tokens.types, *[PieceType.CONTROL] * count]
+        self.items["tokenizer.ggml.token_type"] = np.array(types, np.int32)
 
     def chat(self, template: str | Sequence[Mapping[str, str]]) -> None:
         """Set the chat template, or several by name; `default` becomes the unnamed one."""

@@ -6,7 +6,7 @@ order of the calls in a function is the order of keys in the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
@@ -21,22 +21,26 @@ from ggufkit.system.threads import Say
 TokenizerKind = Callable[[TokenizerFiles, TokenEntries], None]
 
 
-def vocabulary(
+def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
     checkpoint: Checkpoint,
     kind: str,
     *,
     rows: int | None = None,
     pre: str | None = None,
+    appended: Sequence[str] | None = None,
     say: Say | None = None,
 ) -> dict[str, TypedValue]:
     """Return the `tokenizer.*` keys of a checkpoint, typed and in llama.cpp's order.
 
     The tokens are padded or cut to `rows`, the rows of the embeddings (None: from config.json).
-    `pre` overrides the name of the pre-tokenizer; `say` is called with each note for the user.
+    `pre` overrides the name of the pre-tokenizer; the control tokens `appended` follow those of the
+    checkpoint, and `rows` counts them. `say` is called with each note for the user.
     Raises CheckpointError for files that are missing or malformed.
     """
+    appended = appended or ()
+    rows = None if rows is None else rows - len(appended)
     files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre)
-    entries = TokenEntries()
+    entries = TokenEntries(appended)
     try:
         KINDS[kind](files, entries)
     except GGUFError:
@@ -98,6 +102,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "spaced-sentencepiece": sentencepiece.spaced,
     "t5": wordpiece_unigram.t5,
     "templated": byte_bpe.templated,
+    "templateless": byte_bpe.templateless,
     "xlm-roberta": wordpiece_unigram.xlm_roberta,
     "xverse": sentencepiece.xverse,
 }
