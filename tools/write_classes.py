@@ -36,6 +36,9 @@ for it with tiny random checkpoints:
 | projector | with `--mmproj`: identical if ggufkit writes the same, yes if only the converter can |
 | draft | the converter writes a head that predicts tokens, with `--mtp` or as a model |
 
+The weights of BitNet's classes are -1, 0 or 1 times a number in the file, and stay so in an export:
+the numbers before the rounding do not come back.
+
 A class without an architecture of its own is often a small change of a known one:
 [architectures.md](architectures.md) shows how to add it without a new release.
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from digests import TYPES, is_recorded
 
 PRE_TOKENIZER = "gpt-2"
+EAGER = {"llama-bitnet"}  # the converter fails on it if it reads tensors late
 
 
 def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
@@ -46,6 +47,7 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
             Rwkv6Model.lerp_weights, Rwkv7Model.lerp_weights = {}, {}  # of the whole process too
             XLMRobertaModel._lora_files = {}
             sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
+            sys.argv += ["--no-lazy"] * (checkpoint.name in EAGER)
             try:
                 converter.main()
             except (Exception, SystemExit) as error:

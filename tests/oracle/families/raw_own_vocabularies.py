@@ -60,6 +60,18 @@ RAW = {
         tie_word_embeddings=True,
     ),
 }  # fmt: skip
+PACKED = {  # four rows in one of bytes
+    name: (shape[0] // 4, shape[1]) for name, shape in LLAMA.items() if "_proj" in name
+}  # fmt: skip
+PACKED_LLAMA: Names = {
+    **LLAMA,
+    **{name: (shape, "uint8") for name, shape in PACKED.items()},
+    **{f"{name}_scale": (1,) for name in PACKED},
+}
+RAW["llama-bitnet"] = raw(
+    "LlamaForCausalLM", PACKED_LLAMA, model_type="llama",
+    quantization_config={"quant_method": "bitnet"},
+)  # fmt: skip
 ROWS = 256 + 10 + 210  # bytes, learned tokens and special ones
 TALL: Names = {"model.embed_tokens.weight": (ROWS, 64), "lm_head.weight": (ROWS, 64)}
 HUNYUAN: Names = {

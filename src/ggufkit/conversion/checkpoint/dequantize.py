@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import ggufkit._native as _native
+from ggufkit.conversion.checkpoint.bitnet import bitnet
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
 from ggufkit.conversion.checkpoint.mxfp4 import MXFP4_FORMAT, joined
 from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
@@ -179,6 +180,7 @@ def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequant
 
 _METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Dequantized]]] = {
     "awq": lambda held, settings: Dequantized(awq(held, settings), []),
+    "bitnet": lambda held, _: Dequantized(bitnet(held), []),
     "bitsandbytes": lambda held, settings: Dequantized(bitsandbytes(held, settings), []),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
