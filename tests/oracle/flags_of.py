@@ -27,10 +27,12 @@ RECORD = Path(__file__).with_name("flag_digests.json")
 PRE_TOKENIZER = "gpt-2"
 DENSE = "embedding-gemma"
 PREDICTING = (
-    "glm4moe", "glm4moelite", "glmdsa", "deepseek32", "qwen35-pictures", "qwen35moe", "qwen3next",
+    "glm4moe", "glm4moelite", "glmdsa", "deepseek32", "mimo-v2", "qwen35-pictures", "qwen35moe",
+    "qwen3next", "step35",
 )  # fmt: skip
 # These have their predicting layers in a file of their own only.
 APART = ("deepseek4", "deepseek4-fp8")
+DOTS = "dots3-note"  # llama.cpp does not load the whole model, neither ours nor the converter's
 DSPARK = "deepseek4-dspark"  # a draft model in its target's folder
 
 
@@ -57,8 +59,8 @@ FLAGS = (
         "qwen35moe", "qwen3next", "cohere2-moe", "deepseek-ocr", "gemma4-moe", "granite-swa",
     )),
     Flag("--fp8-as-q8", {"fp8_as_q8": True}, ("llama-fp8", "llama-compressed")),
-    Flag("--mtp", {"mtp": True}, (*PREDICTING, *APART)),
-    Flag("--no-mtp", {"mtp": False}, (*PREDICTING, "glm4vmoe", *APART)),
+    Flag("--mtp", {"mtp": True}, (*PREDICTING, DOTS, *APART)),
+    Flag("--no-mtp", {"mtp": False}, (*PREDICTING, DOTS, "glm4vmoe", *APART)),
     Flag("--dspark", {"dspark": True}, (DSPARK,)),
     Flag("--sentence-transformers-dense-modules", {"dense_modules": True}, (DENSE,)),
     Flag("--bigendian", {}, ("llama-f32", "llama-f16")),

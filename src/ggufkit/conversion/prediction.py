@@ -24,7 +24,7 @@ _NAMED: Final = ("mtp.", "model.mtp.")
 _NUMBERED: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 _BLOCK: Final = re.compile(r"blk\.(\d+)\.")
 # What the layers share with the rest of the model.
-SHARED: Final = ("token_embd.weight", "output_norm.weight", "output.weight")
+SHARED: Final = ("token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight")
 # What such a layer of DeepSeek V4 has of its own, and files keep outside the layers.
 _OWN: Final = ("output_hc_base.weight", "output_hc_fn.weight", "output_hc_scale.weight")
 
@@ -49,7 +49,8 @@ def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Ch
     Raises CheckpointError for an architecture that has no such layers.
     """
     _require(architecture)
-    config = _without_counts(checkpoint.config)
+    # Some architectures know the number without a field.
+    config = {**_without_counts(checkpoint.config), "only_prediction": False}
     inner = config.get(architecture.config)
     if isinstance(inner, dict):
         config[architecture.config] = inner = _without_counts(inner)
