@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tiktoken
+import tiktoken.load
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import own_vocabularies
@@ -17,7 +21,18 @@ import ggufkit
 pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
-TEXT = "The quick brown fox 日本語 é \n\n don't \\n\" 🦙"
+TEXTS = [
+    "The quick brown fox 日本語 é \n\n don't \\n\" 🦙",
+    "x'The It'S  THE   quick\tthe 1234 日日 Thequick, \r\n\r\n  x",
+    "Ünïcödé русский العربية 語日本 aaee  ",
+]
+# The rule for words of Qwen 1 and Hunyuan, from their published code.
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LAST_BYTE = 255
+UNKNOWN = 10**7  # what a character without a token costs, in 10,000ths
 
 
 def longest_tokens(data):
@@ -31,9 +46,57 @@ def longest_tokens(data):
     return ids
 
 
-def test_llama_cpp_takes_rwkvs_longest_tokens(tmp_path):
-    out = tmp_path / "tiny.gguf"
-    with ggufkit.convert(FOLDER / "checkpoints" / "rwkv7") as model:
+def best_tokens(text, rows):
+    """Return the ids of the tokens with the largest sum of scores, as PLaMo's code chooses them.
+
+    A character that no token has becomes its bytes. Of equal sums the one with the longer first
+    token counts.
+    """
+    scores = {row[0]: round(float(np.float32(row[1])) * 1e4) for row in rows if row[2] != "BYTE"}
+    numbers = {row[0]: number for number, row in enumerate(rows)}
+    best = [(0, [])] * (len(text) + 1)
+    for start in reversed(range(len(text))):
+        found = [
+            (best[stop][0] + scores[text[start:stop]], [numbers[text[start:stop]], *best[stop][1]])
+            for stop in range(len(text), start, -1)
+            if text[start:stop] in scores
+        ]
+        data = [numbers[f"<0x{byte:02X}>"] for byte in text[start].encode()]
+        sum_after, after = best[start + 1]
+        found.append((sum_after - UNKNOWN, data + after))
+        best[start] = max(found, key=lambda each: each[0])
+    return best[0][1]
+
+
+def llama_tokens(case, folder, pre=None):
+    """Return the ids of the texts that llama.cpp finds with a converted vocabulary."""
+    out = folder / "tiny.gguf"
+    with ggufkit.convert(FOLDER / "checkpoints" / case, pre=pre, vocab_only=True) as model:
         ggufkit.write(model, out)
-    found = running.run(out, tmp_path / "found.npy", do="tokens", texts=[TEXT])
-    assert found.tolist() == [*longest_tokens(TEXT.encode()), running.END]
+    found = running.run(out, folder / "found.npy", do="tokens", texts=TEXTS).tolist()
+    ends = [at for at, number in enumerate(found) if number == running.END]
+    return [found[at + 1 : end] for at, end in zip([-1, *ends], ends, strict=False)]
+
+
+def test_llama_cpp_takes_rwkvs_longest_tokens(tmp_path):
+    wanted = [longest_tokens(text.encode()) for text in TEXTS]
+    assert llama_tokens("rwkv7", tmp_path) == wanted
+
+
+@pytest.mark.parametrize(
+    ("case", "file", "pre"),
+    [("qwen", "qwen.tiktoken", "qwen2"), ("hunyuan-moe", "hy.tiktoken", "hunyuan")],
+)
+def test_llama_cpp_merges_ranks_as_tiktoken_does(case, file, pre, tmp_path):
+    ranks = tiktoken.load.load_tiktoken_bpe(str(FOLDER / "checkpoints" / case / file))
+    known = tiktoken.Encoding(case, pat_str=QWEN, mergeable_ranks=ranks, special_tokens={})
+    wanted = [known.encode_ordinary(text) for text in TEXTS]
+    assert llama_tokens(case, tmp_path, pre) == wanted
+    assert any(number > LAST_BYTE for number in wanted[0])
+
+
+@pytest.mark.parametrize("case", ["plamo2", "plamo3"])
+def test_llama_cpp_takes_plamos_best_tokens(case, tmp_path):
+    lines = (FOLDER / "checkpoints" / case / "tokenizer.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert llama_tokens(case, tmp_path) == [best_tokens(text, rows) for text in TEXTS]
