@@ -74,13 +74,15 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers
 		tests/frameworks/test_transformers.py
 
 # Runs the converter on every checkpoint, and records what it made.
-record-oracle:  ## record digests of what llama.cpp's converter makes, for test-oracle
+record-oracle: $(ORACLE)/venv-mistral/installed  ## record digests of what llama.cpp's converter makes, for test-oracle
 	rm -f $(ORACLE)/made
 	GGUFKIT_ORACLE_ANEW=yes $(MAKE) $(ORACLE)/made
 	GGUFKIT_ORACLE_ANEW=yes $(BIN)/python tests/oracle/digests.py $(ORACLE)
 	$(ORACLE)/venv/bin/python tests/oracle/flags_of.py \
 		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/checkpoints
 	$(ORACLE)/venv/bin/python tests/oracle/projector_digests.py \
+		"$$($(BIN)/python tests/support/real.py llama.cpp)"
+	$(ORACLE)/venv-mistral/bin/python tests/oracle/mistral_digests.py \
 		"$$($(BIN)/python tests/support/real.py llama.cpp)"
 	$(BIN)/python tools/write_classes.py
 
@@ -116,6 +118,17 @@ $(ORACLE)/venv5/installed: tests/oracle/requirements-5.txt $(ORACLE)/venv/instal
 	$(ORACLE)/venv5/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r tests/oracle/requirements-5.txt
 	for folder in $(ORACLE)/venv5/lib/python*/site-packages; do \
+		echo $(ORACLE)/venv/lib/$$(basename $$(dirname $$folder))/site-packages > $$folder/oracle.pth; \
+	done
+	@touch $@
+
+# The converter's library for Mistral's own format, in the same way.
+$(ORACLE)/venv-mistral/installed: tests/oracle/requirements-mistral.txt $(ORACLE)/venv/installed
+	rm -rf $(ORACLE)/venv-mistral
+	$(PYTHON) -m venv $(ORACLE)/venv-mistral
+	$(ORACLE)/venv-mistral/bin/python -m pip install --quiet --disable-pip-version-check \
+		-r tests/oracle/requirements-mistral.txt
+	for folder in $(ORACLE)/venv-mistral/lib/python*/site-packages; do \
 		echo $(ORACLE)/venv/lib/$$(basename $$(dirname $$folder))/site-packages > $$folder/oracle.pth; \
 	done
 	@touch $@

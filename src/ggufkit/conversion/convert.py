@@ -20,7 +20,13 @@ from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import Dequantized, decoded
-from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint, opened_config
+from ggufkit.conversion.checkpoint.folder import (
+    PARAMS,
+    Checkpoint,
+    open_checkpoint,
+    opened_config,
+    shown_as,
+)
 from ggufkit.conversion.checkpoint.hub_folder import fetched
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.dense_modules import with_dense_modules
@@ -87,6 +93,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     dense_modules: bool = False,
     target: AnyPath | None = None,
     dspark: bool = False,
+    mistral_format: bool = False,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -103,7 +110,8 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     llama.cpp reads as one. `fp8_as_q8` stores matrices that are FP8 in the checkpoint as Q8_0.
     `dense_modules` adds the dense layers of sentence-transformers. `target` is the folder of the
     model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer. `dspark` converts
-    the draft model that a checkpoint of DeepSeek V4 contains.
+    the draft model that a checkpoint of DeepSeek V4 contains. `mistral_format` reads Mistral's own
+    files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece model.
 
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
@@ -112,7 +120,12 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
         fp8_as_q8, dense_modules, mtp, target, dspark,
     )  # fmt: skip
-    with opened_checkpoint(folder, choices, follow_links=follow_links) as checkpoint:
+    with (
+        shown_as("config.json", PARAMS if mistral_format else "config.json"),
+        opened_checkpoint(
+            folder, choices, follow_links=follow_links, mistral_format=mistral_format
+        ) as checkpoint,
+    ):
         say_note = _short(say) if say else _silent
         if mmproj:
             made = projected(checkpoint, outtype, name, overrides, arch_path, say_note)
@@ -126,16 +139,17 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
 
 @contextlib.contextmanager
 def opened_checkpoint(
-    folder: AnyPath, choices: Choices = DEFAULTS, *, follow_links: bool
-) -> Iterator[Checkpoint]:
+    folder: AnyPath, choices: Choices = DEFAULTS, *, follow_links: bool,
+    mistral_format: bool = False,
+) -> Iterator[Checkpoint]:  # fmt: skip
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
-        if isinstance(folder, str) and is_hub_name(folder):
-            checkpoint = open_checkpoint(*small_files.enter_context(fetched(folder)))
-        else:
-            checkpoint = open_checkpoint(
-                folder, follow_links=follow_links, may_lack_tensors=choices.vocab_only
-            )
+        is_remote = isinstance(folder, str) and is_hub_name(folder)
+        found = small_files.enter_context(fetched(str(folder))) if is_remote else (folder,)
+        checkpoint = open_checkpoint(
+            *found, follow_links=follow_links, mistral_format=mistral_format,
+            may_lack_tensors=choices.vocab_only and not is_remote,
+        )  # fmt: skip
         try:
             if choices.dense_modules:
                 checkpoint = with_dense_modules(checkpoint)
@@ -209,14 +223,14 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
     if not choices.vocab_only:
         _note_unread(facts, say)
     rows, appended = facts.value(architecture.rows), facts.value(architecture.appended)
-    name, pre = choices.name, choices.pre
+    name, pre, owner = choices.name, choices.pre, architecture.name
     metadata = {
-        "general.architecture": architecture.name,
+        "general.architecture": owner,
         **early,
         **describe(checkpoint, name=name, overrides=choices.overrides, tensors=tensors, say=say),
         **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
-        **vocabulary(home, tokenizer, rows=rows, pre=pre, appended=appended, say=say),
+        **vocabulary(home, tokenizer, owner, rows=rows, pre=pre, appended=appended, say=say),
     }
     metadata |= late | parameters(facts, architecture.late)[0]
     model = Model(Metadata(metadata), Tensors(tensors))

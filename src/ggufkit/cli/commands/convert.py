@@ -107,9 +107,7 @@ def _overrides(
 )
 @arch_path_option
 @click.option(
-    "--follow-links",
-    is_flag=True,
-    help="Read files outside the folder that links in it lead to.",
+    "--follow-links", is_flag=True, help="Read files outside the folder that links in it lead to."
 )
 @click.option("--vocab-only", is_flag=True, help="Write metadata and vocabulary, no tensors.")
 @click.option(
@@ -129,9 +127,7 @@ def _overrides(
     help="Join the gate and up matrices of the experts of each layer.",
 )
 @click.option(
-    "--fp8-as-q8",
-    is_flag=True,
-    help="Store matrices that are FP8 in the checkpoint as Q8_0.",
+    "--fp8-as-q8", is_flag=True, help="Store matrices that are FP8 in the checkpoint as Q8_0."
 )
 @click.option(
     "--sentence-transformers-dense-modules",
@@ -145,6 +141,9 @@ def _overrides(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Folder of the model that a draft model drafts for: it has the tokenizer.",
+)
+@click.option(
+    "--mistral-format", is_flag=True, help="Read Mistral's own files: params.json, tekken.json, ..."
 )
 @click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
 @click.option(
@@ -192,6 +191,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     overrides: dict[str, Any] | None,
     arch_path: tuple[Path, ...],
     follow_links: bool,
+    mistral_format: bool,
     mmproj: bool,
     with_mmproj: str | None,
     bigendian: bool,
@@ -219,6 +219,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         "overrides": overrides,
         "arch_path": arch_path,
         "follow_links": follow_links,
+        "mistral_format": mistral_format,
         "say": note,
     }
     kind = "vocab" if chosen["vocab_only"] else "mtp" if chosen["mtp"] else ""

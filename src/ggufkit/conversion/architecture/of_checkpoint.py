@@ -43,7 +43,9 @@ def token_id(facts: Configuration, text: str) -> int | None:
         entries.append((each.get("id") if isinstance(each, Mapping) else None, each))
     named = (number for number, each in entries
              if isinstance(each, Mapping) and each.get("content") == text)  # fmt: skip
-    return next((int(number) for number in named if number is not None), None)
+    special = (facts.checkpoint.json("tekken.json") or {}).get("special_tokens") or []
+    numbers = (*named, *(each["rank"] for each in special if each["token_str"] == text))
+    return next((int(number) for number in numbers if number is not None), None)
 
 
 def numbers(facts: Configuration, template: str) -> list[float] | None:

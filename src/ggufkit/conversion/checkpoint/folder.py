@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -22,12 +22,17 @@ from ggufkit.system.readers_limit import ReadersLimit
 INDEX: Final = "model.safetensors.index.json"
 KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
 PYTORCH: Final = (".bin", ".pth")
+PARAMS: Final = "params.json"  # the configuration in Mistral's own format
+Forms = Sequence[tuple[str, str, str]]
 # Index, prefix and suffix of the names of files with tensors; the first row that exists counts.
 FORMS: Final = (
     (INDEX, "model", ".safetensors"),
     ("pytorch_model.bin.index.json", "pytorch_model", ".bin"),
     ("pytorch_model.pth.index.json", "", ".pth"),
 )
+MISTRAL_FORMS: Final = (
+    ("consolidated.safetensors.index.json", "consolidated", ".safetensors"),
+)  # fmt: skip
 # Limits for files without tensors: a configuration takes a few KiB, a tokenizer.json or an
 # index tens of MiB. Parsed, a hostile file may take twenty times its bytes.
 MAX_CONFIG_BYTES: Final = 16 << 20
@@ -42,7 +47,8 @@ _TEXT_CONFIGS: Final = (
 _BARE: Final = {
     "flow_lm.bos_emb": {"architectures": ["PocketTTSModel"], "model_type": "pockettts"},
 }
-CONFIGS: Final = ("config.json", "generation_config.json", "modules.json", "README.md")
+_QUANT_METHODS: Final = {"fp8_e4m3": "fp8"}  # by their names in params.json
+CONFIGS: Final = ("config.json", PARAMS, "generation_config.json", "modules.json", "README.md")
 SHOWN: Final = 5  # names in a message
 
 
@@ -99,12 +105,14 @@ def open_checkpoint(
     *,
     follow_links: bool = False,
     may_lack_tensors: bool = False,
+    mistral_format: bool = False,
 ) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
     `elsewhere` are files of tensors that belong to the folder and are not in it, by name.
     `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
-    without files of tensors, or with only some of them, can be opened.
+    without files of tensors, or with only some of them, can be opened. With `mistral_format` the
+    configuration is params.json, and the tensors are in consolidated*.safetensors.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
@@ -113,10 +121,15 @@ def open_checkpoint(
     place = as_path(folder)
     if not place.is_dir():
         raise CheckpointError(f"{place} is not a folder", remedy="Give the folder of a checkpoint")
-    config = read_json(place, "config.json", follow_links=follow_links)
+    config = (
+        mistral_config(place, follow_links=follow_links)
+        if mistral_format
+        else read_json(place, "config.json", follow_links=follow_links)
+    )
+    forms = MISTRAL_FORMS if mistral_format else FORMS
     with contextlib.ExitStack() as opened:
         tensors, files, problems = _tensors(
-            place, elsewhere or {}, opened, follow_links=follow_links
+            place, elsewhere or {}, opened, forms, follow_links=follow_links
         )
         config = _recognized(place, tensors) if config is None else config
         if problems and not may_lack_tensors:
@@ -133,9 +146,36 @@ def _recognized(folder: Path, tensors: Iterable[Tensor]) -> dict[str, Any]:
     for tensor in tensors:
         if tensor.name in _BARE:
             return dict(_BARE[tensor.name])
+    if (
+        locate(folder, PARAMS)
+        and _parts((each.name for each in folder.iterdir()), MISTRAL_FORMS)[1]
+    ):
+        raise CheckpointError(
+            f"{folder} has no config.json, but a model in Mistral's own format",
+            remedy="Use `ggufkit convert --mistral-format`",
+        )
     raise CheckpointError(
         f"{folder} has no config.json", remedy="Give a folder with config.json and weights"
     )
+
+
+def mistral_config(folder: Path, *, follow_links: bool = False) -> dict[str, Any]:
+    """Return the configuration of a folder in Mistral's own format, which names no class."""
+    params = read_json(folder, PARAMS, follow_links=follow_links)
+    if params is None:
+        raise CheckpointError(
+            f"{folder} has no {PARAMS}", remedy="Leave mistral_format out, which reads config.json"
+        )
+    config = {**params, "architectures": [PARAMS]}
+    if params.get("quantization"):
+        config["quantization_config"] = {"quant_method": _quant_method(params["quantization"])}
+    return config
+
+
+def _quant_method(quantization: Any) -> str:  # noqa: ANN401 (as JSON is)
+    """Return config.json's name for how weights are quantized in Mistral's own format."""
+    kind = quantization.get("qformat_weight") if isinstance(quantization, Mapping) else quantization
+    return _QUANT_METHODS.get(kind, str(kind)) if isinstance(kind, str) else brief(kind)
 
 
 def opened_config(folder: AnyPath) -> Checkpoint:
@@ -233,19 +273,18 @@ def _tensors(
     folder: Path,
     elsewhere: Mapping[str, RangeFile | Path],
     opened: contextlib.ExitStack,
+    forms: Forms,
     *,
     follow_links: bool,
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
     """Return the tensors of all files, the files, and their problems."""
-    index_name, parts = _parts({*(path.name for path in folder.iterdir()), *elsewhere})
+    index_name, parts = _parts({*(path.name for path in folder.iterdir()), *elsewhere}, forms)
     index = read_json(folder, index_name, follow_links=follow_links)
     homes, problems = _weight_map(index, index_name)
     names = sorted(set(homes.values())) if index is not None else parts
     if not names and not problems:
-        problems.append(
-            "the folder has no model*.safetensors or pytorch_model*.bin files, and no index of "
-            "such files"
-        )
+        usual = " or ".join(f"{start}*{end}" for _, start, end in forms[:2])
+        problems.append(f"the folder has no {usual} files, and no index of such files")
     files: list[AnyFile] = []
     tensors: dict[str, Tensor] = {}
     for name in names:
@@ -280,14 +319,14 @@ def _held(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
     return [], ["PyTorch files are read from the disk only"]
 
 
-def _parts(present: Iterable[str]) -> tuple[str, list[str]]:
+def _parts(present: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
     """Return the name of the index and the files of tensors, of the first form that exists."""
     names = sorted(present)
-    for index, prefix, suffix in FORMS:
+    for index, prefix, suffix in forms:
         found = [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
         if found or index in names:
             return index, found
-    return INDEX, []
+    return forms[0][0], []
 
 
 def opened_file(checkpoint: Checkpoint, name: str) -> AnyFile:
@@ -330,3 +369,16 @@ def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) 
         if names:
             shown = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             yield f"{index} {what}: {shown} ({len(names)} in all)"
+
+
+@contextlib.contextmanager
+def shown_as(old: str, new: str) -> Iterator[None]:
+    """Let errors of a checkpoint say `new` where they say `old`."""
+    try:
+        yield
+    except CheckpointError as error:
+        problems = [each.replace(old, new) for each in error.problems]
+        headline = error.headline if error.problems else error.message
+        raise CheckpointError(
+            headline.replace(old, new), problems, remedy=error.remedy.replace(old, new)
+        ) from error

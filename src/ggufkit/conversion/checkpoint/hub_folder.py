@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ggufkit.conversion.checkpoint.folder import shown_as
 from ggufkit.errors import CheckpointError
 from ggufkit.models.hub.find import folder_of_name
 from ggufkit.models.hub.names import HubName, parse_hub_name
@@ -27,6 +28,7 @@ TensorFiles: TypeAlias = "dict[str, RangeFile | Path]"  # by their names in the 
 
 # What configurations, tokenizers and model cards are in; pictures and other formats stay away.
 SMALL: Final = (".json", ".txt", ".model", ".md", ".jinja", ".tiktoken", ".vocab", ".bpe")
+VERSIONED: Final = ".model.v"  # in the names of Mistral's SentencePiece models
 TENSORS: Final = (".safetensors",)
 USUAL: Final = "model"  # begins the names of the files that are read in any case
 MAX_SMALL_BYTES: Final = 128 << 20  # of one small file: the largest tokenizers have 40 MB
@@ -52,7 +54,7 @@ def fetched(name: str) -> Iterator[tuple[Path, TensorFiles]]:
         owner = f"models--{named.repository.replace('/', '--')}"
         folder = Path(place, owner, _SNAPSHOT)
         folder.mkdir(parents=True)
-        with _shown_as(str(folder), f"hf://{named.repository}"):
+        with shown_as(str(folder), f"hf://{named.repository}"):
             yield folder, _fetch(named, folder)
 
 
@@ -87,7 +89,7 @@ def _fetch(named: HubName, folder: Path) -> TensorFiles:
 
 def _is_small(place: str) -> bool:
     """Whether a file is one of those that conversion may read, at most one folder deep."""
-    return place.endswith(SMALL) and place.count("/") <= 1
+    return (place.endswith(SMALL) or VERSIONED in place) and place.count("/") <= 1
 
 
 def _require_bounded(repository: Repository, small: Sequence[RepoFile]) -> None:
@@ -138,16 +140,3 @@ def _unread(repository: Repository, file: RepoFile) -> RangeFile:
     remote = repository.file(file.path, file)
     remote.first_bytes = FIRST_BYTES
     return remote
-
-
-@contextlib.contextmanager
-def _shown_as(folder: str, name: str) -> Iterator[None]:
-    """Let errors of a checkpoint name the repository, and not a folder that will be gone."""
-    try:
-        yield
-    except CheckpointError as error:
-        problems = [each.replace(folder, name) for each in error.problems]
-        headline = error.headline if error.problems else error.message
-        raise CheckpointError(
-            headline.replace(folder, name), problems, remedy=error.remedy.replace(folder, name)
-        ) from error

@@ -22,6 +22,7 @@ class TokenizerFiles:
     say: Say
     asked_rows: int | None = None
     asked_pre: str | None = None
+    architecture: str = ""
 
     @cached_property
     def tokenizer(self) -> dict[str, Any] | None:

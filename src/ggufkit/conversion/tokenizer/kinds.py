@@ -13,7 +13,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
 from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
-from ggufkit.conversion.tokenizer.own import lines, ranks
+from ggufkit.conversion.tokenizer.own import lines, ranks, tekken
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
 from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Say
@@ -24,6 +24,7 @@ TokenizerKind = Callable[[TokenizerFiles, TokenEntries], None]
 def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
     checkpoint: Checkpoint,
     kind: str,
+    architecture: str = "",
     *,
     rows: int | None = None,
     pre: str | None = None,
@@ -33,13 +34,14 @@ def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
     """Return the `tokenizer.*` keys of a checkpoint, typed and in llama.cpp's order.
 
     The tokens are padded or cut to `rows`, the rows of the embeddings (None: from config.json).
+    `architecture` begins the name of a key that is not the tokenizer's; without it there is none.
     `pre` overrides the name of the pre-tokenizer; the control tokens `appended` follow those of the
     checkpoint, and `rows` counts them. `say` is called with each note for the user.
     Raises CheckpointError for files that are missing or malformed.
     """
     appended = appended or ()
     rows = None if rows is None else rows - len(appended)
-    files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre)
+    files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre, architecture)
     entries = TokenEntries(appended)
     try:
         KINDS[kind](files, entries)
@@ -84,6 +86,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "llada": byte_bpe.llada,
     "llama": sentencepiece.llama,
     "mamba": sentencepiece.mamba,
+    "mistral": tekken.mistral,
     "modern-bert": wordpiece_unigram.modern_bert,
     "mpt": sentencepiece.mpt,
     "nemotron": sentencepiece.nemotron,

@@ -9,6 +9,7 @@ from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
 from ggufkit.conversion.tokenizer.entries import ADDED_SCORE, TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
+from ggufkit.conversion.tokenizer.own.tekken import TEKKEN, mistral
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceModel, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
@@ -109,7 +110,10 @@ def sentence_pieces_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> No
 
 
 def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write the tokenizer of a Llama model, which may be of three kinds."""
+    """Write the tokenizer of a Llama model, which may be of four kinds."""
+    if files.has(TEKKEN) and not files.has("tokenizer.json"):
+        mistral(files, entries)
+        return
     prefix = (files.settings or {}).get("add_prefix_space")
     if prefix is not None:
         entries.boolean("tokenizer.ggml.add_space_prefix", prefix)

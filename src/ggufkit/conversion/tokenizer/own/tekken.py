@@ -1,0 +1,155 @@
+"""Reads the tokenizers of Mistral's own format: tekken.json, or a versioned SentencePiece model."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ggufkit.conversion.tokenizer.byte_alphabet import visible
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
+from ggufkit.conversion.tokenizer.files import MAX_ROWS, TokenizerFiles
+from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
+from ggufkit.errors import CheckpointError, brief
+
+TEKKEN: Final = "tekken.json"
+_PIECES: Final = re.compile(r"[^.]+\.model(\.(?P<version>v\d+)(m\d+)?)?")
+_OLDEST: Final = "v1"  # of a SentencePiece model whose name has no version
+_BYTES: Final = 256
+_LONGEST: Final = 1024  # bytes of a token
+_PAD: Final = "<pad>"
+_ROLES: Final = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": _PAD}
+# The special tokens of tekken.json files that list none: v3 and v7.
+_SPECIALS: Final = (
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", _PAD, "[IMG_BREAK]",
+    "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]",
+)  # fmt: skip
+# Names of templates that llama.cpp has built in, by the version of the tokenizer and its kind.
+_TEMPLATES: Final = {
+    ("v1", "llama"): "mistral-v1",
+    ("v1", "gpt2"): "mistral-v1",
+    ("v3", "llama"): "mistral-v3",
+    ("v3", "gpt2"): "mistral-v3-tekken",
+    ("v7", "llama"): "mistral-v7",
+    ("v7", "gpt2"): "mistral-v7-tekken",
+}
+
+
+def mistral(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write tekken.json, or the SentencePiece model of the latest version."""
+    version = (_tekken if files.has(TEKKEN) else _pieces)(files, entries)
+    entries.boolean("tokenizer.ggml.add_bos_token", value=True)
+    entries.boolean("tokenizer.ggml.add_eos_token", value=False)
+    kind = str(entries.items["tokenizer.ggml.model"])
+    template = files.checkpoint.text("chat_template.jinja") or _TEMPLATES.get((version, kind))
+    if template is not None:
+        entries.chat(template)
+        return
+    files.say(
+        f"the checkpoint has no chat template for its tokenizer {brief(version)}, and ggufkit adds "
+        "none: put it into the folder as chat_template.jinja, or use "
+        "`ggufkit edit OUT --chat-template FILE`"
+    )
+
+
+def _tekken(files: TokenizerFiles, entries: TokenEntries) -> str:
+    """Write tekken.json: special tokens and then byte pairs; return its version."""
+    content = files.checkpoint.json(TEKKEN) or {}
+    config = content["config"]
+    specials = _special_tokens(content, config["default_num_special_tokens"])
+    ranks = _ranks(content["vocab"], config["default_vocab_size"] - len(specials))
+    tokens = Tokens(len(specials) + len(ranks))
+    for number, text in enumerate(specials):
+        tokens.put(number, text, 0.0, PieceType.CONTROL)
+    for number, token in enumerate(ranks, len(specials)):
+        tokens.put(number, visible(token), 0.0, PieceType.NORMAL)
+    entries.head("gpt2", files.asked_pre or "tekken")
+    entries.strings("tokenizer.ggml.merges", list(_merges(ranks)))
+    _write(files, entries, tokens, {role: specials.index(t) for role, t in _ROLES.items()})
+    entries.no_scores(len(tokens))
+    return str(config["version"])
+
+
+def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
+    """Return the special tokens, with names for those that the file only counts."""
+    if not 0 < count <= MAX_ROWS:
+        raise ValueError(f"it has {count} special tokens")
+    listed = content.get("special_tokens")
+    named = list(_SPECIALS) if listed is None else [str(each["token_str"]) for each in listed]
+    if len(named) > count or len(set(named)) < len(named):
+        raise ValueError(f"it lists {len(named)} special tokens, and counts {count}")
+    return [*named, *(f"<SPECIAL_{number}>" for number in range(len(named), count))]
+
+
+def _ranks(vocabulary: list[dict[str, Any]], count: int) -> dict[bytes, int]:
+    """Return the first `count` tokens by their bytes, in the order of their ranks."""
+    ranks = {
+        b64decode(each["token_bytes"]): n for n, each in enumerate(vocabulary[: max(count, 0)])
+    }
+    if len(ranks) != count or any(not 0 < len(token) <= _LONGEST for token in ranks):
+        raise ValueError(f"{len(ranks)} of {count} tokens can be read, each once")
+    return ranks
+
+
+def _merges(ranks: dict[bytes, int]) -> Iterator[str]:
+    """Yield every merge that makes a token of two others, by the ranks of all three."""
+    for token, rank in ranks.items():
+        if rank < _BYTES:
+            continue
+        halves = ((token[:at], token[at:]) for at in range(1, len(token)))
+        pairs = [
+            (ranks[one], ranks[two], one, two) for one, two in halves if {one, two} <= ranks.keys()
+        ]
+        if not pairs:
+            raise CheckpointError(
+                f"token {rank} of {TEKKEN} is not made of two others", remedy="Download it again"
+            )
+        yield from (f"{visible(one)} {visible(two)}" for _, _, one, two in sorted(pairs))
+
+
+def _pieces(files: TokenizerFiles, entries: TokenEntries) -> str:
+    """Write the SentencePiece model whose name comes last; return its version."""
+    found = [each for each in files.checkpoint.names("", "") if _PIECES.fullmatch(each)]
+    if not found:
+        raise CheckpointError(
+            f"{files.checkpoint.folder} has no {TEKKEN} and no tokenizer.model",
+            remedy="Mistral's own format has one of them: download it too",
+        )
+    model = files.pieces(found[-1])
+    tokens = Tokens(len(model.pieces))
+    tokens.put_pieces(model)
+    entries.head("llama", None)
+    _write(files, entries, tokens, dict(_piece_roles(tokens)))
+    named = _PIECES.fullmatch(found[-1])
+    return (named and named["version"]) or _OLDEST
+
+
+def _piece_roles(tokens: Tokens) -> Iterator[tuple[str, int]]:
+    """Yield the ids of the special tokens; a text ends where no token pads it."""
+    wanted = dict.fromkeys(_ROLES, PieceType.CONTROL) | {"unk": PieceType.UNKNOWN}
+    ends = [_ROLES["eos"]]
+    for role, text in _ROLES.items():
+        texts = [text, *ends] if role == "pad" else [text]
+        yield role, _place(tokens, texts, wanted[role])
+
+
+def _place(tokens: Tokens, texts: Iterable[str], kind: PieceType) -> int:
+    """Return the id of the first of several texts that is a token of a type."""
+    for text in texts:
+        if text in tokens.texts and tokens.types[tokens.texts.index(text)] == kind:
+            return tokens.texts.index(text)
+    raise ValueError(f"it has no {kind.name} token {brief(next(iter(texts)))}")
+
+
+def _write(
+    files: TokenizerFiles, entries: TokenEntries, tokens: Tokens, roles: dict[str, int]
+) -> None:
+    """Write the ids of special tokens, all tokens, and their number."""
+    for role, number in roles.items():
+        entries.identifier(role, number)
+    entries.tokens(tokens, scored=True)
+    if files.architecture:
+        entries.number(f"{files.architecture}.vocab_size", len(tokens))
