@@ -33,6 +33,7 @@ PREDICTING = (
 # These have their predicting layers in a file of their own only.
 APART = ("deepseek4", "deepseek4-fp8")
 DOTS = "dots3-note"  # llama.cpp does not load the whole model, neither ours nor the converter's
+NEMOTRON = "nemotron-h-predicting"
 DSPARK = "deepseek4-dspark"  # a draft model in its target's folder
 
 
@@ -59,7 +60,7 @@ FLAGS = (
         "qwen35moe", "qwen3next", "cohere2-moe", "deepseek-ocr", "gemma4-moe", "granite-swa",
     )),
     Flag("--fp8-as-q8", {"fp8_as_q8": True}, ("llama-fp8", "llama-compressed")),
-    Flag("--mtp", {"mtp": True}, (*PREDICTING, DOTS, *APART)),
+    Flag("--mtp", {"mtp": True}, (*PREDICTING, DOTS, NEMOTRON, *APART)),
     Flag("--no-mtp", {"mtp": False}, (*PREDICTING, DOTS, "glm4vmoe", *APART)),
     Flag("--dspark", {"dspark": True}, (DSPARK,)),
     Flag("--sentence-transformers-dense-modules", {"dense_modules": True}, (DENSE,)),

@@ -32,7 +32,7 @@ from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.dense_modules import with_dense_modules
 from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
-from ggufkit.conversion.place import Placement, in_file_order, place
+from ggufkit.conversion.place import Placement, in_file_order, place, with_fields
 from ggufkit.conversion.prediction import drafting, only_prediction, without_prediction
 from ggufkit.conversion.projector import projected
 from ggufkit.conversion.tensors.storage_type import (
@@ -271,11 +271,12 @@ def _placed(
     made = [*generate(facts), *placement.tensors]
     problems = [*placement.problems, *_about_layers(facts, placement), *_about_shapes(facts, made)]
     made = in_file_order(made, facts.architecture)
-    is_q8 = choices.fp8_as_q8 or SOURCE in facts.architecture.types.values()
+    types = {with_fields(each, facts): kept for each, kept in facts.architecture.types.items()}
+    is_q8 = choices.fp8_as_q8 or SOURCE in types.values()
     fp8 = plain.fp8 if is_q8 else ()
     from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
     arranged = _arranged(made, facts, choices)
-    kept, unstored = stored_each(arranged, kind, facts.architecture.types, from_fp8)
+    kept, unstored = stored_each(arranged, kind, types, from_fp8)
     if not problems:
         _note_skipped([*placement.skipped, *plain.skipped], facts, say)
     return kept, [*problems, *unstored]
@@ -312,9 +313,6 @@ def _note_skipped(names: list[str], facts: ConfigFacts, say: Say) -> None:
         shown = ", ".join(skipped[:SHOWN])
         more = ", ..." if len(skipped) > SHOWN else ""
         say(f"skipped as llama.cpp does: {len(skipped)} tensors ({shown}{more})")
-
-
-# Checks.
 
 
 def _about_layers(facts: ConfigFacts, placement: Placement[Tensor]) -> Iterator[str]:

@@ -108,6 +108,17 @@ def latent_experts(size: int) -> Names:
     })  # fmt: skip
 
 
+MIXED_ATTENTION = mixer({
+    "q_proj.weight": (64, 64), "k_proj.weight": (32, 64), "v_proj.weight": (32, 64),
+    "o_proj.weight": (64, 64),
+})  # fmt: skip
+
+
+def predicting(names: Names) -> Names:
+    """Return the tensors of a layer under the names of the layers that predict."""
+    return {name.replace("backbone.", "mtp."): shape for name, shape in names.items()}
+
+
 def connected(prefix: str) -> Names:
     """Return the tensors of a hyper-connection of two streams and rank 8."""
     return {
@@ -261,10 +272,7 @@ RAW: dict[str, Any] = {
                 "out_proj.weight": (64, 128),
             })),
             **at([1], latent_experts(32)), **at([3], latent_experts(96)),
-            **at([2], mixer({
-                "q_proj.weight": (64, 64), "k_proj.weight": (32, 64), "v_proj.weight": (32, 64),
-                "o_proj.weight": (64, 64),
-            })),
+            **at([2], MIXED_ATTENTION),
         },
         experts=4, model_type="nemotron_h_puzzle", num_hidden_layers=4, hidden_act=None,
         rms_norm_eps=None, intermediate_size=None, layer_norm_epsilon=1e-5, mamba_num_heads=8,
@@ -278,6 +286,29 @@ RAW: dict[str, Any] = {
             {"block_type": "attention"},
             {"block_type": "moe", "moe_intermediate_size": 96, "num_experts_per_tok": 3},
         ],
+    ),
+    "nemotron-h-predicting": raw(
+        "NemotronHForCausalLM",
+        {
+            "backbone.embeddings.weight": (416, 64), "backbone.norm_f.weight": (64,),
+            "lm_head.weight": (416, 64),
+            **at([0], mixer({
+                "in_proj.weight": (328, 64), "conv1d.weight": (192, 1, 4), "conv1d.bias": (192,),
+                "dt_bias": (8,), "A_log": (8,), "D": (8,), "norm.weight": (128,),
+                "out_proj.weight": (64, 128),
+            })),
+            **at([1, 3], latent_experts(32)), **at([2], MIXED_ATTENTION),
+            **predicting(at([0], MIXED_ATTENTION) | at([1], latent_experts(32))),
+            "mtp.layers.0.enorm.weight": (64,), "mtp.layers.0.hnorm.weight": (64,),
+            "mtp.layers.0.eh_proj.weight": (64, 128), "mtp.layers.1.final_layernorm.weight": (64,),
+        },
+        experts=4, model_type="nemotron_h", num_hidden_layers=4, hidden_act=None,
+        hybrid_override_pattern="ME*E", rms_norm_eps=None, rope_theta=None,
+        layer_norm_epsilon=1e-5, conv_kernel=4, mlp_hidden_act="relu2", mamba_hidden_act="silu",
+        n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=32,
+        moe_shared_expert_intermediate_size=48, norm_topk_prob=True, routed_scaling_factor=2.5,
+        n_group=1, topk_group=1, moe_latent_size=32, num_nextn_predict_layers=1,
+        mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, n_groups=2, head_dim=16,
     ),
     "granite-switch": raw(
         "GraniteSwitchForCausalLM",
