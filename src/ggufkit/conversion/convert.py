@@ -65,6 +65,7 @@ from ggufkit.system.threads import Say
 SHOWN: Final = 3  # names in a note
 DEFAULTS: Final = Choices()
 TARGET: Final = "target"  # of a draft model: the model whose tokens it drafts
+ADAPTERS: Final = ("*.lora_A", "*.lora_B")  # for tasks: models of their own
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
 _CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
@@ -308,7 +309,8 @@ def _note_unread(facts: ConfigFacts, say: Say) -> None:
 def _note_skipped(names: list[str], facts: ConfigFacts, say: Say) -> None:
     # The numbers of some tensors are in keys.
     in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
-    skipped = [name for name in names if not any(fnmatchcase(name, each) for each in in_keys)]
+    elsewhere = (*in_keys, *ADAPTERS)
+    skipped = [name for name in names if not any(fnmatchcase(name, each) for each in elsewhere)]
     if skipped:
         shown = ", ".join(skipped[:SHOWN])
         more = ", ..." if len(skipped) > SHOWN else ""
