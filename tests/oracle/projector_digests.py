@@ -27,6 +27,7 @@ ROUNDED = {
     "gemma4a": ["a.blk.*.per_dim_scale.weight"],
     "qwen2.5o": ["a.position_embd.weight"],
     "qwen3a": ["a.position_embd.weight"],
+    "qwen3tts_gen": ["a.gen.wav.dac.*.alpha", "a.gen.wav.dac.*.beta"],
 }
 TYPES = ("auto", "f32", "f16", "q8_0")
 
@@ -36,7 +37,7 @@ def digest(path: Path) -> str:
     import gguf
 
     data = bytearray(path.read_bytes())
-    kind = next(word for word in (b"gemma4a", b"qwen2.5o", b"qwen3a", b"") if word in data)
+    kind = next(word for word in (*map(str.encode, ROUNDED), b"") if word in data)
     for tensor in gguf.GGUFReader(path).tensors if kind else ():
         if any(fnmatchcase(tensor.name, pattern) for pattern in ROUNDED[kind.decode()]):
             start = int(tensor.data_offset)

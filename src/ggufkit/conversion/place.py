@@ -132,6 +132,28 @@ def in_file_order(tensors: Iterable[Tensor], architecture: Architecture) -> list
     return sorted(tensors, key=rank)
 
 
+def in_pattern_order(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tensor]:
+    """Return tensors with the `ordered` ones first, in the order of their patterns.
+
+    Patterns with the same beginning before `{i}` give the tensors of a layer: these come layer by
+    layer.
+    """
+    index = NameIndex(facts.architecture.rules)
+    starts: dict[str, int] = {}
+    places: dict[str, tuple[int, int]] = {}
+    for at, rule in enumerate(facts.architecture.rules):
+        places[rule.pattern] = starts.setdefault(rule.pattern.partition("{i}")[0], at), at
+
+    def rank(tensor: Tensor) -> tuple[bool, int, int, int]:
+        is_ordered = tensor.name.startswith(facts.architecture.ordered)
+        name = rename(tensor.name, facts.architecture.rename, facts.lookup)
+        placed = index.place(name) if is_ordered else None
+        start, at = places[placed.rule.pattern] if placed else (0, 0)
+        return not is_ordered, start, (placed and placed.layer) or 0, at
+
+    return sorted(tensors, key=rank)
+
+
 def place(tensors: Iterable[Tensor], facts: ConfigFacts) -> Placement[Tensor]:
     """Return the tensors of the GGUF file; problems name each tensor without a place."""
     return place_items(tensors, facts, TensorMoves())

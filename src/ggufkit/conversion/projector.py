@@ -20,7 +20,7 @@ from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import decoded
 from ggufkit.conversion.checkpoint.folder import Checkpoint, with_folder
-from ggufkit.conversion.place import place
+from ggufkit.conversion.place import in_pattern_order, place
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
 from ggufkit.errors import CheckpointError
 from ggufkit.format.file_types import NUMBER_OF
@@ -94,7 +94,8 @@ def _made(  # noqa: PLR0913 (the arguments of `convert`)
         more["beside"] = checkpoint.json(f"{architecture.beside}/config.json") or {}
     facts = ConfigFacts(checkpoint, architecture, more)
     plain = decoded(list(checkpoint.tensors.values()), config)
-    placement = place(plain.tensors, facts)
+    ordered = in_pattern_order(plain.tensors, facts) if architecture.ordered else plain.tensors
+    placement = place(ordered, facts)
     skipped = {*placement.skipped, *plain.skipped}
     own = [each for each in plain.tensors if each.name not in skipped]
     kind = outtype_type(outtype) or automatic(own)

@@ -172,6 +172,15 @@ CASES = {
         numbers(7, 4, dtype=np.float16), (from_array("m", MATRIX), from_array("v", MATRIX[:, 0])),
         lambda a: (a.astype("f8") @ MATRIX.astype("f8").T + MATRIX[:, 0]).astype("f2"),
     ),
+    "divide_rows": (
+        numbers(4, 5), (from_array("d", np.float32([2, -1, 0.25, 3])), 0.5),
+        lambda a: a / np.float32([2, 0.5, 0.5, 3])[:, None],
+    ),
+    "divide_rows of a stack": (
+        numbers(2, 2, 5), (from_array("d", np.float32([[2, 1], [4, 3]])), 0.5),
+        lambda a: a / np.float32([[2, 1], [4, 3]])[:, :, None],
+    ),
+    "reciprocal": (numbers(4, 5) + np.float32(9), (), lambda a: 1 / a),
     "silu": (
         np.float32([[-200, -128, -1], [0, 1, 128]]), (),
         lambda a: (a / (1 + np.exp(-a.astype("f8")))).astype("f4"),
@@ -325,3 +334,9 @@ def test_linear_layer_of_another_width_is_refused(matrix, vector, told):
     layer = (from_array("m", numbers(*matrix)), from_array("v", numbers(*vector)))
     with pytest.raises(ShapeError, match=told):
         perform(from_array("x", numbers(7, 4)), "linear", layer)
+
+
+def test_rows_without_a_divisor_for_each_are_refused():
+    divisors = from_array("d", numbers(3))
+    with pytest.raises(ShapeError, match="cannot be divided by 'd'"):
+        perform(from_array("x", numbers(7, 4)), "divide_rows", (divisors, 1))

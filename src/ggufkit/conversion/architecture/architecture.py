@@ -57,7 +57,7 @@ _LISTS: Final = (
 )
 _WORDS: Final = (
     "name", "like", "vocabulary", "rows", "config", "export_if", "convert_if", "mxfp4", "beside",
-    "appended",
+    "appended", "ordered",
 )  # fmt: skip
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
@@ -94,6 +94,7 @@ class Architecture:
     from_keys: Mapping[str, str] = field(repr=False)  # tensors whose numbers are in a key
     parts: Mapping[str, Mapping[str, Any]] = field(repr=False)  # objects of config.json, complete
     types: Mapping[str, str] = field(repr=False)  # tensors that are always stored in one type
+    ordered: str  # how names of tensors begin that come in the order of the patterns
     beside: str  # a folder of the checkpoint whose tensors come before its own
     skip: tuple[str, ...] = field(repr=False)
     only: tuple[str, ...] = field(repr=False)  # if not empty, all other tensors are skipped
@@ -251,6 +252,7 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
         convert_if=_checked(*own).get("convert_if", ""),
         export_if=_checked(*own).get("export_if", "True"),
         mxfp4=whole.get("mxfp4", ""),
+        ordered=whole.get("ordered", ""),
         beside=whole.get("beside", ""),
         skip=tuple(whole.get("skip", [])),
         only=tuple(whole.get("only", [])),

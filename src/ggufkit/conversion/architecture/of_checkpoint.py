@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from ggufkit.conversion.architecture.layer_lists import layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.tensors.moves import stack
 from ggufkit.errors import CheckpointError
 from ggufkit.models.model import Tensor
 
@@ -104,8 +106,15 @@ def layers_named(facts: Configuration, prefix: str) -> int | None:
 
 
 def tensor(facts: Configuration, name: str) -> Tensor | None:
-    """Return a tensor of the checkpoint, None if it is missing."""
-    return facts.checkpoint.tensors.get(name)
+    """Return a tensor of the checkpoint, or those of all numbers `{x}` stacked; None if missing."""
+    tensors = facts.checkpoint.tensors
+    if "{x}" not in name:
+        return tensors.get(name)
+    names = itertools.takewhile(
+        tensors.__contains__, (name.replace("{x}", str(number)) for number in itertools.count())
+    )
+    held = [tensors[each] for each in names]
+    return stack(name, held) if held else None
 
 
 def has_tensor(facts: Configuration, text: str) -> bool:

@@ -146,6 +146,42 @@ def batch_norm(tensor: Tensor, epsilon: float, *, is_bias: bool) -> Tensor:
     return Tensor.over(tensor.name, kind, (tensor.shape[0] // 4,), source)
 
 
+@dataclass(frozen=True, eq=False)
+class DividedRows(Made):
+    """Rows of another tensor, each divided by a number of its own that is not below a limit."""
+
+    tensor: Tensor
+    type: TensorType
+    divisors: Tensor
+    least: float
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read and divide rows."""
+        rows = read_floats(self.tensor, self.type, start, stop).reshape(stop - start, -1)
+        by = read_floats(self.divisors, self.type, 0, self.divisors.rows).reshape(-1)[start:stop]
+        with np.errstate(invalid="ignore", over="ignore"):  # a file may hold anything
+            made = rows / np.maximum(by, by.dtype.type(self.least))[:, None]
+        return np.ascontiguousarray(made).view(np.uint8)
+
+
+def divided_rows(tensor: Tensor, divisors: Tensor, least: float) -> Tensor:
+    """Return each row divided by the number of its place in `divisors`, or by `least` if larger."""
+    if divisors.shape != tensor.shape[:-1]:
+        raise ShapeError(
+            f"{tensor.name!r} of shape {tensor.shape} cannot be divided by {divisors.name!r} of "
+            f"shape {divisors.shape}"
+        )
+    kind = working_type(tensor)
+    return Tensor.over(tensor.name, kind, tensor.shape, DividedRows(tensor, kind, divisors, least))
+
+
+def reciprocal(array: AnyFloats) -> AnyFloats:
+    """Return 1 / x."""
+    with np.errstate(divide="ignore"):  # a file may hold anything
+        made: AnyFloats = np.reciprocal(array)
+    return made
+
+
 def softplus(array: AnyFloats) -> AnyFloats:
     """Return log(1 + exp(x)), the nearest float."""
     return np.logaddexp(0, array.astype(np.float64)).astype(array.dtype)
