@@ -210,6 +210,12 @@ def sensed(path: str, *_: object, **__: object) -> Sensitivity:
         return Sensitivity(groups, 512, 1, model.readers_limit)
 
 
+def replace_llama_cpp(set_attribute: Callable[[object, str, object], None] = setattr) -> None:
+    """Let functions return what llama.cpp would compute."""
+    set_attribute(compute, "compute_imatrix", computed)
+    set_attribute(sensitivity, "measure_sensitivity", sensed)
+
+
 def tear(folder: Path) -> None:
     """Leave an edit in between: its journal is there, and half of what it writes."""
     path = folder / "out" / "torn.gguf"
@@ -432,8 +438,7 @@ def shown(files: Files) -> Files:
 
 def main(command: str, faults: str, at: str, folder: str) -> None:
     """Print the result of each run."""
-    compute.compute_imatrix = computed
-    sensitivity.measure_sensitivity = sensed
+    replace_llama_cpp()
     trial = Trial(command, Path(folder))
     named = faults.split(",")
     found = [trial.meet(fault, last) for fault in named for last in trial.points(fault, at)]

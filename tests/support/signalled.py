@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 import faulty
 from ggufkit.cli import errors, signals
 from ggufkit.cli.app import app
-from ggufkit.imatrix import compute
 
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 FAULTS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -123,7 +122,7 @@ def _waited(process: int) -> int | None:
 
 def main(command: str, times: str, folder: str) -> None:
     """Print the result of each run."""
-    compute.compute_imatrix = faulty.computed
+    faulty.replace_llama_cpp()
     trial = Signalled(command, Path(folder))
     draw = random.Random(command)
     found = [

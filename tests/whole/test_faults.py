@@ -20,8 +20,6 @@ import faulty
 import ggufkit as library
 from derived import is_writing, leaves
 from ggufkit.errors import OutputError
-from ggufkit.imatrix import compute
-from ggufkit.quantization import sensitivity
 from ggufkit.system import descriptors
 from ggufkit.system.hidden_files import EDIT
 from shell import ggufkit
@@ -161,8 +159,7 @@ def work(tmp_path, monkeypatch):
     faulty.make(tmp_path)
     faulty.tear(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(compute, "compute_imatrix", faulty.computed)
-    monkeypatch.setattr(sensitivity, "measure_sensitivity", faulty.sensed)
+    faulty.replace_llama_cpp(monkeypatch.setattr)
     return tmp_path
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import faulty
-from ggufkit.imatrix import compute
 from ggufkit.system.hidden_files import HIDDEN_NAMES, hidden
 from neighbours import KEPT, POSSIBLE, content, place
 from platforms import posix
@@ -41,7 +40,7 @@ def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, 
     kept.mkdir()
     faulty.make(kept)
     faulty.tear(kept)
-    monkeypatch.setattr(compute, "compute_imatrix", faulty.computed)
+    faulty.replace_llama_cpp(monkeypatch.setattr)
     (target,) = targets_of(COMMANDS[command])[:1]
     kinds = itertools.cycle(POSSIBLE)
     for name in HIDDEN_NAMES:

@@ -80,7 +80,7 @@ class Variants:
         try:
             for name, values in tensors.items():
                 self.change(name, values)
-            return self.read()
+            return self.predict()
         finally:
             self.restore()
 
@@ -99,7 +99,7 @@ class Variants:
             name = self._changed.pop()
             self._session.replace({name: bytes(self._model.tensors[name].raw())})
 
-    def read(self) -> Scores:
+    def predict(self) -> Scores:
         """Return the scores of the model as it is changed now, beside the unchanged one."""
         return self._read(self._compare)
 

@@ -167,7 +167,7 @@ def _divergence(
         for name in types:
             if variants.uses(name):
                 variants.change(name, made.tensors[name].numpy())
-        found: ScoreValues = variants.read().field("divergence").mean(axis=1)
+        found: ScoreValues = variants.predict().field("divergence").mean(axis=1)
         return found
     finally:
         variants.restore()

@@ -138,7 +138,7 @@ def _level(  # noqa: PLR0913 (a part of the function above)
             variants.change(tensor.name, made[tensor.name].numpy())
             weights = imatrix.weights(tensor.name, tensor.shape) if imatrix else None
             errors += [option.loss for option in measure(tensor, [types[tensor.name]], weights)]
-        divergence = float(variants.read().field("divergence").mean())
+        divergence = float(variants.predict().field("divergence").mean())
     finally:
         variants.restore()
     return Level(

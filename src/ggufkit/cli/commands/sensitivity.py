@@ -26,8 +26,6 @@ MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
     epilog=examples(
         "ggufkit sensitivity model-F16.gguf text.txt -o model.sensitivity.json",
         "ggufkit sensitivity model-F16.gguf text.txt --imatrix imatrix.gguf --chunks 4",
-        "ggufkit quantize model-F16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf "
-        "--sensitivity model.sensitivity.json",
     ),
 )
 @click.argument("model", metavar="MODEL", type=MODEL)

@@ -15,10 +15,12 @@ from ggufkit.inspection.estimate import Estimate
 from ggufkit.models.any_model import AnyModel
 from ggufkit.models.model import Model
 from ggufkit.output.layout import LayoutOptions
+from ggufkit.quantization.losses.sensitivities import Sensitivity
 from ggufkit.quantization.plan import PlannedSize
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.codec import AnyType
+from ggufkit.quants.search import Search
 from ggufkit.rules.findings import Finding
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress, Say
@@ -90,6 +92,7 @@ class ModelVerbs:
         recipes: str | Recipe | Iterable[str | Recipe] | None = ...,
         *,
         imatrix: Imatrix | AnyPath | None = ...,
+        search: Search | None = ...,
     ) -> list[PlannedSize]: ...
     def quantize(
         self,
@@ -118,6 +121,7 @@ class ModelVerbs:
         nbytes: int | None = ...,
         bpw: float | None = ...,
         imatrix: Imatrix | AnyPath | None = ...,
+        sensitivity: Sensitivity | AnyPath | None = ...,
         candidates: Iterable[AnyType] = ...,
         override_kv: Mapping[str, object] | None = ...,
         threads: int | None = ...,

@@ -6,7 +6,6 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
@@ -21,6 +20,7 @@ _RWKV: Final = "rwkv_vocab_v20230424.txt"
 _RWKV_ROWS: Final = 65536  # if config.json does not say
 _RWKV_START: Final = "<s>"  # has the id 0, and no line in the file
 _RWKV_EOT: Final = 261  # two ends of lines
+_RWKV_TEMPLATE: Final = "rwkv-world"  # the name of a template that llama.cpp has built in
 _LINE: Final = re.compile(
     r"""\d+ (?P<token>b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*") (?P<length>\d+)"""
 )
@@ -61,7 +61,7 @@ def rwkv(files: TokenizerFiles, entries: TokenEntries) -> None:
     entries.tokens(tokens, scored=False)
     specials = Specials(files)
     if specials.template is None:
-        specials.template = Path(__file__).with_name("rwkv_world.jinja").read_text("utf-8")
+        specials.template = _RWKV_TEMPLATE
     specials.offer("eot", _RWKV_EOT)
     specials.ids |= {"bos": 0, "eos": 0}
     specials.write(entries)
