@@ -242,3 +242,17 @@ def test_command_writes_with_a_hessian_and_notes_what_it_left_out(source, hessia
     assert f"errors are not fed back in 1 tensor ({UP}): the Hessian is not positive" in found.err
     shown = done("quantize", source, "Q4_0", "--hessian", hessian, "--dry-run")
     assert "errors fed back: 3 tensors" in shown.out
+
+
+@pytest.mark.parametrize("nbytes", [24_000, 26_000, 28_123, 36_000])
+def test_a_target_size_counts_the_keys_of_the_hessian(source, hessian, tmp_path, nbytes):
+    out = tmp_path / "out.gguf"
+    done("quantize", source, out, "--hessian", hessian, "--target-size", str(nbytes))
+    assert nbytes * 0.9 < out.stat().st_size <= nbytes
+
+
+def test_a_target_size_uses_the_hessian_as_importance_data(source, hessian, tmp_path):
+    out = tmp_path / "out.gguf"
+    done("quantize", source, out, "--hessian", hessian, "--target-bpw", "2.5")
+    with ggufkit.open(out) as made:
+        assert any(tensor.type.name.startswith("IQ2") for tensor in made.tensors.values())

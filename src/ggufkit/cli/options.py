@@ -110,6 +110,9 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(parse_memory(part) for part in text.split("+"))
 
 
+MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
+
+
 class TokenCount(click.IntRange):
     """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as usual for contexts."""
 

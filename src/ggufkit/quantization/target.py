@@ -65,6 +65,8 @@ def target(  # noqa: PLR0913 (each says one thing)
     another model.
     """
     known = opened_sensitivity(sensitivity)
+    names = [tensor.name for tensor in eligible(model)]
+    losses = known.losses(names) if known else losses_by_kind(names)  # may refuse: before the work
     problem = size_problem(
         model,
         nbytes=nbytes,
@@ -75,8 +77,7 @@ def target(  # noqa: PLR0913 (each says one thing)
         threads=threads,
         progress=progress,
     )
-    names = problem.options
-    return problem.types(known.losses(names) if known else losses_by_kind(names))
+    return problem.types(losses)
 
 
 def opened_sensitivity(sensitivity: Sensitivity | AnyPath | None) -> Sensitivity | None:

@@ -12,7 +12,13 @@ import click
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import TokenCount, no_clobber_option, resume_option, threads_option
+from ggufkit.cli.options import (
+    MAX_CONTEXT,
+    TokenCount,
+    no_clobber_option,
+    resume_option,
+    threads_option,
+)
 from ggufkit.cli.output import counted, emit, examples, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
@@ -24,7 +30,6 @@ from ggufkit.evaluation.statistics import Measurement
 
 SECTION: Final = "Quantize"  # of the help
 
-MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
 COLUMNS: Final = ("MODEL", "SIZE", "PPL")
 BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS Δp", "SAME TOP p")

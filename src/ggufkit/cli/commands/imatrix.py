@@ -12,6 +12,7 @@ import click
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
+    MAX_CONTEXT,
     SharedOption,
     TokenCount,
     no_clobber_option,
@@ -28,7 +29,6 @@ from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, st
 SECTION: Final = "Quantize"  # of the help
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
-MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 
 format_option: SharedOption = click.option(
     "--format",

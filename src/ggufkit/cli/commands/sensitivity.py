@@ -8,7 +8,7 @@ import click
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import TokenCount, no_clobber_option, threads_option
+from ggufkit.cli.options import MAX_CONTEXT, TokenCount, no_clobber_option, threads_option
 from ggufkit.cli.output import counted, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
@@ -16,8 +16,6 @@ from ggufkit.errors import printable
 from ggufkit.quantization.losses.sensitivities import Group, Sensitivity
 
 SECTION: Final = "Quantize"  # of the help
-
-MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 
 
 @click.command(

@@ -14,7 +14,8 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.format.types import TensorType
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
-from ggufkit.quantization.file_keys import SEARCH_KEY
+from ggufkit.quantization.feedback.fed_back import hessian_of
+from ggufkit.quantization.file_keys import SEARCH_KEY, hessian_keys
 from ggufkit.quantization.quantize import QuantizeOptions
 
 _size = click.option(
@@ -100,14 +101,17 @@ def aimed(
     given = options.get("imatrix")
     parts = (options.get("include_weights", ()), options.get("exclude_weights", ()))
     opened = given if isinstance(given, Imatrix | None) else Imatrix.open(given)
-    imatrix = opened and opened.selected(*parts)
-    keys = dict(options.get("override_kv") or {})
+    hessian = hessian_of(options)
+    data = hessian.importance() if hessian and opened is None else opened
+    imatrix = data and data.selected(*parts)
+    # The file will have these keys too.
+    keys = {**(options.get("override_kv") or {}), **dict(hessian_keys(hessian))}
     if options.get("search"):
-        keys[SEARCH_KEY] = options["search"]  # the file will have this key too
-    selected: QuantizeOptions = {"imatrix": imatrix, "include_weights": (), "exclude_weights": ()}
+        keys[SEARCH_KEY] = options["search"]
+    found: QuantizeOptions = {**options, "imatrix": opened}
     if repair:
-        whole: QuantizeOptions = {**options, **selected, "override_kv": keys}
-        return {**options, **selected, "types": _repaired(target, whole, threads, *repair)}
+        whole: QuantizeOptions = {**options, "imatrix": imatrix, "override_kv": keys}
+        return {**found, "types": _repaired(target, whole, threads, *repair)}
     with progress_bar("measuring", in_bytes=False) as progress:
         types = types_for(
             model,
@@ -117,7 +121,7 @@ def aimed(
             threads=threads,
             progress=progress,
         )
-    return {**options, **selected, "types": types}
+    return {**found, "types": types}
 
 
 def _repaired(  # noqa: PLR0913 (the options)
