@@ -60,10 +60,10 @@ DECODER: NamedShapes = {
                    "mlp.gate_proj": (96, 32), "mlp.up_proj": (96, 32), "mlp.down_proj": (32, 96)}),
         "self_attn_layer_scale.scale": (32,), "mlp_layer_scale.scale": (32,),
     }),
-    **under("upsample.{i}.", {
+    **{name: shape for n in (0, 1) for name, shape in under(f"upsample.{n}.", {
         **both({"0.conv": (64, 64, 2), "1.dwconv.conv": (64, 1, 7), "1.norm": (64,),
                 "1.pwconv1": (128, 64), "1.pwconv2": (64, 128)}), "1.gamma": (64,),
-    }),
+    }).items()},
     **both({"decoder.0.conv": (32, 64, 7), "decoder.6.conv": (1, 16, 7)}),
     **under("decoder.5.", SNAKE),
 }  # fmt: skip
@@ -79,8 +79,8 @@ HEARD: NamedShapes = under("speaker_encoder.", both({
     "asp.tdnn.conv": (16, 288, 1), "fc": (64, 192, 1),
     **{f"blocks.{n}.{name}": shape for n in (1, 2, 3) for name, shape in {
         "tdnn1.conv": (32, 32, 1), "tdnn2.conv": (32, 32, 1), "se_block.conv1": (8, 32, 1),
-        "se_block.conv2": (32, 8, 1), "res2net_block.blocks.0.conv": (8, 8, 3),
-        "res2net_block.blocks.1.conv": (8, 8, 3),
+        "se_block.conv2": (32, 8, 1),
+        **{f"res2net_block.blocks.{m}.conv": (4, 4, 3) for m in range(7)},
     }.items()},
 }))  # fmt: skip
 PREDICTED: NamedShapes = under("talker.", {
@@ -108,9 +108,9 @@ QWEN: dict[str, Any] = {
     },
     "layers": 2, "tensors": {**HEARD, **PREDICTED},
     "folders": {"speech_tokenizer": {
-        "config": {"decoder_config": {"num_hidden_layers": 2, "upsampling_ratios": [2, 2],
+        "config": {"decoder_config": {"num_hidden_layers": 8, "upsampling_ratios": [2, 2],
                                       "upsample_rates": [8, 5, 4, 3]}},
-        "layers": 2, "dtype": "float32", "tensors": under("decoder.", DECODER),
+        "layers": 8, "dtype": "float32", "tensors": under("decoder.", DECODER),
     }},
 }  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
