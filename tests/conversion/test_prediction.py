@@ -30,7 +30,7 @@ KEY = "glm4moe.nextn_predict_layers"
 
 @pytest.fixture
 def convert(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggufkit.conversion.convert.REFUSED", set())  # the architecture is another
+    monkeypatch.setattr("ggufkit.conversion.problems.REFUSED", set())  # the architecture is another
 
     def converted(tensors, arch=PREDICTING, **options):
         (tmp_path / "arch").mkdir(exist_ok=True)

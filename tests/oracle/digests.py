@@ -81,8 +81,8 @@ def _exact(value: Any) -> Any:
 def record_of(folder: Path, case: str) -> dict[str, Any]:
     """Return what is recorded of a case."""
     import ggufkit
+    from ggufkit.conversion.architecture.architecture import classes
     from ggufkit.conversion.checkpoint.folder import open_checkpoint
-    from ggufkit.conversion.convert import classes
 
     checkpoint = folder / "checkpoints" / case
     opened = open_checkpoint(checkpoint)

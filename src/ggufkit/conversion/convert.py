@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,9 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Subject
-from ggufkit.conversion.architecture.architecture import Architecture, find
+from ggufkit.conversion.architecture.architecture import Architecture, classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.architecture.parameters import parameters
@@ -32,8 +30,9 @@ from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.dense_modules import with_dense_modules
 from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
-from ggufkit.conversion.place import Placement, in_file_order, place, with_fields
+from ggufkit.conversion.place import in_file_order, place, with_fields
 from ggufkit.conversion.prediction import drafting, only_prediction, without_prediction
+from ggufkit.conversion.problems import about_layers, about_missing, about_shapes, loadable
 from ggufkit.conversion.projector import projected
 from ggufkit.conversion.tensors.storage_type import (
     AUTO,
@@ -53,12 +52,10 @@ from ggufkit.errors import (
 )
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.types import MAX_DIMS
 from ggufkit.format.values import TypedValue
 from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
-from ggufkit.rules.findings import finding
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Say
 
@@ -66,14 +63,6 @@ SHOWN: Final = 3  # names in a note
 DEFAULTS: Final = Choices()
 TARGET: Final = "target"  # of a draft model: the model whose tokens it drafts
 ADAPTERS: Final = ("*.lora_A", "*.lora_B")  # for tasks: models of their own
-_LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
-_QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
-_CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
-# Rules of `check` that every sound checkpoint keeps: llama.cpp would not load the result otherwise.
-REFUSED: Final = {
-    *("tensor-required", "tensor-shape", "key-type", "key-kind"),
-    *("head-count", "expert-count"),
-}
 
 
 def convert(  # noqa: PLR0913 (one argument for each choice of a user)
@@ -134,7 +123,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         model = converted(checkpoint, choices, say_note)
         whole = restored(checkpoint, model, choices.keys, say_note)
         if not (vocab_only or mtp or dspark):
-            whole = _loadable(whole, checkpoint.folder)
+            whole = loadable(whole, checkpoint.folder)
         return whole.made_from(whole.inputs, checkpoint.readers_limit)
 
 
@@ -188,14 +177,6 @@ def _silent(_: str) -> None:
     """Drop a note."""
 
 
-def classes(config: Mapping[str, Any]) -> list[str]:
-    """Return the class names of a configuration; those of its text model come first."""
-    text = config.get("text_config")
-    inner = text.get("architectures") if isinstance(text, Mapping) else None
-    found = inner or config.get("architectures") or []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
-
-
 def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _silent) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
     names = drafting(classes(checkpoint.config)) if choices.dspark else classes(checkpoint.config)
@@ -235,7 +216,7 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
     }
     metadata |= late | parameters(facts, architecture.late)[0]
     model = Model(Metadata(metadata), Tensors(tensors))
-    if not choices.vocab_only and not choices.mtp and (problems := _about_missing(model, facts)):
+    if not choices.vocab_only and not choices.mtp and (problems := about_missing(model, facts)):
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     return model.reading(checkpoint.files)
 
@@ -270,7 +251,7 @@ def _placed(
     """Return the tensors of the file, and the problems with them."""
     placement = place(plain.tensors, facts)
     made = [*generate(facts), *placement.tensors]
-    problems = [*placement.problems, *_about_layers(facts, placement), *_about_shapes(facts, made)]
+    problems = [*placement.problems, *about_layers(facts, placement), *about_shapes(facts, made)]
     made = in_file_order(made, facts.architecture)
     types = {with_fields(each, facts): kept for each, kept in facts.architecture.types.items()}
     is_q8 = choices.fp8_as_q8 or SOURCE in types.values()
@@ -315,86 +296,3 @@ def _note_skipped(names: list[str], facts: ConfigFacts, say: Say) -> None:
         shown = ", ".join(skipped[:SHOWN])
         more = ", ..." if len(skipped) > SHOWN else ""
         say(f"skipped as llama.cpp does: {len(skipped)} tensors ({shown}{more})")
-
-
-def _about_layers(facts: ConfigFacts, placement: Placement[Tensor]) -> Iterator[str]:
-    """Yield problems if the layers with tensors are not those that the configuration counts."""
-    count = facts.lookup("stored_layers") or facts.lookup("block_count")
-    if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
-        return
-    beyond = sorted(layer for layer in placement.layers if layer >= count)
-    if beyond:
-        yield f"tensors of layer {beyond[-1]}, but the configuration counts {count} layers"
-    absent = count - len(placement.layers) + len(beyond)
-    if absent > 0 and placement.layers:
-        first = next(n for n in range(count) if n not in placement.layers)
-        yield f"{absent} of {count} layers have no tensors, the first of them layer {first}"
-
-
-def _about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """Yield problems with shapes that differ from those that the architecture computes."""
-    shapes = facts.architecture.shapes
-    for tensor in tensors:
-        if len(tensor.shape) > MAX_DIMS:
-            yield f"{tensor.name} has {len(tensor.shape)} axes, but GGUF allows {MAX_DIMS}"
-        text = shapes.get(_without_layer(tensor.name))
-        number = next((int(part) for part in tensor.name.split(".") if part.isdecimal()), None)
-        wanted = facts.value(text, number) if text else None
-        if wanted is not None and list(tensor.shape) != wanted:
-            yield (
-                f"{tensor.name} has the shape {list(tensor.shape)}, "
-                f"and config.json says {wanted} ({text})"
-            )
-
-
-def _loadable(model: Model, folder: Path) -> Model:
-    """Return the model; CheckpointError if it breaks a known demand of llama.cpp's loader."""
-    if problems := _refusals(model):
-        raise CheckpointError(f"{folder} cannot be converted", problems)
-    return model
-
-
-def _refusals(model: Model) -> list[str]:
-    broken = [each for each in inconsistencies(Subject.of(model)) if each.rule in REFUSED]
-    return [finding(each.rule, 0, **each.details).message for each in broken]
-
-
-def _about_missing(model: Model, facts: ConfigFacts) -> list[str]:
-    """Return problems: tensors that the checkpoint's other layers or config.json imply."""
-    absent = _lacking(model.tensors, facts.architecture.uneven)
-    missing = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
-    if _has_own_head(facts) and "output.weight" not in model.tensors:
-        missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
-    named = " ".join(missing)
-    refused = [
-        each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))
-    ]
-    return [*missing, *refused] if missing else []
-
-
-def _has_own_head(facts: ConfigFacts) -> bool:
-    """Whether config.json says that the head is not a copy of the embeddings."""
-    is_untied = facts.checkpoint.config.get("tie_word_embeddings") is False
-    targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
-    is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])
-    return is_untied and is_causal and "output.weight" in targets
-
-
-def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield tensors that a layer lacks, compared with a layer that has all its kinds and more."""
-    layers: dict[str, dict[str, set[str]]] = {}
-    for name in names:
-        found = _LAYERED.fullmatch(name)
-        if found and f"{found[1]}{{i}}.{found[3]}" not in uneven:
-            layers.setdefault(found[1], {}).setdefault(found[2], set()).add(found[3])
-    for stem, held in layers.items():
-        kinds = {frozenset(each): number for number, each in held.items()}
-        for number, own in held.items():
-            fuller = min((each for each in kinds if each > own), key=len, default=own)
-            for kind in sorted(fuller - own):
-                why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
-                yield f"{stem}{number}.{kind}", why
-
-
-def _without_layer(name: str) -> str:
-    return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))

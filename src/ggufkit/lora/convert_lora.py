@@ -9,11 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A
-from ggufkit.conversion.architecture.architecture import find
+from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.folder import Checkpoint, read_json
-from ggufkit.conversion.convert import classes
 from ggufkit.conversion.place import place_items
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored

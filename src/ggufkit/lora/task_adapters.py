@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.checks.adapter import GENERAL_TYPE, KIND
-from ggufkit.conversion.architecture.architecture import find
+from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.checkpoint.folder import Checkpoint
-from ggufkit.conversion.convert import classes, opened_checkpoint
+from ggufkit.conversion.convert import opened_checkpoint
 from ggufkit.conversion.place import place_items, rename
 from ggufkit.conversion.tensors.moves import entry
 from ggufkit.conversion.tensors.storage_type import stored

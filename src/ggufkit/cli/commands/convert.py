@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
-from ggufkit.cli.converted_names import adapter_outputs, has_type, is_folder, output_path
+from ggufkit.cli.conversion.output_names import adapter_outputs, has_type, is_folder, output_path
+from ggufkit.cli.conversion.planned_tensors import plain_outputs, print_outputs
 from ggufkit.cli.options import (
     arch_path_option,
     cluster_option,
@@ -21,13 +22,13 @@ from ggufkit.cli.options import (
     resume_option,
     threads_option,
 )
-from ggufkit.cli.output import counted, dims, emit, examples, note, paged, size, table
+from ggufkit.cli.output import emit, examples, note, paged
 from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.write_model import PIPE, report, working, write_out
-from ggufkit.errors import TensorTypeError, printable
+from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.models.model import Model, bits_per_weight
+from ggufkit.models.model import Model
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
@@ -241,10 +242,10 @@ def command(  # noqa: PLR0913 (click passes each option)
                 opened.enter_context(_folder_of(target))
         paths = [] if dry_run else _written(outputs, work)
         if as_json:
-            emit([_plain(each, target) for each, target in outputs])
+            emit(plain_outputs(outputs))
         elif dry_run:
             with paged():
-                _print(outputs)
+                print_outputs(outputs)
         else:
             report(paths)
 
@@ -337,35 +338,3 @@ def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Pat
         return write_out(model, target, **work)
     with working(**work) as options:
         return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]
-
-
-def _plain(model: Model, target: str) -> dict[str, Any]:
-    tensors = list(model.tensors.values())
-    return {
-        "path": target,
-        "architecture": model.metadata["general.architecture"],
-        "nbytes": sum(tensor.nbytes for tensor in tensors),
-        "bits_per_weight": bits_per_weight(tensors),
-        "tensors": [
-            {"name": t.name, "type": t.type.name, "shape": list(t.shape), "nbytes": t.nbytes}
-            for t in tensors
-        ],
-    }
-
-
-def _print(outputs: list[tuple[Model, str]]) -> None:
-    for model, _ in outputs[:1]:
-        table(("TENSOR", "SHAPE", "TYPE", "BYTES"), _rows(model), right="lllr")
-        click.echo()
-    for model, target in outputs:
-        tensors = list(model.tensors.values())
-        bits = bits_per_weight(tensors)
-        rate = "" if bits is None else f", {bits:.2f} bits per weight"
-        nbytes = size(sum(tensor.nbytes for tensor in tensors))
-        click.echo(f"{printable(target)}: {counted(len(tensors), 'tensor')}, {nbytes}{rate}")
-
-
-def _rows(model: Model) -> Iterator[tuple[str, str, str, str]]:
-    for tensor in model.tensors.values():
-        shape = dims(tensor.shape)
-        yield printable(tensor.name), shape, tensor.type.name, f"{tensor.nbytes:,}"

@@ -118,6 +118,14 @@ def architectures(
     return {stem: _architecture(stem, texts) for stem in sorted(texts) if stem not in ABSTRACT}
 
 
+def classes(config: Mapping[str, Any]) -> list[str]:
+    """Return the class names of a configuration; those of its text model come first."""
+    text = config.get("text_config")
+    inner = text.get("architectures") if isinstance(text, Mapping) else None
+    found = inner or config.get("architectures") or []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
 def find(
     classes: Sequence[str],
     folders: Sequence[Path] = (),

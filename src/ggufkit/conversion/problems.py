@@ -1,0 +1,110 @@
+"""Finds what is wrong with a conversion before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from ggufkit.checks.consistency import inconsistencies
+from ggufkit.checks.subject import Subject
+from ggufkit.conversion.architecture.architecture import classes
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.place import Placement
+from ggufkit.errors import CheckpointError
+from ggufkit.format.types import MAX_DIMS
+from ggufkit.models.model import Model, Tensor
+from ggufkit.rules.findings import finding
+
+_LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
+_QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
+_CAUSAL: Final = ("ForCausalLM", "LMHeadModel")  # classes that have a head
+# Rules of `check` that every sound checkpoint keeps: llama.cpp would not load the result otherwise.
+REFUSED: Final = {
+    *("tensor-required", "tensor-shape", "key-type", "key-kind"),
+    *("head-count", "expert-count"),
+}
+
+
+def about_layers(facts: ConfigFacts, placement: Placement[Tensor]) -> Iterator[str]:
+    """Yield problems if the layers with tensors are not those that the configuration counts."""
+    count = facts.lookup("stored_layers") or facts.lookup("block_count")
+    if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
+        return
+    beyond = sorted(layer for layer in placement.layers if layer >= count)
+    if beyond:
+        yield f"tensors of layer {beyond[-1]}, but the configuration counts {count} layers"
+    absent = count - len(placement.layers) + len(beyond)
+    if absent > 0 and placement.layers:
+        first = next(n for n in range(count) if n not in placement.layers)
+        yield f"{absent} of {count} layers have no tensors, the first of them layer {first}"
+
+
+def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]:
+    """Yield problems with shapes that differ from those that the architecture computes."""
+    shapes = facts.architecture.shapes
+    for tensor in tensors:
+        if len(tensor.shape) > MAX_DIMS:
+            yield f"{tensor.name} has {len(tensor.shape)} axes, but GGUF allows {MAX_DIMS}"
+        text = shapes.get(_without_layer(tensor.name))
+        number = next((int(part) for part in tensor.name.split(".") if part.isdecimal()), None)
+        wanted = facts.value(text, number) if text else None
+        if wanted is not None and list(tensor.shape) != wanted:
+            yield (
+                f"{tensor.name} has the shape {list(tensor.shape)}, "
+                f"and config.json says {wanted} ({text})"
+            )
+
+
+def loadable(model: Model, folder: Path) -> Model:
+    """Return the model; CheckpointError if it breaks a known demand of llama.cpp's loader."""
+    if problems := _refusals(model):
+        raise CheckpointError(f"{folder} cannot be converted", problems)
+    return model
+
+
+def _refusals(model: Model) -> list[str]:
+    broken = [each for each in inconsistencies(Subject.of(model)) if each.rule in REFUSED]
+    return [finding(each.rule, 0, **each.details).message for each in broken]
+
+
+def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
+    """Return problems: tensors that the checkpoint's other layers or config.json imply."""
+    absent = _lacking(model.tensors, facts.architecture.uneven)
+    missing = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
+    if _has_own_head(facts) and "output.weight" not in model.tensors:
+        missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
+    named = " ".join(missing)
+    refused = [
+        each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))
+    ]
+    return [*missing, *refused] if missing else []
+
+
+def _has_own_head(facts: ConfigFacts) -> bool:
+    """Whether config.json says that the head is not a copy of the embeddings."""
+    is_untied = facts.checkpoint.config.get("tie_word_embeddings") is False
+    targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
+    is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])
+    return is_untied and is_causal and "output.weight" in targets
+
+
+def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield tensors that a layer lacks, compared with a layer that has all its kinds and more."""
+    layers: dict[str, dict[str, set[str]]] = {}
+    for name in names:
+        found = _LAYERED.fullmatch(name)
+        if found and f"{found[1]}{{i}}.{found[3]}" not in uneven:
+            layers.setdefault(found[1], {}).setdefault(found[2], set()).add(found[3])
+    for stem, held in layers.items():
+        kinds = {frozenset(each): number for number, each in held.items()}
+        for number, own in held.items():
+            fuller = min((each for each in kinds if each > own), key=len, default=own)
+            for kind in sorted(fuller - own):
+                why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
+                yield f"{stem}{number}.{kind}", why
+
+
+def _without_layer(name: str) -> str:
+    return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))
