@@ -17,8 +17,9 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import drafts
@@ -35,14 +36,19 @@ APART = ("deepseek4", "deepseek4-fp8")
 DOTS = "dots3-note"  # llama.cpp does not load the whole model, neither ours nor the converter's
 NEMOTRON = "nemotron-h-predicting"
 DSPARK = "deepseek4-dspark"  # a draft model in its target's folder
+SPLIT = ("llama", "mamba2")  # the latter with tensors whose leading axes are 1
 
 
 class Flag(NamedTuple):
-    """A flag of the converter, ours in Python, and the cases that are converted with it."""
+    """A flag of the converter, ours in Python, and the cases that are converted with it.
+
+    `ours` is for `convert`, `written` for `write`.
+    """
 
     flag: str
     ours: dict[str, Any]
     cases: tuple[str, ...]
+    written: Mapping[str, Any] = MappingProxyType({})
 
 
 FLAGS = (
@@ -64,7 +70,14 @@ FLAGS = (
     Flag("--no-mtp", {"mtp": False}, (*PREDICTING, DOTS, "glm4vmoe", *APART)),
     Flag("--dspark", {"dspark": True}, (DSPARK,)),
     Flag("--sentence-transformers-dense-modules", {"dense_modules": True}, (DENSE,)),
-    Flag("--bigendian", {}, ("llama-f32", "llama-f16")),
+    Flag("--bigendian", {}, ("llama-f32", "llama-f16"), {"byte_order": "big"}),
+    Flag("--split-max-size 40K", {}, SPLIT, {"shard_size": 40_000, "converter_shards": True}),
+    Flag("--split-max-tensors 7 --no-tensor-first-split", {}, SPLIT, {
+        "shard_tensors": 7, "no_tensor_first_split": True, "converter_shards": True,
+    }),
+    Flag("--no-tensor-first-split", {}, SPLIT[:1], {
+        "no_tensor_first_split": True, "converter_shards": True,
+    }),
     Flag("--target-model-dir", {}, tuple(drafts.DRAFTS)),
 )  # fmt: skip
 
@@ -105,8 +118,9 @@ def target_of(case: str, checkpoints: Path) -> Path | None:
 
 
 def digest(path: Path, flag: str) -> str:
-    """Return the digest of a file."""
-    data = path.read_bytes()
+    """Return the digest of a file, or of the shards with its name."""
+    files = [path] if path.exists() else sorted(path.parent.glob(f"{path.stem}-*-of-*.gguf"))
+    data = b"".join(each.read_bytes() for each in files)
     return hashlib.sha256(data.rstrip(b"\0") if "vocab" in flag else data).hexdigest()[:16]
 
 
@@ -126,7 +140,7 @@ def main(llama_cpp: str, checkpoints: str, *named: str) -> None:
     found: dict[str, dict[str, str]] = {}
     # transformers looks for names of models in the path of a checkpoint that names no type.
     neutral = Path(tempfile.gettempdir(), "zz")
-    for flag, _, cases in FLAGS:
+    for flag, _, cases, _ in FLAGS:
         for case in cases:
             if named and case not in named:
                 found.setdefault(flag, {})[case] = old[flag][case]
@@ -134,7 +148,7 @@ def main(llama_cpp: str, checkpoints: str, *named: str) -> None:
             with empty(neutral) as place:
                 folder = checkpoint_for(flag, case, Path(checkpoints), place)
                 out = place / "out.gguf"
-                sys.argv = ["convert", str(folder), "--outfile", str(out), flag]
+                sys.argv = ["convert", str(folder), "--outfile", str(out), *flag.split()]
                 if target := target_of(case, Path(checkpoints)):
                     sys.argv += ["--target-model-dir"] * ("target" not in flag) + [str(target)]
                 TensorNameMap.block_mappings_cfg = dict(names)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 RECORDED = json.loads(flags_of.RECORD.read_text())
-OURS = {each.flag: each.ours for each in flags_of.FLAGS}
+FLAGS = {each.flag: each for each in flags_of.FLAGS}
 
 
 def test_all_cases_are_recorded():
@@ -34,12 +34,11 @@ def test_all_cases_are_recorded():
 )
 def test_flag_gives_the_bytes_of_the_converter(flag, case, tmp_path):
     folder = flags_of.checkpoint_for(flag, case, FOLDER / "checkpoints", tmp_path)
-    order = "big" if flag == "--bigendian" else None
     # The target of DSpark is in the same folder by default.
     target = flags_of.target_of(case, FOLDER / "checkpoints") if "target" in flag else None
-    chosen = OURS[flag] | {"target": target, "pre": flags_of.PRE_TOKENIZER}
+    chosen = FLAGS[flag].ours | {"target": target, "pre": flags_of.PRE_TOKENIZER}
     with ggufkit.convert(folder, **chosen) as model:
-        ggufkit.write(model, tmp_path / "ours.gguf", byte_order=order)
+        ggufkit.write(model, tmp_path / "ours.gguf", **FLAGS[flag].written)
     assert flags_of.digest(tmp_path / "ours.gguf", flag) == RECORDED[flag][case]
 
 

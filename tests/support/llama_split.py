@@ -64,12 +64,17 @@ class _Opened:
 
 
 def split(
-    library: ctypes.CDLL, path: Path, *, size: int | None = None, tensors: int | None = None
+    library: ctypes.CDLL,
+    path: Path,
+    *,
+    size: int | None = None,
+    tensors: int | None = None,
+    no_tensor_first_split: bool = False,
 ) -> list[bytes]:
     """Return the files of --split with --split-max-size (in bytes) or --split-max-tensors."""
     with contextlib.ExitStack() as held:
         file = _Opened(library, path, held)
-        groups: list[list[tuple[int, bytes]]] = [[]]
+        groups: list[list[tuple[int, bytes]]] = [[], []] if no_tensor_first_split else [[]]
         used = 0
         for index, (tensor, data) in enumerate(file.tensors):
             nbytes = len(data) + -len(data) % STEP

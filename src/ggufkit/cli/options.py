@@ -66,6 +66,11 @@ cluster_option: SharedOption = click.option(
     metavar="ADDRESS",
     help="Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
 )
+no_tensor_first_split_option: SharedOption = click.option(
+    "--no-tensor-first-split",
+    is_flag=True,
+    help="Write shards, the first of them with the metadata and no tensors.",
+)
 arch_path_option: SharedOption = click.option(
     "--arch-path",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

@@ -10,7 +10,7 @@ import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -34,9 +34,11 @@ from ggufkit.models.rows import Source
 from ggufkit.models.sources import in_order
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
-# llama-gguf-split sets the count last, when it is known; llama-quantize sets it second.
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# llama-gguf-split sets the count last, when it is known; the others set it second.
 GGUF_SPLIT_ORDER: Final[tuple[str, ...]] = ("split.no", "split.tensors.count", "split.count")
-QUANTIZE_ORDER: Final = SPLIT_KEYS
 MERGED: Final = 0  # the count of shards that llama-gguf-split --merge leaves in its output
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
@@ -103,52 +105,58 @@ class _FileForm:
     pad_end: bool
 
 
-class LayoutOptions(TypedDict, total=False):
+class ShardOptions(TypedDict, total=False):
+    """The options of `layout` about shards."""
+
+    shard_size: int | None
+    shard_tensors: int | None
+    shard_counts: Sequence[int] | None
+    no_tensor_first_split: bool
+    converter_shards: bool
+
+
+class LayoutOptions(ShardOptions, total=False):
     """The options of the layout; see `layout`."""
 
     version: int | None
     byte_order: ByteOrder | None
     alignment: int | None
-    shard_size: int | None
-    shard_tensors: int | None
-    shard_counts: Sequence[int] | None
 
 
-def layout(  # noqa: PLR0913 (each is one property of the files)
+def layout(
     model: Model,
     name: str,
     *,
     version: int | None = None,
     byte_order: ByteOrder | None = None,
     alignment: int | None = None,
-    shard_size: int | None = None,
-    shard_tensors: int | None = None,
-    shard_counts: Sequence[int] | None = None,
+    **shards: Unpack[ShardOptions],
 ) -> Plan:
     """Return the plan that writes `model` to a file called `name`, or to shards named after it.
 
     Options not given keep the model's value (version 1 becomes 3). A new shard starts before the
     padded tensor bytes of a shard would exceed `shard_size`, or its tensors `shard_tensors`; or
-    `shard_counts` gives the number of tensors of each shard.
+    `shard_counts` gives the number of tensors of each shard. With `no_tensor_first_split` a shard
+    with all keys and no tensors comes before the others.
 
     Shards, and the one file that an opened set becomes, are those of llama-gguf-split: the same
-    bytes. With `shard_counts` they are those of llama-quantize --keep-split.
+    bytes. With `shard_counts` they are those of llama-quantize --keep-split. With
+    `converter_shards` they are those of llama.cpp's converter, which counts sizes without padding.
     """
     metadata = _aligned(model.metadata, alignment)
     step = alignment_of(metadata)
-    tensors = list(model.tensors.values())
-    if shard_counts is None:
-        groups, order = _groups(tensors, step, shard_size, shard_tensors), GGUF_SPLIT_ORDER
-    else:
-        groups, order = _counted_groups(tensors, shard_counts), QUANTIZE_ORDER
+    is_by_converter = shards.get("converter_shards", False)
+    has_both_counts = is_by_converter or shards.get("shard_counts") is not None
+    order = SPLIT_KEYS if has_both_counts else GGUF_SPLIT_ORDER
+    groups = _groups(list(model.tensors.values()), step, shards)
     is_merged = len(groups) == 1 and len(model.files) > 1
     if is_merged:
-        metadata = metadata.updated(_split_values(order, (0, MERGED, len(tensors))))
-    is_by_ggml = is_merged or len(groups) > 1
-    if is_by_ggml:
+        metadata = metadata.updated(_split_values(order, (0, MERGED, len(model.tensors))))
+    is_by_tool = is_merged or len(groups) > 1
+    if is_by_tool and not is_by_converter:
         groups = [[as_ggml_counts(tensor) for tensor in group] for group in groups]
     encoding = Encoding(_byte_order(byte_order, model))
-    form = _FileForm(_version(version, model), encoding, step, model.end_padded or is_by_ggml)
+    form = _FileForm(_version(version, model), encoding, step, model.end_padded or is_by_tool)
     files = tuple(
         _file(shard, part, tensors, form)
         for shard, part, tensors in _shards(name, metadata, groups, order)
@@ -194,7 +202,20 @@ def _prefix(name: str) -> str:
     return found[0] if found else name.removesuffix(".gguf")
 
 
-def _groups(
+def _groups(tensors: list[Tensor], step: int, shards: ShardOptions) -> list[list[Tensor]]:
+    """Return the tensors of each shard."""
+    counts = shards.get("shard_counts")
+    if counts is not None:
+        groups = _counted_groups(tensors, counts)
+    else:
+        counted_step = 1 if shards.get("converter_shards") else step
+        groups = _limited_groups(
+            tensors, counted_step, shards.get("shard_size"), shards.get("shard_tensors")
+        )
+    return [[], *groups] if tensors and shards.get("no_tensor_first_split") else groups
+
+
+def _limited_groups(
     tensors: list[Tensor], step: int, shard_size: int | None, shard_tensors: int | None
 ) -> list[list[Tensor]]:
     for limit, what in ((shard_size, "size"), (shard_tensors, "number of tensors")):

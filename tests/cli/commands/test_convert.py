@@ -166,6 +166,16 @@ def test_writes_shards(checkpoint, tmp_path):
     assert len(list(tmp_path.glob("out-*-of-*.gguf"))) > 1
 
 
+def test_shards_are_those_of_the_converter(checkpoint, tmp_path):
+    assert run(checkpoint, tmp_path / "m.gguf", "--no-tensor-first-split").code == 0
+    first, second = sorted(tmp_path.glob("m-*.gguf"))
+    assert first.name == "m-00001-of-00002.gguf"
+    with library.open(first, shards=False) as head, library.open(first) as whole:
+        assert (len(head.tensors), len(whole.tensors)) == (0, 20)
+        assert list(head.metadata)[-3:] == ["split.no", "split.count", "split.tensors.count"]
+    assert second.stat().st_size > first.stat().st_size
+
+
 def test_lists_problems_line_by_line_and_writes_nothing(checkpoint, tmp_path):
     config = CONFIG | {"hidden_act": "gelu"}
     write_checkpoint(checkpoint, config, model=whole() | {"odd\x1b": numbers(1)})

@@ -48,12 +48,16 @@ def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(source):
     assert done("diff", source, merged).code == 0
 
 
+@pytest.mark.parametrize("is_first_empty", [False, True])
 @pytest.mark.parametrize("limit", [{"size": 40_000_000}, {"tensors": 100}])
-def test_shards_and_merged_file_match_llama_gguf_split(smollm2, llama_cpp, tmp_path, limit):
+def test_shards_and_merged_file_match_llama_gguf_split(
+    smollm2, llama_cpp, tmp_path, limit, is_first_empty
+):
     ((option, number),) = limit.items()
-    done("copy", smollm2, tmp_path / "s.gguf", f"--shard-{option}", number)
+    flags = ["--no-tensor-first-split"] if is_first_empty else []
+    done("copy", smollm2, tmp_path / "s.gguf", f"--shard-{option}", number, *flags)
     paths = sorted(tmp_path.glob("s-*.gguf"))
-    expected = llama_split.split(llama_cpp, smollm2, **limit)
+    expected = llama_split.split(llama_cpp, smollm2, **limit, no_tensor_first_split=is_first_empty)
     assert len(paths) == len(expected)
     assert all(path.read_bytes() == data for path, data in zip(paths, expected, strict=True))
     done("copy", paths[0], tmp_path / "merged.gguf")

@@ -18,6 +18,7 @@ from ggufkit.cli.options import (
     arch_path_option,
     cluster_option,
     no_clobber_option,
+    no_tensor_first_split_option,
     parse_size,
     resume_option,
     threads_option,
@@ -163,6 +164,7 @@ def _overrides(
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
+@no_tensor_first_split_option
 @click.option(
     "--mmproj",
     is_flag=True,
@@ -224,7 +226,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         "say": note,
     }
     kind = "vocab" if chosen["vocab_only"] else "mtp" if chosen["mtp"] else ""
-    work["byte_order"] = "big" if bigendian else None
+    work |= {"byte_order": "big" if bigendian else None, "converter_shards": not wanted}
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
         models = [_quantized(model, recipe, outtype, **blocks) for recipe in wanted] or [model]
@@ -276,10 +278,11 @@ def _require_possible(
 
 def _require_whole(adapters: int, work: dict[str, Any]) -> None:
     """Raise UsageError for shards of adapters, which llama.cpp does not load."""
-    if adapters and (work["shard_size"] or work["shard_tensors"]):
+    splits = ("shard_size", "shard_tensors", "no_tensor_first_split")
+    if adapters and (given := [f"--{each.replace('_', '-')}" for each in splits if work[each]]):
         raise click.UsageError(
-            "This model comes with adapters, which cannot be shards: leave out --shard-size and "
-            "--shard-tensors"
+            "This model comes with adapters, which cannot be shards: leave out "
+            f"{' and '.join(given)}"
         )
 
 

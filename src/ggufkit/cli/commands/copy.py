@@ -14,6 +14,7 @@ from ggufkit.cli.options import (
     dry_run_option,
     json_option,
     no_clobber_option,
+    no_tensor_first_split_option,
     parse_size,
     resume_option,
     threads_option,
@@ -57,6 +58,7 @@ SECTION: Final = "Change"  # of the help
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
+@no_tensor_first_split_option
 @no_clobber_option
 @threads_option
 @resume_option
@@ -72,6 +74,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     version: str | None,
     shard_size: int | None,
     shard_tensors: int | None,
+    no_tensor_first_split: bool,
     threads: int | None,
     resume: bool,
     cluster: str | None,
@@ -91,6 +94,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         "version": None if version is None else int(version),
         "shard_size": shard_size,
         "shard_tensors": shard_tensors,
+        "no_tensor_first_split": no_tensor_first_split,
     }
     modes = {"dry_run": dry_run, "as_json": as_json}
     is_plain = not (any(laid.values()) or any(modes.values()) or resume or out == PIPE)
