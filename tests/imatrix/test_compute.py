@@ -185,6 +185,8 @@ def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, tex
         assert (
             hessian.metadata["hessian.model"] == ggufkit.digest(model, "content").model["content"]
         )
+        up = model.tensors["blk.0.ffn_up_exps.weight"].numpy()[0, 0]
+        assert np.array_equal(hessian.source["blk.0.ffn_up_exps.weight.first_row"].numpy(), up)
     assert not [each for each in ggufkit.check(file) if each.severity == "error"]
 
 
@@ -202,7 +204,7 @@ def test_moments_of_experts_are_those_of_the_tokens_routed_to_them(experts, text
         mean = (entry.sums[expert] + added * entry.sums.sum(axis=0) / entry.counts.sum()) / (
             count + added
         )
-        close(np.diag(moments.mean(expert, ALL)), mean)
+        close(np.diag(moments.mean(expert, ALL, moments.pooled(ALL))), mean)
 
 
 def test_file_quantized_with_its_hessian_runs_in_llama_cpp(experts, text, tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -12,7 +16,7 @@ from ggufkit.imatrix.hessian import Hessian
 from ggufkit.output.layout import layout
 from ggufkit.output.resume import digest
 from ggufkit.quantization.explain import explain
-from ggufkit.quantization.feedback.fed_back import outcomes_of
+from ggufkit.quantization.feedback.fed_back import FedBack, outcomes_of
 from ggufkit.quantization.feedback.outcomes import told
 from ggufkit.quantization.quantize import decide
 from ggufkit.quants.feedback import moment_errors
@@ -122,6 +126,31 @@ def test_journals_keep_hessians_apart(source, hessian, tmp_path):
     )
 
 
+def test_nothing_keeps_a_quantization_once_it_is_written(source, hessian, tmp_path):
+    done = decided(source, hessian)
+    ggufkit.write(done.model, tmp_path / "out.gguf")
+    fed_back = [weakref.ref(d.after.source) for d in done.decisions if d.is_fed_back]
+    moments = [weakref.ref(each().moments) for each in fed_back]
+    del done
+    gc.collect()
+    assert not any(each() for each in fed_back + moments)
+
+
+def test_threads_that_need_the_same_rows_make_them_once(source, hessian, monkeypatch):
+    made = []
+    real = FedBack._tile
+
+    def tile(self, *place):
+        made.append((self.name, *place))
+        return real(self, *place)
+
+    monkeypatch.setattr(FedBack, "_tile", tile)
+    tensor = decided(source, hessian).model.tensors[UP]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda row: tensor.source.read(row, row + 24), range(0, 96, 24)))
+    assert made == [(UP, 0, 0)]
+
+
 # When errors are not fed back.
 
 
@@ -175,6 +204,31 @@ def test_hessian_of_another_model_is_refused_with_the_tensors_named(source, hess
     path = save_hessian(tmp_path / "h.gguf", INPUTS | {DOWN: inputs_of(256)})
     with pytest.raises(ShapeError, match=rf"another model: 1 tensor \({DOWN}\)"):
         decided(source, path, imatrix=done_importance(hessian))
+
+
+def test_hessian_of_other_weights_is_refused_with_the_tensors_named(source, tmp_path):
+    others = {name: RNG.standard_normal(shape, np.float32) for name, shape in SHAPES.items()}
+    path = save_hessian(tmp_path / "h.gguf", INPUTS, weights=others)
+    with pytest.raises(MissingImportanceError, match=r"h\.gguf' is of another model.* 3 tensors"):
+        decided(source, path)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "IQ1_S", "Q1_0"])
+def test_hessian_of_the_model_in_another_type_is_accepted(source, tmp_path, kind):
+    rounded = {
+        name: quants.dequantize(
+            quants.quantize(TENSORS[name], kind, imatrix=np.ones(shape[-1])), kind
+        )
+        for name, shape in SHAPES.items()
+    }
+    path = save_hessian(tmp_path / "h.gguf", INPUTS, weights=rounded)
+    assert any(decision.is_fed_back for decision in decided(source, path).decisions)
+
+
+def test_tensors_of_zeros_or_a_few_others_make_no_other_model(source, tmp_path):
+    known = {UP: TENSORS[UP], DOWN: -TENSORS[DOWN], EXPERTS: 0 * TENSORS[EXPERTS]}
+    path = save_hessian(tmp_path / "h.gguf", INPUTS, weights=known)
+    assert any(decision.is_fed_back for decision in decided(source, path).decisions)
 
 
 def test_hessian_that_lacks_a_layer_is_refused_with_the_tensors_named(source, tmp_path):

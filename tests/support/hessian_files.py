@@ -21,9 +21,20 @@ def inputs_of(width: int, tokens: int = 512, matrices: int = 1, seed: int = 0) -
     return made.astype(np.float32)
 
 
-def save_hessian(path: Path, inputs: dict[str, AnyInputs], **keys: object) -> Path:
-    """Write the Hessian of these inputs by tensor; `keys` replace those of the file."""
+def save_hessian(
+    path: Path,
+    inputs: dict[str, AnyInputs],
+    *,
+    weights: dict[str, AnyInputs] | None = None,
+    **keys: object,
+) -> Path:
+    """Write the Hessian of these inputs by tensor; `keys` replace those of the file.
+
+    `weights` are those of the model that it says it was computed on.
+    """
     tensors = {}
+    for name, matrices in (weights or {}).items():
+        tensors[f"{name}.first_row"] = matrices.reshape(-1, matrices.shape[-1])[0]
     for name, rows in inputs.items():
         sums = np.matmul(rows.transpose(0, 1, 3, 2), rows)
         tensors[f"{name}.moments"] = sums if sums.shape[1] > 1 else sums[:, 0]

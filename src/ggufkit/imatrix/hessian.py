@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,15 @@ import numpy as np
 from ggufkit.errors import FormatError, MissingImportanceError, ShapeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Strings, whole_number
-from ggufkit.imatrix.hessian_file import KIND, MATRICES, MOMENT_COUNTS, MOMENTS, OWNERS
+from ggufkit.imatrix.hessian_file import (
+    FIRST_ROW,
+    KIND,
+    MATRICES,
+    MOMENT_COUNTS,
+    MOMENTS,
+    OWNERS,
+    first_row,
+)
 from ggufkit.imatrix.matrix import STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
 from ggufkit.models.layers import named
@@ -27,6 +36,9 @@ HELD_OUT: Final = (1,)
 ALL: Final = (0, 1)
 # An expert's moments count as many tokens of all experts as this share of its width.
 SHRINKAGE: Final = 0.25
+# The least cosine of the same row in two files of a model. Rounding to one bit leaves 0.8, training
+# on other texts more; rows of other models have about 0.
+ALIKE: Final = 0.5
 _REMEDY: Final = "Compute the Hessian of this model: `ggufkit imatrix compute --hessian`"
 
 
@@ -51,15 +63,15 @@ class Moments:
         """Return the counts: (parts, matrices)."""
         return np.asarray(self.counts.numpy(), np.int64).reshape(PARTS, -1)
 
-    def mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
-        """Return the mean moments of one matrix, drawn towards those of all if there are several.
+    def mean(self, matrix: int, parts: tuple[int, ...], pooled: Floats | None = None) -> Floats:
+        """Return the mean moments of one matrix, drawn towards `pooled`, those of all, if given.
 
         Raises FormatError if they are infinite or not numbers.
         """
         total, count = self.total(matrix, parts), float(self.tokens()[parts, matrix].sum())
-        if self.matrices > 1:
+        if pooled is not None:
             added = SHRINKAGE * self.width
-            total, count = total + np.float32(added) * _pooled(self, parts), count + added
+            total, count = total + np.float32(added) * pooled, count + added
         found: Floats = total / np.float32(max(count, 1))
         if not np.isfinite(found).all():
             raise FormatError(
@@ -67,6 +79,13 @@ class Moments:
                 "not numbers",
                 remedy=_REMEDY,
             )
+        return found
+
+    def pooled(self, parts: tuple[int, ...]) -> Floats:
+        """Return the mean moments of all matrices together; reads all of them."""
+        sums = (self.total(matrix, parts) for matrix in range(self.matrices))
+        count = self.tokens()[parts, :].sum()
+        found: Floats = functools.reduce(np.add, sums) / np.float32(max(int(count), 1))
         return found
 
     def total(self, matrix: int, parts: tuple[int, ...]) -> Floats:
@@ -85,15 +104,6 @@ class Moments:
             for matrix in range(self.matrices):
                 total[matrix] += np.einsum("ii->i", self.total(matrix, (part,)))
         return Entry(total, self.tokens().sum(axis=0))
-
-
-@functools.lru_cache(maxsize=2)
-def _pooled(moments: Moments, parts: tuple[int, ...]) -> Floats:
-    """Return the mean moments of all matrices together."""
-    sums = (moments.total(matrix, parts) for matrix in range(moments.matrices))
-    count = moments.tokens()[parts, :].sum()
-    found: Floats = functools.reduce(np.add, sums) / np.float32(max(int(count), 1))
-    return found
 
 
 @dataclass(frozen=True)
@@ -155,9 +165,10 @@ class Hessian:
         )
 
     def require(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Raise an error that names those of the tensors that this Hessian does not cover.
+        """Raise an error that names those of the tensors that this Hessian does not fit or cover.
 
-        `tensors` are pairs of the name in the Hessian's model, and the tensor.
+        `tensors` are pairs of the name in the Hessian's model, and the tensor. A row of each is
+        read: if most differ from the model that the Hessian was computed on, it is another model.
         """
         pairs = [(name, tensor) for name, tensor in tensors if self._counts(name)]
         misfits = [t.name for name, t in pairs if name in self.entries and not self._fits(name, t)]
@@ -169,6 +180,22 @@ class Hessian:
                 f"the Hessian does not cover {named(missing)}",
                 remedy=f"{_REMEDY}; or leave tensors out (exclude_weights=...)",
             )
+        unlike = [tensor.name for name, tensor in pairs if not self._resembles(name, tensor)]
+        if len(unlike) > len(pairs) / 2:
+            raise MissingImportanceError(
+                f"the Hessian {str(self.path)!r} is of another model, with other weights in "
+                f"{named(unlike)}",
+                remedy=_REMEDY,
+            )
+
+    def _resembles(self, name: str, tensor: Tensor) -> bool:
+        """Whether a tensor may be that of the Hessian's model: rounded, or trained further."""
+        known = self.source.tensors.get(name + FIRST_ROW)
+        if known is None:
+            return True
+        rows = (known.numpy().astype(np.float64), first_row(tensor).astype(np.float64))
+        product, squares = rows[0] @ rows[1], (rows[0] @ rows[0]) * (rows[1] @ rows[1])
+        return not product < ALIKE * math.sqrt(squares)  # rows of zeros are like any
 
     def _fits(self, name: str, tensor: Tensor) -> bool:
         moments = self.entries[name]

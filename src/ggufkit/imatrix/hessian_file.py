@@ -2,13 +2,15 @@
 
 `OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] width, width)) and
 `OWNER.moment_counts` the numbers of tokens. The first part is to quantize with, the second was held
-out. `hessian.matrices` and `hessian.owners` list each matrix with the owner of its inputs.
+out. `hessian.matrices` and `hessian.owners` list each matrix with the owner of its inputs, and
+`NAME.first_row` holds the first row of its weights, by which the Hessian of another model is known.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +25,7 @@ from ggufkit.imatrix.matrix import Counts
 from ggufkit.imatrix.moments import InputMoments
 from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.layers import named
-from ggufkit.models.model import Model, Tensors
+from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.write import write
@@ -32,6 +34,7 @@ from ggufkit.quants.parallel import Floats, Numbers
 HESSIAN_MEMORY: Final = 4 << 30  # bytes of sums that are held at once
 MOMENTS: Final = ".moments"
 MOMENT_COUNTS: Final = ".moment_counts"
+FIRST_ROW: Final = ".first_row"
 KIND: Final = "hessian"  # general.type
 MATRICES: Final = "hessian.matrices"
 OWNERS: Final = "hessian.owners"
@@ -58,6 +61,19 @@ class MomentsOrigin:
             "hessian.chunk_size": typed("uint32", self.chunk_size),
             "hessian.token_count": typed("uint64", tokens),
         }
+
+    def first_rows(self, names: Iterable[str]) -> dict[str, Numbers]:
+        """Return the tensors of a file that tell the model from others."""
+        with open_model(self.model) as model:
+            held = (model.tensors[name] for name in names if name in model.tensors)
+            return {tensor.name + FIRST_ROW: first_row(tensor) for tensor in held}
+
+
+def first_row(tensor: Tensor) -> Floats:
+    """Return the first row of the first matrix of a tensor."""
+    while len(tensor.shape) > 1:
+        tensor = tensor[0]
+    return np.asarray(tensor.numpy(), np.float32)
 
 
 class MomentsStore:
@@ -108,6 +124,7 @@ class MomentsStore:
             stacked = self._counts[name].shape[1] > 1
             tensors[name + MOMENTS] = self._sums[name] if stacked else self._sums[name][:, 0]
             tensors[name + MOMENT_COUNTS] = self._counts[name]
+        tensors |= origin.first_rows(owners)
         made = Tensors(as_tensor(name, array) for name, array in tensors.items())
         write(Model(Metadata(metadata), made), self._target)
 

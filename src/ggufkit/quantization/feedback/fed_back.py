@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
 from ggufkit.models.sources import Retyped
+from ggufkit.quantization.feedback.last_results import LastResults
 from ggufkit.quants import codec
 from ggufkit.quants.feedback import Feedback, factor_of, moment_errors
 from ggufkit.quants.parallel import Floats
@@ -32,12 +32,32 @@ _OPTIONS: Final = ("hessian", "include_weights", "exclude_weights")
 LEAST_ROWS: Final = 64  # of them: fewer would waste the time that reading moments takes
 
 
+class FeedbackMemory:
+    """What the tensors of one quantization share: outcomes, and the last parts of the work.
+
+    It is pickled empty: other processes do their own work.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.outcomes: dict[tuple[str, int], FeedbackOutcome] = {}
+        self.pooled: LastResults[Floats] = LastResults(3)
+        self.choices: LastResults[_FeedbackChoice | None] = LastResults(2)
+        self.tiles: LastResults[Bytes] = LastResults(16)
+        self.choosing = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[FeedbackMemory], tuple[()]]:
+        """Pickle nothing."""
+        return FeedbackMemory, ()
+
+
 @dataclass(frozen=True, eq=False)
 class FedBack(Made):
     """A tensor quantized with errors fed back; `plain` is the same without."""
 
     plain: Retyped
     moments: Moments
+    memory: FeedbackMemory
 
     def read(self, start: int, stop: int) -> Bytes:
         """Quantize rows `start` to `stop`: tiles of rows, always the same ones."""
@@ -46,10 +66,27 @@ class FedBack(Made):
         while at < stop:
             matrix, row = divmod(at, self._height)
             number, skipped = divmod(row, self._step)
-            tile = _tile(self, matrix, number)
+            tile = self.memory.tiles.get(
+                (self.name, matrix, number), functools.partial(self._tile, matrix, number)
+            )
             found.append(tile[skipped : skipped + stop - at])
             at += len(found[-1])
         return np.concatenate(found) if found else self.plain.read(start, stop)
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor."""
+        return self.plain.tensor.name
+
+    @property
+    def outcomes(self) -> list[FeedbackOutcome]:
+        """What feedback did for each matrix that was written in this process."""
+        kept = self.memory.outcomes
+        return [
+            kept[self.name, matrix]
+            for matrix in range(self.moments.matrices)
+            if (self.name, matrix) in kept
+        ]
 
     @property
     def _height(self) -> int:
@@ -61,25 +98,41 @@ class FedBack(Made):
         """Rows of a tile."""
         return max(TILE // self.moments.width, LEAST_ROWS)
 
-    def tile(self, matrix: int, number: int) -> Bytes:
+    def _tile(self, matrix: int, number: int) -> Bytes:
         """Return a tile: rows whose errors grow by feedback are as without it."""
         first = matrix * self._height + number * self._step
         stop = min(first + self._step, (matrix + 1) * self._height)
         rows = self._rows(first, stop)
         plain = self.plain.packed(rows, first)
-        chosen = _chosen(self, matrix)
+        chosen = self.memory.choices.get(
+            (self.name, matrix), functools.partial(self._choice, matrix)
+        )
         if chosen is None:
             return plain
         made = chosen.feedback.encode(rows, self.plain.type, search=self.plain.search)
         before, after = (self._errors(rows, packed, chosen.held_out) for packed in (plain, made))
         return np.where((after < before)[:, None], made, plain)
 
-    def choice(self, matrix: int) -> _FeedbackChoice | None:
-        """Return how errors of a matrix are fed back, None if they are not; keep the outcome."""
+    def _choice(self, matrix: int) -> _FeedbackChoice | None:
+        """Return how errors of a matrix are fed back, None if they are not.
+
+        One matrix at a time: this takes much memory.
+        """
+        with self.memory.choosing:
+            outcome, held_out = self._outcome(matrix)
+            self.memory.outcomes[self.name, matrix] = outcome
+            mean = self._mean(matrix, ALL) if outcome.helps else None
+            factor = None if mean is None else factor_of(mean, outcome.damping)
+        if factor is None:
+            return None
+        return _FeedbackChoice(Feedback.of(factor, self.plain.type), held_out)
+
+    def _outcome(self, matrix: int) -> tuple[FeedbackOutcome, Floats]:
+        """Return what feedback does for a sample of rows, and what they are measured by."""
         first = matrix * self._height
         places = np.unique(np.linspace(0, self._height - 1, SAMPLE).astype(int))
         sample = np.concatenate([self._rows(first + at, first + at + 1) for at in places.tolist()])
-        fitted, held_out = (self.moments.mean(matrix, part) for part in (FITTED, HELD_OUT))
+        fitted, held_out = (self._mean(matrix, part) for part in (FITTED, HELD_OUT))
         plain = self._errors(sample, self.plain.packed(sample, first), held_out).sum()
         errors: dict[float, float] = {}
         for damping in DAMPINGS:
@@ -89,14 +142,14 @@ class FedBack(Made):
                 made = feedback.encode(sample, self.plain.type, search=self.plain.search)
                 errors[damping] = float(self._errors(sample, made, held_out).sum())
         best = min(errors, key=errors.__getitem__, default=0.0)
-        outcome = FeedbackOutcome(float(plain), errors.get(best), best)
-        _outcomes.setdefault(self, {})[matrix] = outcome
-        factor = factor_of(self.moments.mean(matrix, ALL), best) if outcome.helps else None
-        return (
-            factor
-            if factor is None
-            else _FeedbackChoice(Feedback.of(factor, self.plain.type), held_out)
-        )
+        return FeedbackOutcome(float(plain), errors.get(best), best), held_out
+
+    def _mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
+        """Return the mean moments of one matrix."""
+        if self.moments.matrices == 1:
+            return self.moments.mean(matrix, parts)
+        pooled = functools.partial(self.moments.pooled, parts)
+        return self.moments.mean(matrix, parts, self.memory.pooled.get((self.name, parts), pooled))
 
     def _rows(self, start: int, stop: int) -> Floats:
         packed = np.ascontiguousarray(self.plain.origin.read(start, stop))
@@ -130,27 +183,6 @@ class FeedbackOutcome(NamedTuple):
         return self.error is not None and self.error < self.plain
 
 
-_outcomes: WeakKeyDictionary[FedBack, dict[int, FeedbackOutcome]] = WeakKeyDictionary()
-_choosing: Final = threading.RLock()
-
-
-def _chosen(source: FedBack, matrix: int) -> _FeedbackChoice | None:
-    """Return the choice for a matrix; other threads wait, for they need the same one."""
-    with _choosing:
-        return _choice(source, matrix)
-
-
-@functools.lru_cache(maxsize=2)
-def _choice(source: FedBack, matrix: int) -> _FeedbackChoice | None:
-    return source.choice(matrix)
-
-
-@functools.lru_cache(maxsize=16)
-def _tile(source: FedBack, matrix: int, number: int) -> Bytes:
-    """Return a tile; pieces of an output end within tiles."""
-    return source.tile(matrix, number)
-
-
 def hessian_of(options: Mapping[str, Any]) -> Hessian | None:
     """Return the Hessian that options of `quantize` give, None without one."""
     given, include, exclude = (options.get(key) for key in _OPTIONS)
@@ -166,18 +198,19 @@ def fed_back(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[str,
     `pairs` have the name in the Hessian's model and the tensor. Raises what `Hessian.require` does
     for tensors of layers.
     """
-    hessian.require((name, tensor) for name, tensor in pairs if layer_of(name) is not None)
-    return {tensor.name: _with_moments(tensor, hessian.moments(name)) for name, tensor in pairs}
-
-
-def _with_moments(made: Tensor, moments: Moments | None) -> Tensor:
-    source = made.source
-    if moments is None or not isinstance(source, Retyped):
-        return made
-    return Tensor.over(made.name, made.type, made.shape, FedBack(source, moments))
+    sources = {name: made.source for name, made in pairs if isinstance(made.source, Retyped)}
+    layers = (name for name in sources if layer_of(name) is not None)
+    hessian.require((name, sources[name].tensor) for name in layers)
+    memory = FeedbackMemory()
+    found = {}
+    for name, made in pairs:
+        moments = hessian.moments(name)
+        if moments is not None and name in sources:
+            source = FedBack(sources[name], moments, memory)
+            found[made.name] = Tensor.over(made.name, made.type, made.shape, source)
+    return found
 
 
 def outcomes_of(tensor: Tensor) -> list[FeedbackOutcome]:
     """Return what feedback did for a tensor that was written here: one for each matrix."""
-    source = tensor.source
-    return list(_outcomes.get(source, {}).values()) if isinstance(source, FedBack) else []
+    return tensor.source.outcomes if isinstance(tensor.source, FedBack) else []
