@@ -16,9 +16,11 @@ from ggufkit.imatrix.hessian import Hessian
 from ggufkit.output.layout import layout
 from ggufkit.output.resume import digest
 from ggufkit.quantization.explain import explain
+from ggufkit.quantization.feedback import fed_back
 from ggufkit.quantization.feedback.fed_back import FedBack, outcomes_of
 from ggufkit.quantization.feedback.outcomes import told
 from ggufkit.quantization.quantize import decide
+from ggufkit.quants.blas import blas_threads
 from ggufkit.quants.feedback import moment_errors
 from hessian_files import inputs_of, save_hessian
 from shell import done
@@ -129,11 +131,25 @@ def test_journals_keep_hessians_apart(source, hessian, tmp_path):
 def test_nothing_keeps_a_quantization_once_it_is_written(source, hessian, tmp_path):
     done = decided(source, hessian)
     ggufkit.write(done.model, tmp_path / "out.gguf")
-    fed_back = [weakref.ref(d.after.source) for d in done.decisions if d.is_fed_back]
-    moments = [weakref.ref(each().moments) for each in fed_back]
+    sources = [weakref.ref(d.after.source) for d in done.decisions if d.is_fed_back]
+    moments = [weakref.ref(each().moments) for each in sources]
     del done
     gc.collect()
-    assert not any(each() for each in fed_back + moments)
+    assert not any(each() for each in sources + moments)
+
+
+@pytest.mark.skipif(blas_threads() is None, reason="NumPy has another BLAS than OpenBLAS")
+def test_blas_uses_no_more_threads_than_were_asked_for(source, hessian, tmp_path, monkeypatch):
+    seen = set()
+    real = fed_back.factor_of
+
+    def factor_of(*arguments):
+        seen.add(blas_threads())
+        return real(*arguments)
+
+    monkeypatch.setattr(fed_back, "factor_of", factor_of)
+    ggufkit.write(decided(source, hessian).model, tmp_path / "out.gguf", threads=2)
+    assert seen == {1}
 
 
 def test_threads_that_need_the_same_rows_make_them_once(source, hessian, monkeypatch):

@@ -23,6 +23,7 @@ from ggufkit.imatrix.moments import InputMoments, parts_of, require_batches
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library, library
 from ggufkit.llama_cpp.session import Session
 from ggufkit.models.open import open as open_model
+from ggufkit.quants.blas import blas_limited
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
@@ -187,15 +188,19 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
     collector = _Collector(llama, process_output, InputMoments() if hessian else None)
-    with Session(
-        location,
-        length=context,
-        batch=batch,
-        sequences=sequences,
-        threads=worker_count(threads),
-        watcher=collector,
-        llama=llama,
-    ) as session:
+    workers = worker_count(threads)
+    with (
+        blas_limited(workers),
+        Session(
+            location,
+            length=context,
+            batch=batch,
+            sequences=sequences,
+            threads=workers,
+            watcher=collector,
+            llama=llama,
+        ) as session,
+    ):
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
         groups = list(_groups(tokens, context, chunks, sequences))
         reading = _TextPasses(session, collector, groups, batch, progress)

@@ -21,6 +21,7 @@ from ggufkit.models.rows import Made
 from ggufkit.models.sources import Retyped
 from ggufkit.quantization.feedback.last_results import LastResults
 from ggufkit.quants import codec
+from ggufkit.quants.blas import blas_limited
 from ggufkit.quants.feedback import Feedback, factor_of, moment_errors
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
@@ -66,9 +67,10 @@ class FedBack(Made):
         while at < stop:
             matrix, row = divmod(at, self._height)
             number, skipped = divmod(row, self._step)
-            tile = self.memory.tiles.get(
-                (self.name, matrix, number), functools.partial(self._tile, matrix, number)
-            )
+            with blas_limited(1):  # there is a thread for each core already
+                tile = self.memory.tiles.get(
+                    (self.name, matrix, number), functools.partial(self._tile, matrix, number)
+                )
             found.append(tile[skipped : skipped + stop - at])
             at += len(found[-1])
         return np.concatenate(found) if found else self.plain.read(start, stop)
