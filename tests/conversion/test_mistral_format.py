@@ -18,6 +18,10 @@ import mistral_digests
 
 CASES = mistral_folders.cases()
 RECORDED = mistral_digests.recorded()
+OPTIONS = {
+    mistral_digests.PROJECTOR: {"mmproj": True},
+    mistral_digests.NO_TEMPLATE: {"no_community_template": True},
+}
 
 
 def folder_of(case: str, place: Path) -> Path:
@@ -34,7 +38,7 @@ def test_mistrals_format_becomes_the_same_file(case, tmp_path):
     folder = folder_of(case, tmp_path)
     for kind, wanted in RECORDED[case].items():
         out = tmp_path / "ours.gguf"
-        options = {"mmproj": True} if kind == mistral_digests.PROJECTOR else {"outtype": kind}
+        options = OPTIONS.get(kind, {"outtype": kind})
         with ggufkit.convert(folder, mistral_format="params" in CASES[case], **options) as model:
             ggufkit.write(model, out)
         assert mistral_digests.digest(out) == wanted, kind
@@ -72,6 +76,22 @@ def test_version_without_a_template_is_named(tmp_path):
     notes: list[str] = []
     ggufkit.convert(folder_of("tied", tmp_path), mistral_format=True, say=notes.append).close()
     assert any("no chat template" in note and "'v11'" in note for note in notes)
+
+
+def test_flag_that_leaves_out_templates_of_mistral_needs_its_format(tmp_path):
+    flag = "--disable-mistral-community-chat-template"
+    out, folder = tmp_path / "out.gguf", folder_of("tekken-v7", tmp_path)
+    assert run("convert", folder, out, "--mistral-format", flag).code == 0
+    with ggufkit.open(out) as model:
+        assert "tokenizer.chat_template" not in model.metadata
+    refused = run("convert", folder, out, flag)
+    assert (refused.code, "goes with --mistral-format" in refused.err) == (2, True)
+
+
+def test_projector_of_a_folder_without_an_encoder_is_one_error(tmp_path):
+    with pytest.raises(CheckpointError, match="configuration has no vision encoder") as caught:
+        ggufkit.convert(folder_of("tekken-v7", tmp_path), mistral_format=True, mmproj=True)
+    assert caught.value.problems == ()
 
 
 def test_missing_field_is_named_with_its_file(tmp_path):

@@ -134,7 +134,7 @@ def test_config_json_may_hold_anything(tmp_path):
     case = changed("gemma3")
     case["config"]["vision_config"] = 3
     folder = projector_folders.make(case, tmp_path / "model")
-    with pytest.raises(CheckpointError, match="lacks vision"):
+    with pytest.raises(CheckpointError, match="has no vision encoder"):
         ggufkit.convert(folder, mmproj=True)
     (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": "all"}))
     with pytest.raises(CheckpointError):

@@ -22,6 +22,9 @@ import mistral_folders
 RECORD = Path(__file__).with_name("mistral_digests.json")
 TYPES = ("auto", "f32", "q8_0")
 PROJECTOR = "mmproj"
+NO_TEMPLATE = "no template"  # instead of the name of one that llama.cpp has built in
+NAMED = ("spm-v3", "tekken-v7")  # cases that have such a name
+UNNAMED = "--disable-mistral-community-chat-template"
 # The converter's templates for these versions are not in ggufkit.
 UNTEMPLATED = ("v11", "v13")
 
@@ -52,13 +55,17 @@ def main(llama_cpp: str, *names: str) -> None:
             if "moe" in params:  # the converter opens this file, and uses nothing
                 (folder / "config.json").write_text('{"architectures": [null]}')
             found[case] = {}
-            for kind in (*TYPES, PROJECTOR) if "vision_encoder" in params else TYPES:
+            has_projector = "vision_encoder" in params
+            more = [PROJECTOR] * has_projector + [NO_TEMPLATE] * (case in NAMED)
+            for kind in (*TYPES, *more):
                 out = place / f"{case}-{kind}.gguf"
-                options = ["--mmproj"] if kind == PROJECTOR else ["--outtype", kind]
+                options = {PROJECTOR: ["--mmproj"], NO_TEMPLATE: [UNNAMED]}.get(
+                    kind, ["--outtype", kind]
+                )
                 if params:
                     options += ["--mistral-format"]
                 if cases[case].get("tekken") in UNTEMPLATED:
-                    options += ["--disable-mistral-community-chat-template"]
+                    options += [UNNAMED]
                 sys.argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), *options]
                 converter.main()
                 found[case][kind] = digest(out)

@@ -28,6 +28,7 @@ class Choices:
     mtp: bool | None = None
     target: AnyPath | None = None
     dspark: bool = False
+    no_community_template: bool = False
 
     @property
     def keys(self) -> list[str]:

@@ -84,6 +84,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     target: AnyPath | None = None,
     dspark: bool = False,
     mistral_format: bool = False,
+    no_community_template: bool = False,
     say: Say | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -102,13 +103,15 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer. `dspark` converts
     the draft model that a checkpoint of DeepSeek V4 contains. `mistral_format` reads Mistral's own
     files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece model.
+    With `no_community_template` these files do not get the name of a template that llama.cpp has
+    built in.
 
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
     """
     choices = Choices(
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp, target, dspark,
+        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template,
     )  # fmt: skip
     with (
         shown_as("config.json", PARAMS if mistral_format else "config.json"),
@@ -204,15 +207,14 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
     if not choices.vocab_only:
         _note_unread(facts, say)
-    rows, appended = facts.value(architecture.rows), facts.value(architecture.appended)
-    name, pre, owner = choices.name, choices.pre, architecture.name
+    name = choices.name
     metadata = {
-        "general.architecture": owner,
+        "general.architecture": architecture.name,
         **early,
         **describe(checkpoint, name=name, overrides=choices.overrides, tensors=tensors, say=say),
         **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
-        **vocabulary(home, tokenizer, owner, rows=rows, pre=pre, appended=appended, say=say),
+        **_vocabulary(facts, choices, home, tokenizer, say),
     }
     metadata |= late | parameters(facts, architecture.late)[0]
     model = Model(Metadata(metadata), Tensors(tensors))
@@ -243,6 +245,23 @@ def _tokenizer(
     owner = find(classes(target.config), arch_path, target.config)
     late = parameters(ConfigFacts(target, owner), owner.late)[0] if owner.late else {}
     return target, owner.vocabulary, late
+
+
+def _vocabulary(
+    facts: ConfigFacts, choices: Choices, home: Checkpoint, tokenizer: str, say: Say
+) -> dict[str, TypedValue]:
+    """Return the keys of the tokenizer in `home`."""
+    architecture = facts.architecture
+    return vocabulary(
+        home,
+        tokenizer,
+        architecture.name,
+        rows=facts.value(architecture.rows),
+        pre=choices.pre,
+        appended=facts.value(architecture.appended),
+        names_template=not choices.no_community_template,
+        say=say,
+    )
 
 
 def _placed(

@@ -93,6 +93,12 @@ def _made(  # noqa: PLR0913 (the arguments of `convert`)
     if architecture.beside:
         more["beside"] = checkpoint.json(f"{architecture.beside}/config.json") or {}
     facts = ConfigFacts(checkpoint, architecture, more)
+    for encoder in _ENCODERS.values():
+        if encoder in architecture.required and facts.value(encoder) is None:
+            raise CheckpointError(
+                f"{checkpoint.folder} has no projector: its configuration has no {encoder} encoder",
+                remedy="Convert it without the projector",
+            )
     plain = decoded(list(checkpoint.tensors.values()), config)
     ordered = in_pattern_order(plain.tensors, facts) if architecture.ordered else plain.tensors
     placement = place(ordered, facts)

@@ -112,6 +112,14 @@ def test_search_and_importance_data_give_the_blocks_of_quantize(wide_checkpoint,
         )
 
 
+def test_quantizing_prints_the_notes_of_quantize(wide_checkpoint, tmp_path):
+    done = run(wide_checkpoint, tmp_path / "{ftype}.gguf", "--quantize", "Q8_0", "--search", "best")
+    assert "note: 15 tensors without a search: Q8_0 has none" in done.err
+    done = run(wide_checkpoint, tmp_path / "{ftype}.gguf", "--quantize", "Q8_0,Q4_K_M")
+    assert "note: Q4_K_M: " in done.err
+    assert "rows that do not divide into blocks" in done.err
+
+
 @pytest.mark.parametrize("flags", [("--search", "best"), ("--imatrix", __file__)])
 def test_options_of_quantizing_need_a_recipe(checkpoint, tmp_path, flags):
     done = run(checkpoint, tmp_path / "out.gguf", *flags)

@@ -26,6 +26,7 @@ from ggufkit.cli.options import (
 from ggufkit.cli.output import emit, examples, note, paged
 from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
+from ggufkit.cli.quantization.report import quantized_with_notes
 from ggufkit.cli.write_model import PIPE, report, working, write_out
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
@@ -43,7 +44,7 @@ SECTION: Final = "Convert"  # of the help
 # Options that concern text models alone.
 _OF_TEXT_MODELS: Final = (
     "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
-    "target", "dspark",
+    "target", "dspark", "no_community_template",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -147,6 +148,12 @@ def _overrides(
 @click.option(
     "--mistral-format", is_flag=True, help="Read Mistral's own files: params.json, tekken.json, ..."
 )
+@click.option(
+    "--disable-mistral-community-chat-template",
+    "no_community_template",
+    is_flag=True,
+    help="Write no name of a built-in chat template for Mistral's own format.",
+)
 @click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
 @click.option(
     "--shard-size",
@@ -215,6 +222,10 @@ def command(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     chosen = {name: work.pop(name) for name in _OF_TEXT_MODELS}
     _require_possible(out, wanted, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
+    if chosen["no_community_template"] and not mistral_format:
+        raise click.UsageError(
+            "--disable-mistral-community-chat-template goes with --mistral-format"
+        )
     blocks = _blocks(wanted, imatrix, search)
     options: dict[str, Any] = {
         "outtype": outtype,
@@ -229,7 +240,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     work |= {"byte_order": "big" if bigendian else None, "converter_shards": not wanted}
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
-        models = [_quantized(model, recipe, outtype, **blocks) for recipe in wanted] or [model]
+        models = _quantized(model, wanted, outtype, **blocks) or [model]
         outputs = [(each, output_path(each, out, kind)) for each in models]
         if not chosen["vocab_only"]:
             finding = {"arch_path": arch_path, "follow_links": follow_links}
@@ -242,14 +253,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         for place, (_, target) in ((out, outputs[0]), (with_mmproj, outputs[-1])):
             if place is not None and not dry_run and is_folder(place):
                 opened.enter_context(_folder_of(target))
-        paths = [] if dry_run else _written(outputs, work)
-        if as_json:
-            emit(plain_outputs(outputs))
-        elif dry_run:
-            with paged():
-                print_outputs(outputs)
-        else:
-            report(paths)
+        _deliver(outputs, work, dry_run=dry_run, as_json=as_json)
 
 
 def _require_possible(
@@ -307,11 +311,14 @@ def _blocks(
 
 
 def _quantized(
-    model: Model, recipe: Recipe, outtype: str, **options: Unpack[QuantizeOptions]
-) -> Model:
-    """Return the quantized model; for quantized input, the error's remedy names our options."""
+    model: Model, recipes: tuple[Recipe, ...], outtype: str, **options: Unpack[QuantizeOptions]
+) -> list[Model]:
+    """Return the quantized models; for quantized input, the error's remedy names our options."""
+    several = len(recipes) > 1
     try:
-        return ggufkit.quantize(model, recipe, **options)
+        return [
+            quantized_with_notes(model, each, of_several=several, **options) for each in recipes
+        ]
     except TensorTypeError as error:
         if "allow_requantize" not in error.remedy:
             raise
@@ -333,6 +340,20 @@ def _folder_of(target: str) -> Iterator[None]:
         if is_new:
             with contextlib.suppress(OSError):  # the folder has the output
                 folder.rmdir()
+
+
+def _deliver(
+    outputs: list[tuple[Model, str]], work: dict[str, Any], *, dry_run: bool, as_json: bool
+) -> None:
+    """Write the outputs and print their files; a dry run only prints."""
+    paths = [] if dry_run else _written(outputs, work)
+    if as_json:
+        emit(plain_outputs(outputs))
+    elif dry_run:
+        with paged():
+            print_outputs(outputs)
+    else:
+        report(paths)
 
 
 def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Path]:

@@ -17,6 +17,7 @@ from ggufkit.cli.options import (
     threads_option,
 )
 from ggufkit.cli.output import examples, note
+from ggufkit.cli.quantization.report import quantized_with_notes
 from ggufkit.cli.write_model import deliver
 from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_scores
 
@@ -100,6 +101,6 @@ def command(  # noqa: PLR0913 (click passes each option)
             note("the file has no token scores; --vocab-from takes them from a GGUF file")
         made = model
         if recipe is not None:
-            made = ggufkit.quantize(model, recipe, allow_requantize=allow_requantize)
+            made = quantized_with_notes(model, recipe, allow_requantize=allow_requantize)
         modes = {"dry_run": dry_run, "as_json": as_json}
         deliver(made, out, laid={}, **modes, threads=threads, resume=resume)

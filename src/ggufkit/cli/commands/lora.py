@@ -21,6 +21,7 @@ from ggufkit.cli.options import (
 from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.quantization.recipe_argument import parse_recipe
+from ggufkit.cli.quantization.report import quantized_with_notes
 from ggufkit.cli.write_model import PIPE, deliver, write_out
 from ggufkit.errors import MissingImportanceError, TensorTypeError, printable
 from ggufkit.lora.extract_lora import Extraction
@@ -194,7 +195,9 @@ def _quantized(
 ) -> Model:
     """Return the quantized model; remedies name our options."""
     try:
-        return ggufkit.quantize(model, recipe, imatrix=imatrix, allow_requantize=allow_requantize)
+        return quantized_with_notes(
+            model, recipe, imatrix=imatrix, allow_requantize=allow_requantize
+        )
     except MissingImportanceError as error:
         raise MissingImportanceError(error.message, remedy="Add --imatrix FILE") from None
     except TensorTypeError as error:

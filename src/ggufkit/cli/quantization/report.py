@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,12 +15,22 @@ from ggufkit.cli.quantization.explain_option import plain_explanation, show_expl
 from ggufkit.cli.write_model import report
 from ggufkit.errors import printable
 from ggufkit.models.layers import named
-from ggufkit.models.model import Tensor, bits_per_weight
+from ggufkit.models.model import Model, Tensor, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.explain import Explanation
 from ggufkit.quantization.feedback.fed_back import outcomes_of
 from ggufkit.quantization.feedback.outcomes import unhelped
-from ggufkit.quantization.quantize import Decision, Quantization
+from ggufkit.quantization.quantize import (
+    Decision,
+    Quantization,
+    QuantizeOptions,
+    decide,
+    refuse,
+)
+from ggufkit.quantization.recipes import Recipe
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def report_quantized(
@@ -47,6 +57,21 @@ def report_quantized(
                 _print(done)
     else:
         report(list(itertools.chain.from_iterable(paths)))
+
+
+def quantized_with_notes(
+    model: Model,
+    recipe: str | Recipe,
+    *,
+    allow_requantize: bool = False,
+    of_several: bool = False,
+    **options: Unpack[QuantizeOptions],
+) -> Model:
+    """Return what `ggufkit.quantize` returns, after its notes are printed."""
+    done = decide(model, recipe, **options)
+    refuse(done, allow_requantize=allow_requantize)
+    warn(done, allowed=allow_requantize, of_several=of_several)
+    return done.model
 
 
 def warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:

@@ -16,13 +16,18 @@ MAX_ROWS: Final = 1 << 21  # eight times the largest vocabulary; each row takes 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """The tokenizer files of a checkpoint; `say` is called with each note for the user."""
+    """The tokenizer files of a checkpoint; `say` is called with each note for the user.
+
+    `names_template` is whether the name of a template that llama.cpp has built in may stand for a
+    missing one.
+    """
 
     checkpoint: Checkpoint
     say: Say
     asked_rows: int | None = None
     asked_pre: str | None = None
     architecture: str = ""
+    names_template: bool = True
 
     @cached_property
     def tokenizer(self) -> dict[str, Any] | None:

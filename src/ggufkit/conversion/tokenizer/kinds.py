@@ -29,6 +29,7 @@ def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
     rows: int | None = None,
     pre: str | None = None,
     appended: Sequence[str] | None = None,
+    names_template: bool = True,
     say: Say | None = None,
 ) -> dict[str, TypedValue]:
     """Return the `tokenizer.*` keys of a checkpoint, typed and in llama.cpp's order.
@@ -36,12 +37,15 @@ def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
     The tokens are padded or cut to `rows`, the rows of the embeddings (None: from config.json).
     `architecture` begins the name of a key that is not the tokenizer's; without it there is none.
     `pre` overrides the name of the pre-tokenizer; the control tokens `appended` follow those of the
-    checkpoint, and `rows` counts them. `say` is called with each note for the user.
-    Raises CheckpointError for files that are missing or malformed.
+    checkpoint, and `rows` counts them. Without `names_template` no name of a template that
+    llama.cpp has built in is written for a tokenizer of Mistral. `say` is called with each note
+    for the user. Raises CheckpointError for files that are missing or malformed.
     """
     appended = appended or ()
     rows = None if rows is None else rows - len(appended)
-    files = TokenizerFiles(checkpoint, say or (lambda _: None), rows, pre, architecture)
+    files = TokenizerFiles(
+        checkpoint, say or (lambda _: None), rows, pre, architecture, names_template
+    )
     entries = TokenEntries(appended)
     try:
         KINDS[kind](files, entries)

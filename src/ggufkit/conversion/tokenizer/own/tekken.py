@@ -44,7 +44,9 @@ def mistral(files: TokenizerFiles, entries: TokenEntries) -> None:
     entries.boolean("tokenizer.ggml.add_bos_token", value=True)
     entries.boolean("tokenizer.ggml.add_eos_token", value=False)
     kind = str(entries.items["tokenizer.ggml.model"])
-    template = files.checkpoint.text("chat_template.jinja") or _TEMPLATES.get((version, kind))
+    template = files.checkpoint.text("chat_template.jinja")
+    if not template and files.names_template:
+        template = _TEMPLATES.get((version, kind))
     if template is not None:
         entries.chat(template)
         return
