@@ -12,6 +12,7 @@ import measured_llama
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
 import shell
 from ggufkit.errors import FormatError, MissingTensorError, TensorTypeError, ValueTypeError
+from ggufkit.evaluation.variants import Variants
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
 from ggufkit.quantization.repair import repair
 from ggufkit.quantization.sensitivity import measure_sensitivity
@@ -176,6 +177,26 @@ def test_the_last_kept_trial_is_what_its_types_measure(folder, repaired):
     assert last.divergence == pytest.approx(divergence(folder, file), rel=1e-4)
 
 
+def test_a_try_makes_only_tensors_whose_types_changed(folder, found, monkeypatch):
+    held, real_change = {}, Variants.change
+
+    def change(variants, name, values):
+        assert held.get(name) != values.tobytes()
+        held[name] = values.tobytes()
+        real_change(variants, name, values)
+
+    monkeypatch.setattr(Variants, "change", change)
+    options = {"context": CONTEXT, "chunks": 1, "threads": 1}
+    done = repair(
+        *(folder / "model.gguf", folder / "text.txt"),
+        bpw=BITS,
+        sensitivity=found,
+        steps=2,
+        **options,
+    )
+    assert len(done.trials) > 3
+
+
 def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model, text = str(folder / "model.gguf"), str(folder / "text.txt")
@@ -198,6 +219,8 @@ def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):
     [
         (("Q4_0", "--sensitivity", "x.json"), "--sensitivity is for --target-size"),
         (("--target-bpw", "5", "--repair", "x.json"), "Missing option '--sensitivity'"),
+        (("--target-bpw", "5", "--repair-chunks", "4"), "Missing option '--repair'"),
+        (("Q4_0", "--repair-chunks", "4"), "Missing option '--repair'"),
     ],
 )
 def test_options_without_their_companions_are_wrong_usage(folder, tmp_path, options, said):

@@ -80,6 +80,27 @@ class _Trials:
         return kept
 
 
+@dataclass
+class _LoadedTypes:
+    """A loaded model as it is quantized now: only tensors whose types change are made again."""
+
+    variants: Variants
+    model: Model
+    options: QuantizeOptions
+    types: dict[str, TensorType] = field(default_factory=dict)
+
+    def divergence(self, types: Types) -> ScoreValues:
+        """Return the mean divergence of each chunk with these types, for all tensors."""
+        chosen: QuantizeOptions = {**self.options, "types": types}
+        made = decide(self.model, **chosen).model
+        for name, kind in types.items():
+            if self.variants.uses(name) and self.types.get(name) != kind:
+                self.variants.change(name, made.tensors[name].numpy())
+                self.types[name] = kind
+        found: ScoreValues = self.variants.predict().field("divergence").mean(axis=1)
+        return found
+
+
 def _is_better(found: ScoreValues, best: ScoreValues) -> bool:
     """Whether a mean is less by more than chance; the figures are of chunks."""
     gap = found - best
@@ -128,7 +149,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
         total = len(starts) + len(recipes) + steps
         done = iter(range(1, total + 1))
         tried = _Trials(
-            partial(_divergence, variants, model, options),
+            _LoadedTypes(variants, model, options).divergence,
             lambda: progress(next(done), total) if progress else None,
         )
         kept = [
@@ -155,22 +176,6 @@ def _starts(known: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
         "sensitivities by kind": by_kind,
         "the mean of both": {name: partial(mean, name) for name in names},
     }
-
-
-def _divergence(
-    variants: Variants, model: Model, options: QuantizeOptions, types: Types
-) -> ScoreValues:
-    """Return the mean divergence of each chunk with these types."""
-    chosen: QuantizeOptions = {**options, "types": types}
-    made = decide(model, **chosen).model
-    try:
-        for name in types:
-            if variants.uses(name):
-                variants.change(name, made.tensors[name].numpy())
-        found: ScoreValues = variants.predict().field("divergence").mean(axis=1)
-        return found
-    finally:
-        variants.restore()
 
 
 def _recipes_that_fit(

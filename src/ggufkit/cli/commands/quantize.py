@@ -208,7 +208,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
 
 
-def _repair(source: str, given: Mapping[str, Any]) -> tuple[str, str, int] | None:
+def _repair(source: str, given: Mapping[str, Any]) -> tuple[str, str, int | None] | None:
     """Return what --repair needs, None without it."""
     return (source, given["repair"], given["repair_chunks"]) if given["repair"] else None
 

@@ -18,6 +18,8 @@ from ggufkit.quantization.feedback.fed_back import hessian_of
 from ggufkit.quantization.file_keys import SEARCH_KEY, hessian_keys
 from ggufkit.quantization.quantize import QuantizeOptions
 
+REPAIR_CHUNKS: Final = 8
+
 _size = click.option(
     "--target-size",
     type=parse_size,
@@ -47,10 +49,9 @@ _repair = click.option(
 _repair_chunks = click.option(
     "--repair-chunks",
     type=click.IntRange(1),
-    default=8,
-    show_default=True,
     metavar="N",
-    help="With --repair: read at most N chunks of 512 tokens for each try.",
+    help="With --repair: read at most N chunks of 512 tokens for each try.  [default: "
+    f"{REPAIR_CHUNKS}]",
 )
 
 
@@ -73,6 +74,8 @@ def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
     given = [name for name, value in found.items() if value is not None]
     if requested["repair"] and not requested["sensitivity"]:
         raise click.UsageError("Missing option '--sensitivity': --repair begins with it")
+    if requested["repair_chunks"] and not requested["repair"]:
+        raise click.UsageError("Missing option '--repair': --repair-chunks is for its text")
     if not given:
         if requested["sensitivity"]:
             raise click.UsageError("--sensitivity is for --target-size or --target-bpw")
@@ -90,7 +93,7 @@ def aimed(
     target: dict[str, Any],
     options: QuantizeOptions,
     threads: int | None,
-    repair: tuple[str, str, int] | None,
+    repair: tuple[str, str, int | None] | None,
 ) -> QuantizeOptions:
     """Return `options` with types for a target; show progress on a terminal.
 
@@ -130,7 +133,7 @@ def _repaired(  # noqa: PLR0913 (the options)
     threads: int | None,
     path: str,
     text: str,
-    chunks: int,
+    chunks: int | None,
 ) -> dict[str, TensorType]:
     """Return the types that predict a text best, and tell what was tried."""
     from ggufkit.quantization.repair import repair  # noqa: PLC0415 (needs an extra)
@@ -140,7 +143,7 @@ def _repaired(  # noqa: PLR0913 (the options)
             *(path, text),
             **target,
             **options,
-            chunks=chunks,
+            chunks=chunks or REPAIR_CHUNKS,
             threads=threads,
             progress=progress,
         )
