@@ -39,6 +39,7 @@ SOURCE: Final = f"{PREFIX}source"
 IMATRIX: Final = f"{PREFIX}imatrix"
 SETTINGS: Final = f"{PREFIX}settings"
 HESSIAN: Final = f"{PREFIX}hessian"
+UNREAD: Final = "0" * 64  # as long as the digest of data that was not read
 KEYS: Final = (SOURCE, IMATRIX, HESSIAN, SETTINGS)
 IMATRIX_FORM: Final = b"ggufkit importance data 1\0"
 # Options that are recorded in another way: as a digest, and as `types`.
@@ -138,6 +139,12 @@ def with_provenance(done: Quantization, options: QuantizeOptions, content: str) 
     model = done.model
     metadata = model.metadata.without(*KEYS, missing_ok=True).updated(said.keys())
     return replace(done, model=model.replace(metadata=metadata))
+
+
+def unread_keys(recipe: Recipe, options: QuantizeOptions) -> dict[str, str]:
+    """Return keys as long as those of `with_provenance`, without reading any data."""
+    imatrix, hessian = (UNREAD if options.get(key) else "" for key in ("imatrix", "hessian"))
+    return Provenance(UNREAD, imatrix, _settings(recipe, options), hessian).keys()
 
 
 def imatrix_digest(imatrix: Imatrix) -> str:

@@ -59,6 +59,17 @@ def test_size_includes_keys_that_are_set(source, tmp_path):
     assert 43_000 < out.stat().st_size <= 45_000
 
 
+@pytest.mark.parametrize("nbytes", [37_000, 41_000, 55_000, 70_000])
+def test_size_includes_the_keys_of_the_provenance(source, matrix, tmp_path, nbytes):
+    out = tmp_path / "out.gguf"
+    done(
+        *("quantize", source, out, "--target-size", nbytes, "--imatrix", matrix),
+        *("--provenance", "--override-kv", f"a.note=str:{'x' * 3000}"),
+    )
+    assert nbytes * 0.9 < out.stat().st_size <= nbytes
+    assert api.reproduce(out, source, imatrix=matrix)
+
+
 def test_excluded_weights_are_not_used(source, matrix, tmp_path):
     out = tmp_path / "out.gguf"
     done(

@@ -192,7 +192,8 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         model = opened.enter_context(open_any(source))
         options = _options(given, model, opened)
         if target:
-            options = aimed(model, target, options, work["threads"], _repair(source, given))
+            goal = (target, options, work["threads"], _repair(source, given))
+            options = aimed(model, *goal, provenance=given["provenance"])
         made = [decide(model, one, **options) for one in recipes]
         for done in made:
             if not dry_run:

@@ -9,10 +9,8 @@ import click
 from ggufkit.cli.options import SharedOption
 from ggufkit.cli.progress import progress_bar
 from ggufkit.models.model import Model
-from ggufkit.quantization.provenance import content_digest, with_provenance
+from ggufkit.quantization.provenance import UNREAD, content_digest, with_provenance
 from ggufkit.quantization.quantize import Quantization, QuantizeOptions
-
-_UNREAD = "0" * 64  # as long as a digest, so that a dry run shows the size of the file
 
 provenance_option: SharedOption = click.option(
     "--provenance",
@@ -30,7 +28,7 @@ def with_keys(
     threads: int | None,
 ) -> list[Quantization]:
     """Return the results with keys that say what they derive from; reads the source once."""
-    content = _UNREAD
+    content = UNREAD  # as long, so that a dry run shows the size of the file
     if not dry_run:
         with progress_bar("hashing") as bar:
             content = content_digest(source, threads, bar)

@@ -16,7 +16,9 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
 from ggufkit.quantization.feedback.fed_back import hessian_of
 from ggufkit.quantization.file_keys import SEARCH_KEY, hessian_keys
+from ggufkit.quantization.provenance import unread_keys
 from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.quantization.recipes import KEEP_ALL
 
 REPAIR_CHUNKS: Final = 8
 
@@ -88,18 +90,22 @@ def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
     return found | {"sensitivity": requested["sensitivity"]}
 
 
-def aimed(
+def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
     model: Model,
     target: dict[str, Any],
     options: QuantizeOptions,
     threads: int | None,
     repair: tuple[str, str, int | None] | None,
+    *,
+    provenance: bool = False,
 ) -> QuantizeOptions:
     """Return `options` with types for a target; show progress on a terminal.
 
-    `repair` is the model's path, and the text and the number of chunks to try types on.
+    `repair` is the model's path, and the text and the number of chunks to try types on. With
+    `provenance`, the size counts its keys.
     """
-    from ggufkit.quantization.target import target as types_for  # noqa: PLC0415 (most runs have no target)
+    from ggufkit.quantization.target import CANDIDATES, eligible  # noqa: PLC0415 (most runs have no target)
+    from ggufkit.quantization.target import target as types_for  # noqa: PLC0415
 
     given = options.get("imatrix")
     parts = (options.get("include_weights", ()), options.get("exclude_weights", ()))
@@ -112,6 +118,9 @@ def aimed(
     if options.get("search"):
         keys[SEARCH_KEY] = options["search"]
     found: QuantizeOptions = {**options, "imatrix": opened}
+    if provenance:
+        longest = dict.fromkeys((t.name for t in eligible(model)), max(CANDIDATES, key=len))
+        keys |= unread_keys(KEEP_ALL, {**found, "types": longest})
     if repair:
         whole: QuantizeOptions = {**options, "imatrix": imatrix, "override_kv": keys}
         return {**found, "types": _repaired(target, whole, threads, *repair)}
