@@ -1,7 +1,8 @@
-"""Compare `quantize --search` with llama-quantize's blocks: divergence, weighted error and time.
+"""Compare `quantize --search` and `--hessian` with llama-quantize: divergence, error and time.
 
 It prints the tables of docs/quality.md: without an option, what llama.cpp predicts with written
-files (`searched_files.py` says how they are made); with `--blocks`, errors and times of blocks of a
+files (`searched_files.py` says how they are made); with `--hessian`, the same of recipes whose
+errors are fed back; with `--blocks`, errors and times of blocks of a
 real matrix, with and without importance data, and the time that ggml takes, all of one core and in
 one run; with `--curve`, what less and more searching gains; with `--embeddings`, what embeddings
 of sentences lose. What takes long is kept in `--folder`.
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 import searched_embeddings
-from searched_files import TYPES, SearchedFiles, sources, table
+from searched_files import FED_BACK, RECIPES, TYPES, SearchedFiles, sources, table
 
 import ggufkit
 from ggufkit import quants
@@ -132,18 +133,22 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--blocks", action="store_true", help="print the table of blocks instead")
     parser.add_argument("--curve", action="store_true", help="print what each effort gains instead")
     parser.add_argument("--embeddings", action="store_true", help="print that of MiniLM instead")
+    parser.add_argument("--hessian", action="store_true", help="compare errors fed back instead")
     parser.add_argument("--trained", type=Path, help="the F32 file of `train_model.py`")
     parser.add_argument("--experts", type=Path, help="the same with experts")
     parser.add_argument(
         "--models", nargs="+", default=("trained", "experts", MODEL, "Gemma 3"), help="which models"
     )
     parser.add_argument("--types", nargs="+", help="which types; the default is that of the page")
-    parser.add_argument("--searches", nargs="+", default=tuple(EFFORTS))
+    parser.add_argument("--searches", nargs="+", help="which; the default is all that apply")
     parser.add_argument("--chunks", type=int, default=12, help="chunks of each domain")
+    parser.add_argument("--calibration", type=int, help="chunks of all domains to calibrate with")
     parser.add_argument("--context", type=int, default=256, help="tokens of a chunk")
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--folder", type=Path, help="where to keep what is made")
     options = parser.parse_args(arguments)
+    options.searches = options.searches or ((FED_BACK,) if options.hessian else tuple(EFFORTS))
+    options.calibration = options.calibration or (60 if options.hessian else 12)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         if options.blocks or options.curve:
@@ -151,7 +156,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
         elif options.embeddings:
             made = searched_embeddings.table(options, folder)
         else:
-            options.types = options.types or TYPES
+            options.types = options.types or (RECIPES if options.hessian else TYPES)
             made = table(options, folder)
         for line in made:
             print(line, flush=True)

@@ -1,8 +1,8 @@
-"""Embeddings of sentences from files made with and without a search, computed by llama.cpp.
+"""Embeddings of sentences from files made with and without a search or a Hessian, by llama.cpp.
 
 The model is all-MiniLM-L6-v2 in F32. Its rows of 384 have no blocks of 256, so only types with
-blocks of 32 apply. A sentence loses one minus the cosine of its embedding with that of the F32
-file.
+blocks of 32 apply. Importance data are given only where a Hessian is. A sentence loses one minus
+the cosine of its embedding with that of the F32 file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from searched_files import RULE, change, is_layer_matrix
+from searched_files import RULE, calibrated, change, is_layer_matrix, treatment
 from texts import DOMAINS, HELD_OUT, documents
 
 import ggufkit
@@ -63,14 +63,15 @@ def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
         ggufkit.write(ggufkit.convert(real.minilm(), outtype="f32"), source)
     texts = [text for domain in DOMAINS for text in sentences(domain)]
     base = embeddings(source, texts, options.threads)
+    imatrix = calibrated(source, options, folder) if options.hessian else None
 
     def lost(kind: str, search: str) -> list[float]:
         made = folder / "minilm-quantized.gguf"
         with ggufkit.open(source) as model:
             names = [t.name for t in model.tensors.values() if is_layer_matrix(t)]
             types = dict.fromkeys(names, kind)
-            chosen = None if search == RULE else search
-            ggufkit.write(ggufkit.quantize(model, types=types, search=chosen), made)
+            chosen = treatment(search, folder)
+            ggufkit.write(ggufkit.quantize(model, types=types, imatrix=imatrix, **chosen), made)
         found = embeddings(made, texts, options.threads)
         return [float(each) for each in 1 - (found * base).sum(axis=1)]
 

@@ -1,10 +1,11 @@
-"""Whole files made with and without a search, read by llama.cpp, in three domains.
+"""Whole files made with and without a search or a Hessian, read by llama.cpp, in three domains.
 
 For each model and type, the matrices of all layers are quantized as llama-quantize does and with
 each search, with the same importance data; other tensors stay as they are. `Q4_K_M` is the whole
-recipe. llama.cpp reads the written files and the unquantized one. The importance data comes from
-the calibration part of `texts.py`, all domains together, the text to measure from the held-out
-part. Results are kept in the folder as JSON, and a later run goes on from there.
+recipe, and with a Hessian every type is one. llama.cpp reads the written files and the unquantized
+one. Importance data and Hessian come from the calibration part of `texts.py`, all domains together,
+the text to measure from the held-out part. Results are kept in the folder as JSON, and a later run
+goes on from there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,7 +39,9 @@ import real
 RULE: Final = "rule"  # llama-quantize's
 MIX: Final = "Q4_K_M"
 TYPES: Final = ("Q4_0", "Q5_0", "Q3_K", "IQ4_XS", "IQ4_NL", MIX)
-CALIBRATION_CHUNKS: Final = 12  # of all domains together
+FED_BACK: Final = "hessian"  # llama-quantize's, with errors fed back
+HESSIAN: Final = "hessian.gguf"
+RECIPES: Final = (MIX, "Q3_K_M", "IQ3_S", "Q2_K")
 # Gemma's rows of 640 have no blocks of 256, and its weights are on the grid of that recipe.
 EXCLUDED: Final = {("Gemma 3", kind) for kind in ("Q3_K", "IQ4_XS", MIX)}
 
@@ -73,6 +77,35 @@ def sources(options: argparse.Namespace) -> dict[str, Callable[[], Model]]:
     return {name: make for name, make in found.items() if name in options.models}
 
 
+def calibrated(model: Path, options: argparse.Namespace, folder: Path) -> Path:
+    """Compute importance data and, on request, a Hessian, where they are missing."""
+    path = folder / "imatrix.gguf"
+    if path.exists():
+        return path
+    context, chunks = options.context, options.calibration
+    share = context * chunks * 4 // len(DOMAINS)  # in characters
+    parts = ["\n".join(documents(domain, CALIBRATION))[:share] for domain in DOMAINS]
+    text = folder / "calibration.txt"
+    text.write_text("\n".join(parts))
+    compute_imatrix(
+        model,
+        text,
+        chunks=chunks,
+        context=context,
+        batch=context,
+        hessian=folder / HESSIAN if options.hessian else None,
+        threads=options.threads,
+    ).save(path)
+    return path
+
+
+def treatment(search: str, folder: Path) -> dict[str, Any]:
+    """Return the options of `quantize` for a search or a Hessian."""
+    if search == FED_BACK:
+        return {"hessian": folder / HESSIAN}
+    return {} if search == RULE else {"search": search}
+
+
 class SearchedFiles:
     """The files of one model, and what is known of them."""
 
@@ -81,7 +114,7 @@ class SearchedFiles:
     ) -> None:
         """Write the unquantized model and the importance data, where they are missing."""
         self.name, self.options = name, options
-        self.folder = folder / name.replace(" ", "-").lower()
+        self.folder = folder / name.replace(" ", "-").lower() / (FED_BACK * options.hessian)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / "unquantized.gguf"
         if not self.path.exists():
@@ -90,35 +123,19 @@ class SearchedFiles:
         self.known: dict[str, dict[str, Any]] = (
             json.loads(self.kept.read_text()) if self.kept.exists() else {}
         )
-        self.imatrix = self._imatrix()
-
-    def _imatrix(self) -> Path:
-        path = self.folder / "imatrix.gguf"
-        if path.exists():
-            return path
-        share = self.options.context * CALIBRATION_CHUNKS * 4 // len(DOMAINS)  # in characters
-        parts = ["\n".join(documents(domain, CALIBRATION))[:share] for domain in DOMAINS]
-        text = self.folder / "calibration.txt"
-        text.write_text("\n".join(parts))
-        compute_imatrix(
-            self.path,
-            text,
-            chunks=CALIBRATION_CHUNKS,
-            context=self.options.context,
-            batch=self.options.context,
-            threads=self.options.threads,
-        ).save(path)
-        return path
+        self.imatrix = calibrated(self.path, options, self.folder)
 
     def figures(self, type: str, search: str) -> dict[str, Figures]:
         """Return what a file loses in each domain; make the file if that is not known."""
         key = f"{type} {search}"
         if key not in self.known:
+            begin = time.process_time()
             self._write(type, search)
+            seconds = time.process_time() - begin
             self.known[key] = {domain: asdict(self._measured(domain)) for domain in DOMAINS}
             self.kept.write_text(json.dumps(self.known, indent=1))
             means = {d: statistics.fmean(v["chunks"]) for d, v in self.known[key].items()}
-            print(self.name, key, means, flush=True)
+            print(self.name, key, means, f"{seconds:.1f} s", flush=True)
         return {domain: Figures(**self.known[key][domain]) for domain in DOMAINS}
 
     @property
@@ -129,12 +146,13 @@ class SearchedFiles:
     def _write(self, type: str, search: str) -> None:
         with ggufkit.open(self.path) as model:
             matrices = [t.name for t in model.tensors.values() if is_layer_matrix(t)]
+            is_recipe = type == MIX or self.options.hessian
             made = ggufkit.quantize(
                 model,
-                MIX if type == MIX else None,
-                types=None if type == MIX else dict.fromkeys(matrices, type),
+                type if is_recipe else None,
+                types=None if is_recipe else dict.fromkeys(matrices, type),
                 imatrix=self.imatrix,
-                search=None if search == RULE else search,
+                **treatment(search, self.folder),
             )
             ggufkit.write(made, self.quantized, threads=self.options.threads)
 

@@ -24,7 +24,7 @@ import pydoc_data.topics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -157,13 +157,6 @@ def compared(base: Logits, other: Logits) -> dict[str, float]:
     }
 
 
-def divergences(base: Logits, other: Logits) -> Array:
-    """Return the divergence from `base` at each position."""
-    pairs = zip(base, other, strict=True)
-    rows = (row for (p, tokens), (q, _) in pairs for row in _rows(p, q, tokens))
-    return np.concatenate([divergence for divergence, _, _ in rows])
-
-
 def _rows(
     expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32], tokens: list[int]
 ) -> Iterator[tuple[Array, Array, Array]]:
@@ -185,14 +178,8 @@ def _log_softmax(logits: npt.NDArray[np.float32]) -> Array:
 class Bench:
     """The model, the halves of the text, the importance matrix, and the model's predictions."""
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        folder: Path,
-        imatrix: Callable[[Bench], Imatrix] | None = None,
-    ) -> None:
-        """Prepare the data of both comparisons; `imatrix` computes the importance matrix."""
-        self._compute = imatrix or Bench._computed
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        """Prepare the data of both comparisons."""
         self.options, self.folder = options, folder
         self.path = options.model or folder / "smollm2-wide-f16.gguf"
         if not self.path.exists():
@@ -209,18 +196,15 @@ class Bench:
     def _imatrix(self) -> Imatrix:
         path = self.folder / "imatrix.gguf"
         if not path.exists():
-            self._compute(self).save(path)
+            context, threads = self.options.context, self.options.threads
+            compute_imatrix(
+                *(self.path, self.first),
+                chunks=2 * self.options.chunks,
+                context=context,
+                batch=context,
+                threads=threads,
+            ).save(path)
         return Imatrix.open(path)
-
-    def _computed(self) -> Imatrix:
-        context, threads = self.options.context, self.options.threads
-        return compute_imatrix(
-            *(self.path, self.first),
-            chunks=2 * self.options.chunks,
-            context=context,
-            batch=context,
-            threads=threads,
-        )
 
     def predictions_of(self, path: Path) -> Logits:
         """Return what a file predicts of the second half of the text."""
