@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ggufkit.conversion.checkpoint.safetensors import F8_E8M0, U8
 from ggufkit.conversion.tensors.moves import reshape
@@ -26,6 +27,9 @@ _I8: Final = tensor_type("I8")
 MXFP4_FORMAT: Final = "mxfp4-pack-quantized"  # of compressed-tensors
 _GROUP: Final = 32  # elements that share a scale
 _GROUP_BYTES: Final = _GROUP // 2
+_WORD: Final = 8  # bytes: half of a group's
+_LOWER: Final = np.uint64(0x0F0F0F0F0F0F0F0F)  # the lower half of each byte of a word
+_HALF: Final = np.uint64(4)  # bits
 _EXPERTS: Final = "_exps.weight"
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -74,12 +78,11 @@ class MxBlocks(Made):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read rows and move their half bytes."""
-        pairs = self.codes.source.read(start, stop).reshape(-1, _GROUP_BYTES)
-        elements = np.empty((len(pairs), _GROUP), np.uint8)
-        elements[:, ::2], elements[:, 1::2] = pairs & 15, pairs >> 4
-        joined = elements[:, :_GROUP_BYTES] | elements[:, _GROUP_BYTES:] << 4
-        scales = self.scales.source.read(start, stop).reshape(-1, 1)
-        return np.concatenate((scales, joined), axis=1).reshape(stop - start, -1)
+        words = self.codes.source.read(start, stop).reshape(-1, _GROUP_BYTES).view(np.uint64)
+        blocks = np.empty((len(words), MXFP4.block_bytes), np.uint8)
+        blocks[:, 0] = self.scales.source.read(start, stop).reshape(-1)
+        blocks[:, 1::2], blocks[:, 2::2] = _sorted_halves(words[:, 0], words[:, 1])
+        return blocks.reshape(stop - start, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +93,25 @@ class MxCodes(Made):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read rows and move their half bytes."""
-        blocks = self.tensor.source.read(start, stop).reshape(-1, MXFP4.block_bytes)[:, 1:]
-        elements = np.concatenate((blocks & 15, blocks >> 4), axis=1)
-        pairs: Bytes = elements[:, ::2] | elements[:, 1::2] << 4
+        blocks = self.tensor.source.read(start, stop).reshape(-1, MXFP4.block_bytes)
+        first, second = (
+            np.ascontiguousarray(blocks[:, at::2]).view(np.uint64).reshape(-1) for at in (1, 2)
+        )
+        pairs = np.empty((len(blocks), _GROUP_BYTES), np.uint8)
+        pairs[:, :_WORD], pairs[:, _WORD:] = _sorted_halves(first, second)
         return pairs.reshape(stop - start, -1)
+
+
+def _sorted_halves(
+    first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]
+) -> tuple[Bytes, Bytes]:
+    """Return bytes of the lower halves of the bytes of `first` and `second`, and of the upper.
+
+    A row of the results has the bytes of a word. This function is its own inverse.
+    """
+    lower = (first & _LOWER) | ((second & _LOWER) << _HALF)
+    upper = ((first >> _HALF) & _LOWER) | (second & ~_LOWER)
+    return lower.view(np.uint8).reshape(-1, _WORD), upper.view(np.uint8).reshape(-1, _WORD)
 
 
 @dataclass(frozen=True, eq=False)
