@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import subprocess
+import sys
+import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +18,8 @@ import ggufkit
 from ggufkit import quants
 from ggufkit.errors import FormatError, MissingImportanceError, OutputError, ShapeError
 from ggufkit.imatrix.hessian import Hessian
+from ggufkit.output import execute
+from ggufkit.output.chunks import Sizes
 from ggufkit.output.layout import layout
 from ggufkit.output.resume import digest
 from ggufkit.quantization.explain import explain
@@ -152,7 +159,8 @@ def test_blas_uses_no_more_threads_than_were_asked_for(source, hessian, tmp_path
     assert seen == {1}
 
 
-def test_threads_that_need_the_same_rows_make_them_once(source, hessian, monkeypatch):
+def tiles_made(monkeypatch):
+    """Return a list of the tiles that are made from now on."""
     made = []
     real = FedBack._tile
 
@@ -161,10 +169,62 @@ def test_threads_that_need_the_same_rows_make_them_once(source, hessian, monkeyp
         return real(self, *place)
 
     monkeypatch.setattr(FedBack, "_tile", tile)
+    return made
+
+
+def test_threads_that_need_the_same_rows_make_them_once(source, hessian, monkeypatch):
+    made = tiles_made(monkeypatch)
     tensor = decided(source, hessian).model.tensors[UP]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda row: tensor.source.read(row, row + 24), range(0, 96, 24)))
     assert made == [(UP, 0, 0)]
+
+
+# Writes with a Hessian, and kills itself half way.
+DYING = """
+import os, signal, sys
+import ggufkit
+from ggufkit.output import execute
+from ggufkit.output.chunks import Sizes
+
+execute.HERE = Sizes(1 << 14, 1 << 14)
+source, hessian, out = sys.argv[1:]
+
+def progress(done, total):
+    if done > total / 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+made = ggufkit.quantize(source, "Q4_K_M", hessian=hessian)
+ggufkit.write(made, out, threads=2, progress=progress, resume=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_a_killed_job_resumes_to_the_same_bytes(source, hessian, tmp_path, monkeypatch):
+    ggufkit.write(decided(source, hessian).model, tmp_path / "whole.gguf")
+    out = tmp_path / "out.gguf"
+    command = [sys.executable, "-c", DYING, str(source), str(hessian), str(out)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert not out.exists()
+    monkeypatch.setattr(execute, "HERE", Sizes(1 << 14, 1 << 14))
+    made = tiles_made(monkeypatch)
+    ggufkit.write(decided(source, hessian).model, out, threads=2, resume=True)
+    assert out.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+    assert len(made) < 4  # two of the experts, and one of each other tensor
+
+
+def test_memory_does_not_grow_with_the_number_of_tensors(tmp_path):
+    peaks = []
+    for layers in (2, 8):
+        names = [f"blk.{layer}.ffn_up.weight" for layer in range(layers)]
+        ggufkit.save(tmp_path / "in.gguf", dict.fromkeys(names, TENSORS[DOWN]), KEYS)
+        path = save_hessian(tmp_path / "h.gguf", dict.fromkeys(names, INPUTS[DOWN]))
+        model = decided(tmp_path / "in.gguf", path).model
+        tracemalloc.start()
+        ggufkit.write(model, tmp_path / "out.gguf", threads=1)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
 
 
 # When errors are not fed back.
