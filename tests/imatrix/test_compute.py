@@ -170,6 +170,7 @@ def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, tex
     moments = hessian.entries["blk.0.attn_q.weight"]
     for part, rows in ((FITTED, inputs[:96]), (HELD_OUT, inputs[96:])):
         close(moments.mean(0, part), rows.T @ rows / len(rows))
+    assert moments.sums.shape == (2, WIDTH // 2, WIDTH + 1)
     assert (
         moments is hessian.entries["blk.0.attn_v.weight"] is hessian.entries["blk.0.attn_k.weight"]
     )

@@ -25,6 +25,7 @@ from ggufkit.imatrix.hessian_file import (
 )
 from ggufkit.imatrix.matrix import STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
+from ggufkit.imatrix.triangles import folded_shape, unfolded
 from ggufkit.models.layers import named
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
@@ -57,7 +58,7 @@ class Moments:
     @property
     def width(self) -> int:
         """Number of inputs."""
-        return int(self.sums.shape[-1])
+        return _width_of(self.sums)
 
     def tokens(self) -> Counts:
         """Return the counts: (parts, matrices)."""
@@ -94,7 +95,8 @@ class Moments:
         for part in parts:
             sums = self.sums[part]
             found.append(np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy()))
-        return functools.reduce(np.add, found)
+        total: Floats = functools.reduce(np.add, found)
+        return total if len(total) == self.width else unfolded(total)
 
     def squares(self) -> Entry:
         """Return the sums of squares of all parts, as importance data has them."""
@@ -232,9 +234,10 @@ def _moments(source: Model, owner: str, path: str) -> Moments:
         raise FormatError(f"this Hessian has no data of {owner!r}", remedy=_REMEDY, path=path)
     matrices = counts.shape[-1] if len(counts.shape) == len((PARTS, 1)) else 0
     stack = (matrices,) if matrices > 1 else ()
-    expected = (PARTS, *stack, sums.shape[-1], sums.shape[-1])
     kinds = (sums.type.name, counts.type.name)
-    if kinds != ("F32", "I64") or sums.shape != expected or counts.shape[0] != PARTS:
+    width = _width_of(sums)
+    shapes = [(PARTS, *stack, *each) for each in ((width, width), folded_shape(width))]
+    if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape[:1] != (PARTS,):
         raise FormatError(
             f"the data of {owner!r} in this Hessian does not fit together",
             remedy=_REMEDY,
@@ -243,3 +246,9 @@ def _moments(source: Model, owner: str, path: str) -> Moments:
     if (counts.numpy() < 0).any():
         raise FormatError(f"a count of {owner!r} is impossible", remedy=_REMEDY, path=path)
     return Moments(sums, counts)
+
+
+def _width_of(sums: Tensor) -> int:
+    """Return the width of matrices that are stored whole, or else folded."""
+    rows, columns = (0, 0, *sums.shape)[-2:]
+    return columns if rows == columns else columns - 1

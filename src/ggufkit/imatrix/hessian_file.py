@@ -1,9 +1,10 @@
 """Hessian files: second moments of the inputs of matrices, in GGUF.
 
-`OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] width, width)) and
-`OWNER.moment_counts` the numbers of tokens. The first part is to quantize with, the second was held
-out. `hessian.matrices` and `hessian.owners` list each matrix with the owner of its inputs, and
-`NAME.first_row` holds the first row of its weights, by which the Hessian of another model is known.
+`OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] rows, columns), folded as
+`triangles.py` says) and `OWNER.moment_counts` the numbers of tokens. The first part is to quantize
+with, the second was held out. `hessian.matrices` and `hessian.owners` list each matrix with the
+owner of its inputs, and `NAME.first_row` holds the first row of its weights, by which the Hessian
+of another model is known.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import numpy as np
 from ggufkit.errors import ValueTypeError
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Counts
 from ggufkit.imatrix.moments import InputMoments
+from ggufkit.imatrix.triangles import FoldedTriangles, folded_shape
 from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.layers import named
 from ggufkit.models.model import Model, Tensor, Tensors
@@ -119,14 +122,13 @@ class MomentsStore:
             MATRICES: typed("array[string]", list(owners)),
             OWNERS: typed("array[string]", list(owners.values())),
         }
-        tensors: dict[str, Numbers] = {}
+        tensors: list[Tensor] = []
         for name in sorted(self._sums):
-            stacked = self._counts[name].shape[1] > 1
-            tensors[name + MOMENTS] = self._sums[name] if stacked else self._sums[name][:, 0]
-            tensors[name + MOMENT_COUNTS] = self._counts[name]
-        tensors |= origin.first_rows(owners)
-        made = Tensors(as_tensor(name, array) for name, array in tensors.items())
-        write(Model(Metadata(metadata), made), self._target)
+            tensors.append(_folded(name + MOMENTS, self._sums[name]))
+            tensors.append(as_tensor(name + MOMENT_COUNTS, self._counts[name]))
+        rows = origin.first_rows(owners).items()
+        tensors.extend(as_tensor(name, row) for name, row in rows)
+        write(Model(Metadata(metadata), Tensors(tensors)), self._target)
 
     def __enter__(self) -> MomentsStore:
         """Return itself."""
@@ -142,3 +144,11 @@ class MomentsStore:
         self._sums.clear()
         if self._file:
             self._file.close()
+
+
+def _folded(name: str, sums: Floats) -> Tensor:
+    """Return the tensor of symmetric sums: (parts, matrices, width, width)."""
+    parts, matrices, width, _ = sums.shape
+    stack = (matrices,) if matrices > 1 else ()
+    source = FoldedTriangles(sums.reshape(-1, width, width))
+    return Tensor.over(name, tensor_type("F32"), (parts, *stack, *folded_shape(width)), source)
