@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+from ggufkit.view import compare_page
 from shell import done
 from shell import ggufkit as shell
 
@@ -97,6 +98,15 @@ def test_errors_are_those_of_diff_with_the_most_damaged_first(folder, page):
     assert len(figures) == 2
     assert at == sorted(at)
     assert all(rmse in texts for rmse, _ in figures)
+    assert "Equal tensors: 1; different tensors: 2, the most damaged first." in texts
+
+
+def test_tensors_are_not_paired_because_reports_show_no_pairs(folder, monkeypatch):
+    monkeypatch.setattr(compare_page, "_pair", None)
+    path = ggufkit.report(
+        *(folder / "f32.gguf", folder / "p.md"), others=folder / "quantized.gguf", data=False
+    )
+    assert "Metadata keys that differ: 1." in path.read_text("utf-8")
 
 
 def test_without_data_no_tensor_is_compared(folder):

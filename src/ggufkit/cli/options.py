@@ -115,6 +115,24 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(parse_memory(part) for part in text.split("+"))
 
 
+chunks_option: SharedOption = click.option(
+    "--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks."
+)
+
+
+def output_option(default: str) -> SharedOption:
+    """Return the option for the file to write, with a name by default."""
+    return click.option(
+        "-o",
+        "--output",
+        "out",
+        default=default,
+        show_default=True,
+        metavar="OUT",
+        help="The file to write.",
+    )
+
+
 MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 
 

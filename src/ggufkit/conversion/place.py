@@ -269,7 +269,7 @@ def _item(expression: str, number: int | None, facts: ConfigFacts) -> str:
 
 
 def with_fields(text: str, facts: ConfigFacts) -> str:
-    """Return text with fields of the configuration in the place of their names in braces."""
+    """Return text with each {name} replaced by that field of the configuration."""
     return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
 
 

@@ -61,7 +61,7 @@ def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Ch
 
 
 def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tensor]:
-    """Return the layers that predict further tokens, and the tensors that they share.
+    """Return the tensors of layers that predict further tokens, and those shared with the model.
 
     Raises CheckpointError if there are no such layers.
     """

@@ -19,7 +19,7 @@ from ggufkit.system.threads import Progress
 
 
 def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None) -> Edited:
-    """Undo the last edit in place; called again, the one before it.
+    """Undo the last edit in place. The next call undoes the edit before it.
 
     The header is restored byte for byte, and tensor data moves back to its place. `path`,
     `progress` and `force` are those of `edit_in_place`. Raises OutputError if there is no edit to

@@ -101,7 +101,7 @@ class Metadata(Mapping[str, Value]):
     @overload
     def get(self, key: str, default: Value | Default, /) -> Value | Default: ...
     def get(self, key: str, default: object = None, /) -> object:
-        """Return a value, or `default` where there is no such key."""
+        """Return a value, or `default` if the key is missing."""
         return self[key] if key in self._entries else default
 
     def __iter__(self) -> Iterator[str]:
@@ -144,7 +144,7 @@ class Metadata(Mapping[str, Value]):
     # Exact types.
 
     def typed(self, key: str) -> TypedValue:
-        """Return a value that knows its GGUF type: a number is one of NumPy, as `np.uint32(2)`."""
+        """Return a value with its GGUF type: numbers are NumPy scalars, such as `np.uint32(2)`."""
         entry = self.entry(key)
         return entry.decode() if isinstance(entry, Encoded) else entry
 
@@ -154,11 +154,11 @@ class Metadata(Mapping[str, Value]):
         return entry.type_name if isinstance(entry, Encoded) else type_name(entry)
 
     def typed_items(self) -> Iterator[tuple[str, TypedValue]]:
-        """Iterate over keys and typed values; other metadata made of these has the same types."""
+        """Iterate over keys and typed values; `Metadata` made from them has the same types."""
         return ((key, self.typed(key)) for key in self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python, as `json.dumps` takes it: arrays become lists."""
+        """Return everything as plain Python for `json.dumps`: arrays become lists."""
         return {key: plain_exactly(self.typed(key)) for key in self}
 
     # Getters of one type: all raise ValueTypeError for a value of another type.
@@ -168,7 +168,7 @@ class Metadata(Mapping[str, Value]):
     @overload
     def text(self, key: str, default: Default) -> str | Default: ...
     def text(self, key: str, default: object = "") -> object:
-        """Return the text of a key, or `default` where there is no such key."""
+        """Return the text of a key, or `default` if the key is missing."""
         value = self.get(key, default)
         return value if isinstance(value, str) else self._other(key, default, "a string")
 
@@ -177,7 +177,7 @@ class Metadata(Mapping[str, Value]):
     @overload
     def integer(self, key: str, default: Default) -> int | Default: ...
     def integer(self, key: str, default: object = None) -> object:
-        """Return the whole number of a key, or `default` where there is no such key."""
+        """Return the whole number of a key, or `default` if the key is missing."""
         number = whole_number(self.get(key))
         return self._other(key, default, "a whole number") if number is None else number
 
@@ -186,7 +186,7 @@ class Metadata(Mapping[str, Value]):
     @overload
     def number(self, key: str, default: Default) -> float | Default: ...
     def number(self, key: str, default: object = None) -> object:
-        """Return the number of a key, whole or not, or `default` where there is no such key."""
+        """Return the number of a key, whole or not, or `default` if the key is missing."""
         value = self.get(key)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return value if is_number else self._other(key, default, "a number")
@@ -196,12 +196,12 @@ class Metadata(Mapping[str, Value]):
     @overload
     def boolean(self, key: str, default: Default) -> bool | Default: ...
     def boolean(self, key: str, default: object = None) -> object:
-        """Return the truth of a key, or `default` where there is no such key."""
+        """Return the bool of a key, or `default` if the key is missing."""
         value = self.get(key)
         return value if isinstance(value, bool) else self._other(key, default, "a bool")
 
     def texts(self, key: str) -> list[str]:
-        """Return the strings of an array, none where there is no such key."""
+        """Return the strings of an array, none if the key is missing."""
         value = self.get(key)
         if isinstance(value, Strings):
             return value.tolist()
@@ -209,7 +209,7 @@ class Metadata(Mapping[str, Value]):
         return []
 
     def numbers(self, key: str) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return the numbers or bools of an array, none where there is no such key."""
+        """Return the numbers or bools of an array, none if the key is missing."""
         value = self.get(key)
         if isinstance(value, np.ndarray):
             return value

@@ -3,7 +3,7 @@
 Sensitivities are of single groups, and errors do not only add up. So whole choices of types are
 tried in a loaded model: those of several losses, and the recipes that fit. Then the sensitivity of
 one group after the other is raised or lowered, and what predicts the text better is kept. Each try
-solves the problem of sizes anew, so all results have the target size.
+solves the problem of sizes again, so all results have the target size.
 """
 
 from __future__ import annotations

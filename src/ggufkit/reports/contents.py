@@ -13,7 +13,7 @@ from ggufkit.inspection.diff import TensorChange, diff
 from ggufkit.models.elsewhere import is_elsewhere
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
-from ggufkit.view.compare_page import comparison
+from ggufkit.view.compare_page import compared_keys
 from ggufkit.view.faults_page import faults
 from ggufkit.view.memory_page import memory, memory_facts
 from ggufkit.view.metadata_page import metadata_rows
@@ -94,7 +94,7 @@ def title(shown: ShownModel) -> str:
 
 
 def _compared(first: ShownModel, other: ShownModel) -> dict[str, Any]:
-    found = comparison(first, other)
+    found = compared_keys(first, other)
     names = (title(first), title(other))
     sides = [side | {"name": name} for side, name in zip(found["models"], names, strict=True)]
     return found | {"models": sides}

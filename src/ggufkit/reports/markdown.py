@@ -73,7 +73,7 @@ def _compared(contents: Contents) -> Iterator[str]:
         yield f"## Compared with {escaped(found['models'][1]['name'])}\n"
         yield from _table(COMPARED, map(side_row, found["models"]))
         if found["changed_keys"]:
-            yield f"{found['changed_keys']} metadata keys differ.\n"
+            yield f"Metadata keys that differ: {found['changed_keys']:,}.\n"
         if number < len(contents.errors) and contents.errors[number].changes:
             yield f"The {WORST} most damaged tensors:\n"
             yield from _table(ERRORS, map(error_row, contents.errors[number].changes[:WORST]))

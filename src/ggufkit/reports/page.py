@@ -131,7 +131,7 @@ def _errors(found: Errors) -> list[Child]:
         [name(row[0]), *row[1:]] for row in map(error_row, found.changes[:MAX_ROWS])
     ]
     right = range(3, len(ERRORS))
-    counts = f"{found.same} tensors are equal; {len(found.changes)} differ"
+    counts = f"Equal tensors: {found.same:,}; different tensors: {len(found.changes):,}"
     parts: list[Child] = [
         element("p", f"{counts}, the most damaged first." if rows else f"{counts}."),
         table(ERRORS, rows[:WORST], right=right),

@@ -58,7 +58,7 @@ class HiddenFolder:
         self._remove()
 
     def publish(self) -> None:
-        """Rename the folder to its target, in the place of an empty one."""
+        """Rename the folder to its target, replacing an empty one."""
         _require_free(self.target)
         with HELD:
             _make_room(self.target, self._descriptor, self.limit)

@@ -20,9 +20,14 @@ MAX_TENSORS: Final = 20_000
 
 def comparison(before: ShownModel, after: ShownModel) -> dict[str, Any]:
     """Return what the headers of two models say: keys that differ, and tensors side by side."""
-    changes = list(key_changes(before.model.metadata, after.model.metadata))
     names = dict.fromkeys((*before.tensor_names, *after.tensor_names))
     tensors = [_pair(before, after, name) for name in list(names)[:MAX_TENSORS]]
+    return compared_keys(before, after) | {"tensors": tensors, "all_tensors": len(names)}
+
+
+def compared_keys(before: ShownModel, after: ShownModel) -> dict[str, Any]:
+    """Return facts of two models, and their keys that differ."""
+    changes = list(key_changes(before.model.metadata, after.model.metadata))
     return {
         "models": [_side(before), _side(after)],
         "keys": [
@@ -36,8 +41,6 @@ def comparison(before: ShownModel, after: ShownModel) -> dict[str, Any]:
             for change in changes[:MAX_KEYS]
         ],
         "changed_keys": len(changes),
-        "tensors": tensors,
-        "all_tensors": len(names),
     }
 
 

@@ -15,6 +15,7 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
     MAX_CONTEXT,
     TokenCount,
+    chunks_option,
     no_clobber_option,
     resume_option,
     threads_option,
@@ -60,7 +61,7 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
     metavar="N",
     help="Tokens per chunk.  [default: those of the base file, or 512]",
 )
-@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks.")
+@chunks_option
 @click.option(
     "--micro-batch",
     type=click.IntRange(1, MAX_CONTEXT),

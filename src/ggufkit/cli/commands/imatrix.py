@@ -15,7 +15,9 @@ from ggufkit.cli.options import (
     MAX_CONTEXT,
     SharedOption,
     TokenCount,
+    chunks_option,
     no_clobber_option,
+    output_option,
     parse_size,
     threads_option,
 )
@@ -139,17 +141,9 @@ def convert(
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    default="imatrix.gguf",
-    show_default=True,
-    metavar="OUT",
-    help="The file to write.",
-)
+@output_option("imatrix.gguf")
 @format_option
-@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks.")
+@chunks_option
 @click.option(
     "--from-chunk", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N chunks."
 )

@@ -8,7 +8,14 @@ import click
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import MAX_CONTEXT, TokenCount, no_clobber_option, threads_option
+from ggufkit.cli.options import (
+    MAX_CONTEXT,
+    TokenCount,
+    chunks_option,
+    no_clobber_option,
+    output_option,
+    threads_option,
+)
 from ggufkit.cli.output import counted, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
@@ -28,15 +35,7 @@ SECTION: Final = "Quantize"  # of the help
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    default="sensitivity.json",
-    show_default=True,
-    metavar="OUT",
-    help="The file to write.",
-)
+@output_option("sensitivity.json")
 @click.option(
     "--imatrix", type=FILE, metavar="FILE", help="Weight errors by this importance matrix."
 )
@@ -56,7 +55,7 @@ SECTION: Final = "Quantize"  # of the help
     metavar="N",
     help="Tokens per chunk.",
 )
-@click.option("--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks.")
+@chunks_option
 @no_clobber_option
 @threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")

@@ -313,7 +313,7 @@ def spaced(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def arctic(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Arctic's SentencePiece model; its settings name some of its pieces anew."""
+    """Write Arctic's SentencePiece model; its settings rename some of its pieces."""
     model = files.pieces(SENTENCE_PIECE)
     tokens = Tokens(files.rows(len(model.pieces)))
     tokens.put_pieces(model)

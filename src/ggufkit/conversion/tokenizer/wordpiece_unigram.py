@@ -22,7 +22,7 @@ from ggufkit.conversion.tokenizer.special_tokens import Specials
 
 FAIRSEQ_MODEL: Final = "sentencepiece.bpe.model"
 _CHARSMAP: Final = "precompiled_charsmap"
-# Tokens that fairseq put before the pieces, in the place of a model's first three.
+# Tokens that fairseq puts before the pieces; they replace a model's first three.
 FAIRSEQ: Final = {
     "<s>": PieceType.CONTROL,
     "<pad>": PieceType.CONTROL,
