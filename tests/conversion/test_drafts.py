@@ -13,14 +13,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracle"))
 import drafts
 
 import ggufkit
+import pytorch_file
 from ggufkit.errors import CheckpointError
-from plain_checkpoint import ARCH, CONFIG
+from plain_checkpoint import ARCH, CONFIG, numbers
+from tensors_file import safetensors_bytes
 
 # The same draft models with a target that has no tokenizer, which these tests have no need of.
 DRAFT = 'like = "{0}"\nname = "{1}"\nclasses = ["{2}"]\nvocabulary = "{3}"\n'
 KINDS = {
     "eagle3": ("eagle3", "eagle3", "LlamaForCausalLMEagle3", "none of target"),
     "dflash": ("dflash", "dflash", "DFlashDraftModel", "target"),
+    "dflash-mask": ("dflash", "dflash", "DFlashDraftModel", "target"),
     "gemma4-dspark": ("gemma4-dspark", "dflash", "Gemma4DSparkModel", "target"),
     "dspark-speculator": ("dspark", "dflash", "DSparkSpeculator", "target"),
 }
@@ -95,19 +98,45 @@ def test_keys_that_the_class_of_the_target_adds_to_its_tokenizer_are_those_of_th
         assert model.metadata["tokenizer.ggml.eot_token_id"] == 9
 
 
-def test_embedding_of_the_mask_that_cannot_be_applied_is_an_error(convert, target, tmp_path):
-    make = drafts.make
+@pytest.fixture
+def embeddings(target):
+    """Return the embeddings and head that the target gets."""
+    made = {name: numbers(416, 64) for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    (target / "model.safetensors").write_bytes(safetensors_bytes(made))
+    return made
 
-    def with_mask(case, folder):
-        made = make(case, folder)
-        (made / "mask_embedding.pt").write_bytes(b"")
-        return made
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafts, "make", with_mask)
-        with pytest.raises(CheckpointError) as caught:
-            convert("dflash", target=target)
-    assert "mask_embedding.pt" in str(caught.value.problems)
+def test_embedding_of_the_mask_replaces_a_row_of_the_targets(convert, target, embeddings):
+    with convert("dflash-mask", target=target, outtype="f32") as model:
+        assert list(model.tensors)[:2] == ["output.weight", "token_embd.weight"]
+        head, found = (model.tensors[name].numpy() for name in list(model.tensors)[:2])
+    wanted = embeddings["model.embed_tokens.weight"].copy()
+    wanted[3] = np.arange(64, dtype=np.float32) / 7
+    assert np.array_equal(found, wanted)
+    assert np.array_equal(head, embeddings["lm_head.weight"])
+
+
+def test_embedding_of_the_mask_needs_tensors_of_the_target(convert, target):
+    with pytest.raises(CheckpointError, match=r"no tensor 'model\.embed_tokens\.weight'"):
+        convert("dflash-mask", target=target)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"", "not a zip file"),
+        (drafts.mask_file(4, "float32"), "the mask token 4, and config.json says 3"),
+        (drafts.mask_file(3, "float32", length=8), "8 numbers for token 3"),
+        (pytorch_file.pytorch_bytes({"embedding": numbers(64)}), "no mask_token_id"),
+    ],
+)
+def test_embedding_of_the_mask_that_does_not_fit_is_an_error(
+    convert, target, embeddings, monkeypatch, content, named
+):
+    assert embeddings
+    monkeypatch.setattr(drafts, "mask_file", lambda *_: content)
+    with pytest.raises(CheckpointError, match=named):
+        convert("dflash-mask", target=target)
 
 
 def test_target_without_config_json_is_named(convert, tmp_path):

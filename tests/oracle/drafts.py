@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import pytorch_file
 
 SIZES: dict[str, Any] = {
     "vocab_size": 416, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
@@ -66,12 +72,16 @@ GEMMA_DSPARK: dict[str, Any] = {
 
 
 class Draft(NamedTuple):
-    """A draft model: the case that is its target, its configuration and its tensors' shapes."""
+    """A draft model: the case that is its target, its configuration and its tensors' shapes.
+
+    `mask` is the dtype of the embedding in its `mask_embedding.pt`; uint16 stands for BF16.
+    """
 
     target: str
     config: dict[str, Any]
     tensors: dict[str, tuple[int, ...]]
     has_tokenizer: bool = False  # the same files as its target
+    mask: str = ""
 
 
 def layers(names: dict[str, tuple[int, ...]], *prefixes: str) -> dict[str, tuple[int, ...]]:
@@ -106,6 +116,20 @@ DRAFTS = {
         {"architectures": ["DFlashDraftModel"], **TWO, "dflash_config":
             {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}},
         {**FLASH, **PAIR},
+    ),
+    "dflash-mask": Draft(
+        "qwen3",
+        {"architectures": ["DFlashDraftModel"], **TWO, "dflash_config":
+            {"mask_token_id": 3, "target_layer_ids": [0, 1, 2]}},
+        {**FLASH, **PAIR},
+        mask="float32",
+    ),
+    "dflash-mask-own-embeddings": Draft(
+        "llama-tied",
+        {"architectures": ["DFlashDraftModel"], **TWO, "has_embed_tokens": False, "dflash_config":
+            {"mask_token_id": 415, "target_layer_ids": [0, 1, 2]}},
+        {**FLASH, **PAIR, "embed_tokens.weight": (416, 64)},
+        mask="uint16",
     ),
     "dflash2": Draft(
         "qwen25vl",
@@ -205,7 +229,19 @@ def make(name: str, folder: Path, checkpoints: Path | None = None) -> Path:
     text = json.dumps(header).encode()
     whole = len(text).to_bytes(8, "little") + text + data
     (folder / "model.safetensors").write_bytes(whole)
+    if draft.mask:
+        number = draft.config["dflash_config"]["mask_token_id"]
+        (folder / "mask_embedding.pt").write_bytes(mask_file(number, draft.mask))
     return folder
+
+
+def mask_file(number: int, dtype: str, length: int = 64) -> bytes:
+    """Return what PyTorch saves of a mask token and its vector."""
+    row = np.arange(length) + 0x3F80 if dtype == "uint16" else np.arange(length) / 7
+    array = row.astype(dtype)
+    held = {"mask_token_id": number, "embedding": pytorch_file.tensor(array, "0")}
+    files = {"data/0": array.tobytes(), "version": b"3\n"}
+    return pytorch_file.archive(pytorch_file.pickled(held), files)
 
 
 def _data(tensor: str, shape: tuple[int, ...], numbers: random.Random) -> bytes:

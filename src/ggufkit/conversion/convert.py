@@ -19,6 +19,8 @@ from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import Dequantized, decoded
 from ggufkit.conversion.checkpoint.folder import (
+    FORMS,
+    MISTRAL_FORMS,
     PARAMS,
     Checkpoint,
     open_checkpoint,
@@ -30,6 +32,7 @@ from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.dense_modules import with_dense_modules
 from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
+from ggufkit.conversion.mask_embedding import with_mask_embedding
 from ggufkit.conversion.place import in_file_order, place, with_fields
 from ggufkit.conversion.prediction import drafting, only_prediction, without_prediction
 from ggufkit.conversion.problems import about_layers, about_missing, about_shapes, loadable
@@ -138,7 +141,8 @@ def opened_checkpoint(
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
         is_remote = isinstance(folder, str) and is_hub_name(folder)
-        found = small_files.enter_context(fetched(str(folder))) if is_remote else (folder,)
+        forms = MISTRAL_FORMS if mistral_format else FORMS
+        found = small_files.enter_context(fetched(str(folder), forms)) if is_remote else (folder,)
         checkpoint = open_checkpoint(
             *found, follow_links=follow_links, mistral_format=mistral_format,
             may_lack_tensors=choices.vocab_only and not is_remote,
@@ -148,6 +152,7 @@ def opened_checkpoint(
                 checkpoint = with_dense_modules(checkpoint)
             if choices.target is not None:
                 checkpoint = replace(checkpoint, target=opened_config(choices.target))
+                checkpoint = with_mask_embedding(checkpoint)
             elif choices.dspark:  # the draft model is in the folder of its target
                 checkpoint = replace(checkpoint, target=checkpoint)
             with _naming_config(checkpoint.folder):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+import mistral_folders
 from ggufkit.errors import CheckpointError, RemoteError, RemoteMissingError
 from ggufkit.remote import limits
 from hub_server import COMMIT, HubServer, Repo, at_home
@@ -105,6 +106,27 @@ def test_the_command_converts_and_quantizes_in_one_pass(hub, tmp_path):
     words = ("hf://org/Plain-1B", "--arch-path", tmp_path / "arch")
     done("convert", *words, "m.gguf", "--quantize", "Q8_0")
     assert done("inspect", "m.gguf", "--json").json()["summary"]["architecture"] == "llama"
+
+
+@pytest.mark.parametrize("case", ["tekken-v7", "spm-v7", "template"])
+def test_mistrals_own_format_is_converted(monkeypatch, tmp_path, case):
+    # Many of these repositories have the tensors a second time, for transformers.
+    folder = tmp_path / "models--org--Mistral" / "snapshots" / COMMIT
+    folder.parent.mkdir(parents=True)
+    mistral_folders.make(mistral_folders.cases()[case], folder)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    both = files | {"model.safetensors": files["consolidated.safetensors"]}
+    with HubServer({"org/Mistral": Repo(both)}) as server:
+        at_home(monkeypatch, tmp_path, server.endpoint)
+        made = []
+        for source in (folder, "hf://org/Mistral"):
+            with ggufkit.convert(source, mistral_format=True) as model:
+                (path,) = ggufkit.write(model, tmp_path / "m.gguf")
+                made.append(path.read_bytes())
+        asked = [each.path.partition("?name=")[2] for each in server.cdn.requests]
+    assert made[0] == made[1]
+    assert sum(name.startswith("consolidated") for name in asked) > 0
+    assert not any(name.startswith("model") for name in asked)
 
 
 def test_files_in_the_cache_are_not_fetched(hub, local, tmp_path):

@@ -215,7 +215,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
     "halved": Function(lambda layer, every: 0.5 ** (layer // every) if every > 0 else 1.0),
     "has_tensor": Function(of_checkpoint.has_tensor, asks=FACTS),
-    "lacks_file": Function(of_checkpoint.lacks_file, asks=FACTS),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for each in lists for item in each]),

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from ggufkit.conversion.architecture.layer_lists import layers
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tensors.moves import stack
-from ggufkit.errors import CheckpointError
 from ggufkit.models.model import Tensor
 
 _SLOPES: Final = "transformer.relative_pe.slopes"  # of Jais, one for each head
@@ -120,13 +119,6 @@ def tensor(facts: Configuration, name: str) -> Tensor | None:
 def has_tensor(facts: Configuration, text: str) -> bool:
     """Whether the name of a tensor of the checkpoint contains a text."""
     return any(text in name for name in facts.checkpoint.tensors)
-
-
-def lacks_file(facts: Configuration, name: str) -> bool:
-    """Return True; CheckpointError if the checkpoint has a file that would change the result."""
-    if facts.checkpoint.path(name) is not None:
-        raise CheckpointError(f"{name} is in the folder, and ggufkit cannot apply it")
-    return True
 
 
 def all_layers(facts: Configuration, layers: int, predicting: int) -> int:

@@ -22,6 +22,7 @@ from ggufkit.system.readers_limit import ReadersLimit
 INDEX: Final = "model.safetensors.index.json"
 KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
 PYTORCH: Final = (".bin", ".pth")
+MASK_EMBEDDING: Final = "mask_embedding.pt"  # of a draft model, for the token that marks drafts
 PARAMS: Final = "params.json"  # the configuration in Mistral's own format
 Forms = Sequence[tuple[str, str, str]]
 # Index, prefix and suffix of the names of files with tensors; the first row that exists counts.
@@ -67,7 +68,9 @@ class Checkpoint:
     @property
     def readers_limit(self) -> ReadersLimit:
         """The limit on who may read what is made of it: those who may read all files of it."""
-        return ReadersLimit.of(path.stat() for path in self.folder.iterdir() if path.is_file())
+        folders = (self.folder, *([self.target.folder] if self.target else []))
+        files = (path for folder in folders for path in folder.iterdir())
+        return ReadersLimit.of(path.stat() for path in files if path.is_file())
 
     def path(self, name: str) -> Path | None:
         """Return the path of a file of the checkpoint, None if missing.

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ggufkit.conversion.checkpoint.folder import shown_as
+from ggufkit.conversion.checkpoint.folder import FORMS, MASK_EMBEDDING, Forms, shown_as
 from ggufkit.errors import CheckpointError
 from ggufkit.models.hub.find import folder_of_name
 from ggufkit.models.hub.names import HubName, parse_hub_name
@@ -30,7 +30,6 @@ TensorFiles: TypeAlias = "dict[str, RangeFile | Path]"  # by their names in the 
 SMALL: Final = (".json", ".txt", ".model", ".md", ".jinja", ".tiktoken", ".vocab", ".bpe")
 VERSIONED: Final = ".model.v"  # in the names of Mistral's SentencePiece models
 TENSORS: Final = (".safetensors",)
-USUAL: Final = "model"  # begins the names of the files that are read in any case
 MAX_SMALL_BYTES: Final = 128 << 20  # of one small file: the largest tokenizers have 40 MB
 MAX_ALL_BYTES: Final = 512 << 20
 FIRST_BYTES: Final = 1 << 17  # of a file of tensors: most headers
@@ -38,9 +37,10 @@ _SNAPSHOT: Final = "snapshots/" + "0" * 40
 
 
 @contextlib.contextmanager
-def fetched(name: str) -> Iterator[tuple[Path, TensorFiles]]:
+def fetched(name: str, forms: Forms = FORMS) -> Iterator[tuple[Path, TensorFiles]]:
     """Provide a folder with the small files of a repository, and its files of tensors, unread.
 
+    Files with the names of `forms` will be read, so the headers of all of them are fetched at once.
     The folder is removed afterwards. Errors about it name the repository. Raises CheckpointError
     for a repository that cannot be converted from the Hub.
     """
@@ -55,11 +55,15 @@ def fetched(name: str) -> Iterator[tuple[Path, TensorFiles]]:
         folder = Path(place, owner, _SNAPSHOT)
         folder.mkdir(parents=True)
         with shown_as(str(folder), f"hf://{named.repository}"):
-            yield folder, _fetch(named, folder)
+            beginnings = tuple(start for _, start, end in forms if end in TENSORS)
+            yield folder, _fetch(named, folder, beginnings)
 
 
-def _fetch(named: HubName, folder: Path) -> TensorFiles:
-    """Fetch the small files of a repository into `folder`; return its files of tensors."""
+def _fetch(named: HubName, folder: Path, beginnings: tuple[str, ...]) -> TensorFiles:
+    """Fetch the small files of a repository into `folder`; return its files of tensors.
+
+    The headers of those whose names begin so are fetched too.
+    """
     repository, files, snapshot = folder_of_name(named)
     beginning = f"{named.path}/" if named.path else ""
     places = {file: file.path.removeprefix(beginning) for file in files}
@@ -82,14 +86,15 @@ def _fetch(named: HubName, folder: Path) -> TensorFiles:
     in_parallel(
         functools.partial(each.load, FIRST_BYTES)
         for place, each in found.items()
-        if isinstance(each, RangeFile) and place.startswith(USUAL)
+        if isinstance(each, RangeFile) and place.startswith(beginnings)
     )
     return found
 
 
 def _is_small(place: str) -> bool:
     """Whether a file is one of those that conversion may read, at most one folder deep."""
-    return (place.endswith(SMALL) or VERSIONED in place) and place.count("/") <= 1
+    is_known = place.endswith(SMALL) or VERSIONED in place or place == MASK_EMBEDDING
+    return is_known and place.count("/") <= 1
 
 
 def _require_bounded(repository: Repository, small: Sequence[RepoFile]) -> None:

@@ -90,6 +90,17 @@ def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
     return tensors, problems
 
 
+def read_dictionary(file: MappedFile) -> dict[str, Any]:
+    """Return a dictionary that PyTorch saved: tensors, and other plain values as they are."""
+    members = _members(file)
+    root, held = _pickled(file, members)
+    storages = _Storages(file, members, root)
+    return {
+        str(name): storages.tensor(str(name), each) if isinstance(each, Rebuilt) else each
+        for name, each in held.items()
+    }
+
+
 # The zip.
 
 
