@@ -48,6 +48,12 @@ def blas_limited(threads: int) -> Iterator[None]:
                 _limits.clear()
 
 
+def limited_blocks() -> int:
+    """Return the number of blocks that run now, at least 1."""
+    with _lock:
+        return max(len(_limits) - 1, 1)
+
+
 def blas_threads() -> int | None:
     """Return the number of threads that BLAS uses now, None if it is not known."""
     count = _thread_count()

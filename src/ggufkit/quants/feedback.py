@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ggufkit.format.types import TensorType
 from ggufkit.quants import codec
 from ggufkit.quants.block_parts import block_parts
+from ggufkit.quants.cholesky import cholesky
 from ggufkit.quants.level_codes import LevelCodes, level_codes
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
@@ -28,13 +29,13 @@ BATCH: Final = 32  # columns
 TURNS: Final = 2  # scales are found again for the values that feedback asked for
 
 
-def factor_of(moments: Floats, damping: float) -> Floats | None:
+def factor_of(moments: Floats, damping: float, threads: int = 1) -> Floats | None:
     """Return U of `moments` plus `damping` times their mean diagonal; None if there is no U."""
     damped = moments.astype(np.float64)
     diagonal = np.einsum("ii->i", damped)
     diagonal += damping * diagonal.mean()
     try:
-        lower = np.linalg.cholesky(damped[::-1, ::-1])
+        lower = cholesky(damped[::-1, ::-1], threads)
     except np.linalg.LinAlgError:
         return None
     upper = np.ascontiguousarray(lower[::-1, ::-1], np.float32)

@@ -21,7 +21,7 @@ from ggufkit.models.rows import Made
 from ggufkit.models.sources import Retyped
 from ggufkit.quantization.feedback.last_results import LastResults
 from ggufkit.quants import codec
-from ggufkit.quants.blas import blas_limited
+from ggufkit.quants.blas import blas_limited, limited_blocks
 from ggufkit.quants.feedback import Feedback, factor_of, moment_errors
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
@@ -124,7 +124,7 @@ class FedBack(Made):
             outcome, held_out = self._outcome(matrix)
             self.memory.outcomes[self.name, matrix] = outcome
             mean = self._mean(matrix, ALL) if outcome.helps else None
-            factor = None if mean is None else factor_of(mean, outcome.damping)
+            factor = None if mean is None else self._factor(mean, outcome.damping)
         if factor is None:
             return None
         return _FeedbackChoice(Feedback.of(factor, self.plain.type), held_out)
@@ -138,13 +138,17 @@ class FedBack(Made):
         plain = self._errors(sample, self.plain.packed(sample, first), held_out).sum()
         errors: dict[float, float] = {}
         for damping in DAMPINGS:
-            factor = factor_of(fitted, damping)
+            factor = self._factor(fitted, damping)
             if factor is not None:
                 feedback = Feedback.of(factor, self.plain.type)
                 made = feedback.encode(sample, self.plain.type, search=self.plain.search)
                 errors[damping] = float(self._errors(sample, made, held_out).sum())
         best = min(errors, key=errors.__getitem__, default=0.0)
         return FeedbackOutcome(float(plain), errors.get(best), best), held_out
+
+    def _factor(self, moments: Floats, damping: float) -> Floats | None:
+        """Return a factor; the threads that wait for it help."""
+        return factor_of(moments, damping, limited_blocks())
 
     def _mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
         """Return the mean moments of one matrix."""
