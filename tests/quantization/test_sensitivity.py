@@ -13,6 +13,8 @@ import real  # noqa: F401 (marks these tests: they run llama.cpp)
 import shell
 from ggufkit.errors import FormatError, MissingTensorError, TensorTypeError, ValueTypeError
 from ggufkit.evaluation.variants import Variants
+from ggufkit.imatrix.compute import compute_imatrix
+from ggufkit.imatrix.hessian import Hessian
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
 from ggufkit.quantization.repair import repair
 from ggufkit.quantization.sensitivity import measure_sensitivity
@@ -195,6 +197,21 @@ def test_a_try_makes_only_tensors_whose_types_changed(folder, found, monkeypatch
         **options,
     )
     assert len(done.trials) > 3
+
+
+def test_a_repair_reads_its_hessian_once_for_all_tries(folder, found, tmp_path, monkeypatch):
+    file, read = tmp_path / "h.gguf", []
+    options = {"context": CONTEXT, "threads": 1}
+    model, text = folder / "model.gguf", folder / "text.txt"
+    compute_imatrix(model, text, hessian=file, batch=CONTEXT, **options)
+    importance = Hessian.importance
+    monkeypatch.setattr(Hessian, "importance", lambda self: read.append(self) or importance(self))
+    nbytes = 2 * model.stat().st_size // 3
+    options |= {"sensitivity": found, "steps": 1, "chunks": 1}
+    types = repair(model, text, nbytes=nbytes, hessian=file, **options).types
+    assert len(read) == 1
+    made = ggufkit.quantize(model, types=types, hessian=file).write(tmp_path / "out.gguf")[0]
+    assert made.stat().st_size <= nbytes
 
 
 def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):

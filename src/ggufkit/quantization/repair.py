@@ -20,11 +20,9 @@ from ggufkit.evaluation.variants import CONTEXT, Variants
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
-from ggufkit.quantization.losses.sensitivities import (
-    Losses,
-    Sensitivity,
-    losses_by_kind,
-)
+from ggufkit.quantization.feedback.fed_back import hessian_of
+from ggufkit.quantization.file_keys import hessian_keys
+from ggufkit.quantization.losses.sensitivities import Losses, Sensitivity, losses_by_kind
 from ggufkit.quantization.quantize import QuantizeOptions, decide
 from ggufkit.quantization.recipes import RECIPES
 from ggufkit.quantization.sensitivity import require_plain
@@ -130,6 +128,10 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
     """
     known = opened_sensitivity(sensitivity)
     assert known is not None  # noqa: S101 (for mypy)
+    hessian = hessian_of(options)
+    if hessian:  # opened and read once, for all tries
+        options["hessian"] = hessian
+        options["imatrix"] = options.get("imatrix") or hessian.importance()
     with (
         open_model(path) as model,
         Variants(
@@ -141,7 +143,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
             nbytes=nbytes,
             bpw=bpw,
             imatrix=options.get("imatrix"),
-            override_kv=options.get("override_kv"),
+            override_kv={**(options.get("override_kv") or {}), **dict(hessian_keys(hessian))},
             threads=threads,
         )
         starts = _starts(known, problem.options)
