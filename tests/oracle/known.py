@@ -10,6 +10,9 @@ from typing import Any
 REFUSED = {"stablelm2"}
 # By llama.cpp's loader: a head of two labels without names, where it wants a square matrix.
 UNLOADABLE = {"bert-two-labels"}
+# By llama.cpp, whoever converted them: of PLM it takes the values of all heads for one head, and of
+# dots3-note it does not load the layer that predicts.
+FAILING = {"plm", "dots3-note"}
 # FP8 becomes floats, which another type stores; StableLM's has no reference. The embeddings of
 # models that speak are products of matrices.
 WITHOUT_EXPORT = {"deepseek4-fp8", "stablelm2", "pocket-tts", "pocket-tts-voice", "qwen3-tts"}
@@ -49,6 +52,11 @@ def checkpoints(folder: Path) -> set[str]:
 def tokenized(folder: Path) -> list[str]:
     """Return the cases whose texts transformers has turned into ids."""
     return sorted({path.stem for path in (folder / "computed").glob("*.npz")} - UNLOADABLE)
+
+
+def uncomputed(folder: Path) -> list[str]:
+    """Return the cases that no version of transformers computes."""
+    return sorted(checkpoints(folder) - set(tokenized(folder)) - UNLOADABLE)
 
 
 def computed(folder: Path) -> list[str]:

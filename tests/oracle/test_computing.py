@@ -18,6 +18,7 @@ import known
 import running
 
 import ggufkit
+import llama_loads
 
 pytestmark = pytest.mark.oracle
 
@@ -60,6 +61,18 @@ def test_llama_cpp_computes_the_same_as_transformers(case, converted, tmp_path):
     found = running.run(converted, tmp_path / "found.npy", **job)
     assert found.shape == wanted.shape
     assert difference(found, wanted) < TOLERANCE
+
+
+def test_llama_cpp_loads_what_transformers_does_not_compute(tmp_path):
+    paths = {}
+    for case in known.uncomputed(FOLDER):
+        paths[case] = tmp_path / f"{case}.gguf"
+        checkpoint = FOLDER / "checkpoints" / case
+        with ggufkit.convert(checkpoint, outtype="f32", pre="gpt-2", name="tiny") as model:
+            ggufkit.write(model, paths[case])
+    refused = llama_loads.refusals(paths.values())
+    assert {path.stem: why for path, why in refused.items() if path.stem not in known.FAILING} == {}
+    assert {path.stem for path in refused} >= known.FAILING
 
 
 @pytest.mark.parametrize("case", ["mistral", "phi3-long"])

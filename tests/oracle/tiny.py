@@ -629,7 +629,7 @@ VOCABULARIES = {
 INTEGERS = {
     "counts": (1, 2**45, torch.int64),
     "uint8": (0, 256, torch.uint8), "int8": (-128, 128, torch.int8),
-    "exponents": (110, 130, torch.uint8), "ids": (0, 4, torch.int64),
+    "exponents": (110, 130, torch.uint8), "ids": (0, 4, torch.int64), "few": (1, 9, torch.int64),
     "words": (-(2**31), 2**31, torch.int32), "whole": (-8, 9, torch.bfloat16),
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ BIASES = {
 QKV_BIASES = {name: shape for name, shape in BIASES.items() if "self_attn" in name}
 ORION = {name: shape for name, shape in BIASES.items() if "layernorm" in name}
 CASES: dict[str, Any] = {}
+TIED = {name: shape for name, shape in ENDS.items() if name != "lm_head.weight"}
 RAW = {
     "dream": raw(
         "DreamModel", LLAMA | QKV_BIASES, model_type="Dream", mask_token_id=3,
@@ -68,7 +69,7 @@ RAW = {
     ),
     "plm": raw(
         "PLMForCausalLM",
-        ENDS | NORMS | {
+        TIED | NORMS | {
             "model.layers.{i}.self_attn.q_proj.weight": (96, 64),
             "model.layers.{i}.self_attn.kv_a_proj_with_mqa.weight": (24, 64),
             "model.layers.{i}.self_attn.kv_a_layernorm.weight": (16,),
@@ -78,7 +79,7 @@ RAW = {
             "model.layers.{i}.mlp.down_proj.weight": (64, 96),
         },
         model_type="plm", kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
-        hidden_act="relu2", num_key_value_heads=4,
+        hidden_act="relu2", num_key_value_heads=4, tie_word_embeddings=True,
     ),
     "minicpm3": raw(
         "MiniCPM3ForCausalLM",

@@ -147,8 +147,8 @@ HASHED = {
     f"model.layers.{{i}}.ple.{name}": shape
     for name, shape in {
         "ple_embedding.layer_multipliers": ((3,), "counts"),
-        "ple_embedding.ngram_heads_offsets": ((4,), "counts"),
-        "ple_embedding.ngram_heads_vocab_sizes": ((4,), "counts"),
+        "ple_embedding.ngram_heads_offsets": ((4,), "few"),
+        "ple_embedding.ngram_heads_vocab_sizes": ((4,), "few"),
         **{f"ple_embedding.ngram_embedding.shard_{n}.weight": (8, 16) for n in range(12)},
         "key_proj.weight": (128, 64), "value_proj.weight": (64, 64), "norm_key.weight": (128,),
         "norm_query.weight": (128,), "norm_conv.weight": (128,), "conv1d.weight": (128, 1, 4),
@@ -190,7 +190,7 @@ RAW: dict[str, Any] = {
         {
             "backbone.embedding.weight": (416, 64), "quantizer.codebook.inited": (1,),
             **pair("backbone.embed", (32, 64, 7), (32, 1)), **pair("backbone.norm", (32,)),
-            **pair("backbone.final_layer_norm", (32,)), **pair("head.out", (18, 32), (18,)),
+            **pair("backbone.final_layer_norm", (32,)), **pair("head.out", (64, 32), (64,)),
             **at([0, 1], {
                 **pair("backbone.convnext.{i}.dwconv", (32, 1, 7), (32, 1)),
                 **pair("backbone.convnext.{i}.norm", (32,)),

@@ -47,7 +47,9 @@ ATTENTION = below("model.layers.{i}.", latent_layer())
 RAW = {
     "kimi-linear": raw(
         "KimiLinearForCausalLM",
-        ENDS | NORMS | at([0], FEED_FORWARD) | at([1], ATTENTION)
+        ENDS | NORMS | at([0], FEED_FORWARD)
+        | at([1], {n: shape for n, shape in ATTENTION.items() if ".q_" not in n})
+        | at([1], {"model.layers.{i}.self_attn.q_proj.weight": (96, 64)})
         | at([0, 2], {
             **delta("self_attn", is_low_rank=True),
             "model.layers.{i}.self_attn.A_log": (1, 1, 4, 1),
@@ -58,7 +60,8 @@ RAW = {
             **experts("model.layers.{i}.block_sparse_moe.experts.", SHORT),
             **below("model.layers.{i}.block_sparse_moe.shared_experts.", SHARED),
         }),
-        experts=4, model_type="kimi_linear", **OWN, num_experts=4, num_experts_per_token=2,
+        experts=4, model_type="kimi_linear", **{**OWN, "q_lora_rank": None}, num_experts=4,
+        num_experts_per_token=2,
         num_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1,
         routed_scaling_factor=2.5, moe_renormalize=True, moe_router_activation_func="sigmoid",
         num_expert_group=1, topk_group=1, moe_layer_freq=1, mla_use_nope=True, head_dim=24,
@@ -108,11 +111,13 @@ RAW = {
         "Glm5NextForConditionalGeneration",
         ENDS | NORMS | at([0], FEED_FORWARD)
         | at([1], {
-            **{n: (96, 24) if "q_b" in n else (16, 64) if "kv_a_proj" in n else shape
-               for n, shape in ATTENTION.items()},
+            **ATTENTION, **below("model.layers.{i}.self_attn.", {
+                "q_b_proj.weight": (96, 24), "kv_a_proj_with_mqa.weight": (16, 64),
+                "o_proj.weight": (64, 16),
+            }),
             **below("model.layers.{i}.", indexed()),
             "model.layers.{i}.self_attn.indexer.index_kpool_compress_ape": (4, 64),
-            "model.layers.{i}.self_attn.indexer.index_kpool_compress_gate": (4, 64),
+            "model.layers.{i}.self_attn.indexer.index_kpool_compress_gate": (64, 64),
         })
         | at([0, 2], {
             **delta("self_attn", is_low_rank=True), "model.layers.{i}.self_attn.A_log": (4,),
@@ -126,7 +131,7 @@ RAW = {
         | {
             f"model.layers.{{i}}.hc_{n}_{kind}": shape
             for n in ("attn", "ffn")
-            for kind, shape in (("fn", (8, 128)), ("base", (8,)), ("scale", (3,)))
+            for kind, shape in (("fn", (24, 256)), ("base", (24,)), ("scale", (3,)))
         },
         vocabulary="glm", experts=4, model_type="glm5_next", **{**OWN, "qk_rope_head_dim": 0,
         "qk_nope_head_dim": 24, "v_head_dim": 4},
@@ -134,7 +139,7 @@ RAW = {
         first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True,
         scoring_func="sigmoid", n_group=1, topk_group=1, num_nextn_predict_layers=0,
         mla_use_nope=True, index_n_heads=4, index_head_dim=64, index_topk=8, index_kpool=4,
-        index_kpool_always_select_tail=True, hc_mult=2, hc_eps=1e-6, hc_sinkhorn_iters=20,
+        index_kpool_always_select_tail=True, hc_mult=4, hc_eps=1e-6, hc_sinkhorn_iters=20,
         mhc=True, swiglu_limit=10.0,
         layer_types=["linear_attention", "full_attention", "linear_attention"],
         indexer_types=["full", "full", "full"],
@@ -153,7 +158,7 @@ RAW = {
             **{
                 f"model.layers.{{i}}.hc_{n}_layer.hc_pre.hc_{kind}": shape
                 for n in ("attn", "mlp")
-                for kind, shape in (("fn", (8, 128)), ("base", (8,)), ("scale", (3,)))
+                for kind, shape in (("fn", (4, 128)), ("base", (4,)), ("scale", (2,)))
             },
         }
         | at([0, 2], below("model.layers.{i}.", indexed()))

@@ -117,9 +117,9 @@ RAW = {
                 }.items()
             },
             "transformer.decoder_layer.{i}.router.weight": (4, 64),
-            "transformer.decoder_layer.{i}.moe.{x}.linear.weight": (32, 64),
-            "transformer.decoder_layer.{i}.moe.{x}.linear_v.weight": (32, 64),
-            "transformer.decoder_layer.{i}.moe.{x}.linear_1.weight": (64, 32),
+            "transformer.decoder_layer.{i}.moe.{x}.linear.weight": (96, 64),
+            "transformer.decoder_layer.{i}.moe.{x}.linear_v.weight": (96, 64),
+            "transformer.decoder_layer.{i}.moe.{x}.linear_1.weight": (64, 96),
         },
         vocabulary="pieces", experts=4, model_type="grok-1", num_local_experts=4,
         num_experts_per_tok=2, embedding_multiplier_scale=78.38, output_multiplier_scale=0.577,

@@ -13,7 +13,7 @@ FP8 = "float8_e4m3fn"
 HYPER: Names = {
     f"hc_{part}_{name}": (shape, "float32")
     for part in ("attn", "ffn")
-    for name, shape in {"fn": (8, 128), "base": (8,), "scale": (3,)}.items()
+    for name, shape in {"fn": (24, 256), "base": (24,), "scale": (3,)}.items()
 }
 
 
@@ -74,7 +74,7 @@ def layer(*, is_fp8: bool) -> Names:
 def head() -> Names:
     """Return what joins the streams of a model before its last norm."""
     return {
-        "hc_head_fn": ((2, 128), "float32"), "hc_head_base": ((2,), "float32"),
+        "hc_head_fn": ((4, 256), "float32"), "hc_head_base": ((4,), "float32"),
         "hc_head_scale": ((1,), "float32"),
     }  # fmt: skip
 
@@ -83,8 +83,8 @@ def deepseek4(*, is_fp8: bool) -> Names:
     """Return the tensors of three layers and of one that predicts a further token."""
     own = layer(is_fp8=is_fp8)
     indexed = below("attn.compressor.", compressor(64, 4, 32)) | {
-        "attn.indexer.wq_b.weight": (64, 32), "attn.indexer.weights_proj.weight": (2, 64),
-        **below("attn.indexer.compressor.", compressor(64, 4, 32)),
+        "attn.indexer.wq_b.weight": (128, 32), "attn.indexer.weights_proj.weight": (2, 64),
+        **below("attn.indexer.compressor.", compressor(128, 4, 64)),
     }  # fmt: skip
     biased = {"ffn.gate.bias": ((4,), "float32")}
     joint = with_scales({"e_proj.weight": (64, 64), "h_proj.weight": (64, 64)}, is_fp8=is_fp8)
@@ -121,8 +121,8 @@ V4: dict[str, Any] = {
     "moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2,
     "n_shared_experts": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": True,
     "scoring_func": "sqrtsoftplus", "topk_method": "noaux_tc", "swiglu_limit": 10.0,
-    "index_n_heads": 2, "index_head_dim": 32, "index_topk": 16, "compress_ratios": [0, 4, 128, 0],
-    "compress_rope_theta": 160000.0, "hc_mult": 2, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6,
+    "index_n_heads": 2, "index_head_dim": 64, "index_topk": 16, "compress_ratios": [0, 4, 128, 0],
+    "compress_rope_theta": 160000.0, "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-6,
     "num_hash_layers": 1, "num_nextn_predict_layers": 1, "intermediate_size": None,
     "expert_dtype": "fp4", "rope_scaling": {
         "type": "yarn", "factor": 16, "original_max_position_embeddings": 128, "beta_fast": 32,

@@ -63,7 +63,7 @@ RAW = {
             "model.layers.{i}.attention.key_layernorm.weight": (16,),
             **at([1, 2], {"model.layers.{i}.mlp.gate.expert_bias": (4,)}),
         },
-        experts=4, model_type="bailing_moe_v2", num_shared_experts=2, first_k_dense_replace=1,
+        experts=4, model_type="bailing_moe_v2", num_shared_experts=1, first_k_dense_replace=1,
         norm_topk_prob=True, routed_scaling_factor=2.5, score_function="sigmoid", n_group=1,
         topk_group=1, head_dim=16, partial_rotary_factor=0.5,
         moe_shared_expert_intermediate_size=64, **ROUTED,

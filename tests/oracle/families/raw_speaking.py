@@ -22,7 +22,7 @@ TALKER: Names = {
     "text_projection.linear_fc1.bias": ((80,), "steps"),
     "text_projection.linear_fc2.weight": ((64, 80), "whole"),
     "text_projection.linear_fc2.bias": ((64,), "whole"),
-    "model.codec_embedding.weight": (1100, 64), "codec_head.weight": (1100, 64),
+    "model.codec_embedding.weight": (3072, 64), "codec_head.weight": (3072, 64),
     "code_predictor.lm_head.0.weight": (32, 64),
 }  # fmt: skip
 # In the order of the file; the prefix of each part is that of the published checkpoint.
@@ -31,7 +31,7 @@ SPEAKING: Names = {
     "speaker_encoder.fc.weight": (64, 8, 1),
 }
 TEXT = {
-    "vocab_size": 1100, "text_vocab_size": 416, "hidden_size": 64, "intermediate_size": 96,
+    "vocab_size": 3072, "text_vocab_size": 416, "hidden_size": 64, "intermediate_size": 96,
     "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
     "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1000000, "text_hidden_size": 48,
     "max_position_embeddings": 512, "model_type": "qwen3_tts_talker", "codec_bos_id": 1090,
