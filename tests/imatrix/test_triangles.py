@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.imatrix.triangles import FoldedTriangles, folded_shape, unfolded
+from ggufkit.imatrix.triangles import FoldedTriangles, diagonal, folded_shape, unfolded
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 33])
@@ -21,3 +21,4 @@ def test_a_folded_matrix_comes_back_and_takes_half_the_bytes(width):
     assert rows * columns <= (width + 1) ** 2 / 2
     for square, rectangle in zip(squares, folded, strict=True):
         assert np.array_equal(unfolded(rectangle), square)
+        assert np.array_equal(diagonal(rectangle), np.diag(square))

@@ -25,7 +25,7 @@ from ggufkit.imatrix.hessian_file import (
 )
 from ggufkit.imatrix.matrix import STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
-from ggufkit.imatrix.triangles import folded_shape, unfolded
+from ggufkit.imatrix.triangles import diagonal, folded_shape, unfolded
 from ggufkit.models.layers import named
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
@@ -91,12 +91,20 @@ class Moments:
 
     def total(self, matrix: int, parts: tuple[int, ...]) -> Floats:
         """Return the sums of some parts of one matrix."""
+        sums = self._stored(matrix, parts)
+        return unfolded(sums) if self._is_folded else sums
+
+    @property
+    def _is_folded(self) -> bool:
+        return self.sums.shape[-1] != self.width
+
+    def _stored(self, matrix: int, parts: tuple[int, ...]) -> Floats:
+        """Return the sums as the file has them."""
         found: list[Floats] = []
         for part in parts:
             sums = self.sums[part]
             found.append(np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy()))
-        total: Floats = functools.reduce(np.add, found)
-        return total if len(total) == self.width else unfolded(total)
+        return functools.reduce(np.add, found)
 
     def squares(self) -> Entry:
         """Return the sums of squares of all parts, as importance data has them."""
@@ -104,7 +112,8 @@ class Moments:
         total = np.zeros(shape, np.float32)
         for part in range(PARTS):
             for matrix in range(self.matrices):
-                total[matrix] += np.einsum("ii->i", self.total(matrix, (part,)))
+                sums = self._stored(matrix, (part,))
+                total[matrix] += diagonal(sums) if self._is_folded else np.einsum("ii->i", sums)
         return Entry(total, self.tokens().sum(axis=0))
 
 

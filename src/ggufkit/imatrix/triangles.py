@@ -32,17 +32,27 @@ class FoldedTriangles(Made):
         found = np.empty((stop - start, width + 1), np.float32)
         for place, out in enumerate(found, start):
             matrix, row = divmod(place, folded_shape(width)[0])
-            for first, part in ((row, out[: width - row]), (width - 1 - row, out[width - row :])):
-                part[:] = self.squares[matrix, first, first:]
+            last = width - 1 - row
+            out[: width - row] = self.squares[matrix, row, row:]
+            out[width - row :] = self.squares[matrix, last, last:]
         return found.view(np.uint8)
 
 
 def unfolded(rectangle: Floats) -> Floats:
     """Return the matrix of a rectangle."""
     width = rectangle.shape[-1] - 1
-    square = np.zeros((width, width), rectangle.dtype)
+    square = np.empty((width, width), rectangle.dtype)
     for row, numbers in enumerate(rectangle):
-        square[row, row:] = numbers[: width - row]
-        square[width - 1 - row, width - 1 - row :] = numbers[width - row :]
-    square += np.triu(square, 1).T
+        last = width - 1 - row
+        square[row, row:] = square[row:, row] = numbers[: width - row]
+        square[last, last:] = square[last:, last] = numbers[width - row :]
     return square
+
+
+def diagonal(rectangle: Floats) -> Floats:
+    """Return the diagonal of the matrix of a rectangle."""
+    rows, width = np.arange(len(rectangle)), rectangle.shape[-1] - 1
+    found = np.empty(width, rectangle.dtype)
+    found[width - 1 - rows] = rectangle[rows, width - rows]
+    found[rows] = rectangle[:, 0]
+    return found
