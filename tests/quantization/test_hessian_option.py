@@ -10,6 +10,7 @@ import sys
 import tracemalloc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,6 +158,24 @@ def test_blas_uses_no_more_threads_than_were_asked_for(source, hessian, tmp_path
     monkeypatch.setattr(fed_back, "factor_of", factor_of)
     ggufkit.write(decided(source, hessian).model, tmp_path / "out.gguf", threads=2)
     assert seen == {1}
+
+
+def test_quantizations_that_share_outcomes_find_each_once(source, hessian, monkeypatch):
+    found, real = [], FedBack._outcome
+
+    def outcome(self, matrix, held_out):
+        found.append((self.name, self.plain.type.name, matrix))
+        return real(self, matrix, held_out)
+
+    monkeypatch.setattr(FedBack, "_outcome", outcome)
+    shared = replace(Hessian.open(hessian), outcomes={})
+    packed = []
+    for kind in ("Q4_0", "IQ4_NL", "Q4_0"):
+        tensor = decided(source, shared, None, types={EXPERTS: kind}).model.tensors[EXPERTS]
+        packed.append(tensor.raw())
+        assert len(outcomes_of(tensor)) == 2
+    assert found == [(EXPERTS, kind, expert) for kind in ("Q4_0", "IQ4_NL") for expert in (0, 1)]
+    assert np.array_equal(packed[0], packed[2])
 
 
 def tiles_made(monkeypatch):

@@ -15,6 +15,7 @@ from ggufkit.errors import FormatError, MissingTensorError, TensorTypeError, Val
 from ggufkit.evaluation.variants import Variants
 from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.imatrix.hessian import Hessian
+from ggufkit.quantization.feedback.fed_back import FedBack
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
 from ggufkit.quantization.repair import repair
 from ggufkit.quantization.sensitivity import measure_sensitivity
@@ -200,16 +201,25 @@ def test_a_try_makes_only_tensors_whose_types_changed(folder, found, monkeypatch
 
 
 def test_a_repair_reads_its_hessian_once_for_all_tries(folder, found, tmp_path, monkeypatch):
-    file, read = tmp_path / "h.gguf", []
+    file, read, found_out = tmp_path / "h.gguf", [], []
     options = {"context": CONTEXT, "threads": 1}
     model, text = folder / "model.gguf", folder / "text.txt"
     compute_imatrix(model, text, hessian=file, batch=CONTEXT, **options)
     importance = Hessian.importance
     monkeypatch.setattr(Hessian, "importance", lambda self: read.append(self) or importance(self))
-    nbytes = 2 * model.stat().st_size // 3
-    options |= {"sensitivity": found, "steps": 1, "chunks": 1}
+    outcome = FedBack._outcome
+
+    def seen(source, matrix, held_out):
+        found_out.append(source.memory.outcomes)
+        return outcome(source, matrix, held_out)
+
+    monkeypatch.setattr(FedBack, "_outcome", seen)
+    nbytes = model.stat().st_size // 5
+    options |= {"sensitivity": found, "steps": 3, "chunks": 1}
     types = repair(model, text, nbytes=nbytes, hessian=file, **options).types
     assert len(read) == 1
+    assert found_out
+    assert all(outcomes is found_out[0] for outcomes in found_out)
     made = ggufkit.quantize(model, types=types, hessian=file).write(tmp_path / "out.gguf")[0]
     assert made.stat().st_size <= nbytes
 

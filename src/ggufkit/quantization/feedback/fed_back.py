@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, Hessian, Moments
+from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, Hessian, Moments, Outcomes
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
@@ -39,9 +39,9 @@ class FeedbackMemory:
     It is pickled empty: other processes do their own work.
     """
 
-    def __init__(self) -> None:
-        """Start with nothing."""
-        self.outcomes: dict[tuple[str, int], FeedbackOutcome] = {}
+    def __init__(self, outcomes: Outcomes | None = None) -> None:
+        """Start with nothing, or with outcomes that quantizations of one model share."""
+        self.outcomes: Outcomes = {} if outcomes is None else outcomes
         self.pooled: LastResults[Floats] = LastResults(3)
         self.choices: LastResults[_FeedbackChoice | None] = LastResults(2)
         self.tiles: LastResults[Bytes] = LastResults(16)
@@ -83,12 +83,12 @@ class FedBack(Made):
     @property
     def outcomes(self) -> list[FeedbackOutcome]:
         """What feedback did for each matrix that was written in this process."""
-        kept = self.memory.outcomes
-        return [
-            kept[self.name, matrix]
-            for matrix in range(self.moments.matrices)
-            if (self.name, matrix) in kept
-        ]
+        found = (self.memory.outcomes.get(self._key(n)) for n in range(self.moments.matrices))
+        return [FeedbackOutcome(*outcome) for outcome in found if outcome]
+
+    def _key(self, matrix: int) -> tuple[object, ...]:
+        """Return what an outcome depends on, for one model and one Hessian."""
+        return self.name, self.plain.type.name, self.plain.search, matrix
 
     @property
     def _height(self) -> int:
@@ -121,20 +121,22 @@ class FedBack(Made):
         One matrix at a time: this takes much memory.
         """
         with self.memory.choosing:
-            outcome, held_out = self._outcome(matrix)
-            self.memory.outcomes[self.name, matrix] = outcome
+            held_out = self._mean(matrix, HELD_OUT)
+            known = self.memory.outcomes.get(self._key(matrix))
+            outcome = FeedbackOutcome(*known) if known else self._outcome(matrix, held_out)
+            self.memory.outcomes[self._key(matrix)] = outcome
             mean = self._mean(matrix, ALL) if outcome.helps else None
             factor = None if mean is None else self._factor(mean, outcome.damping)
         if factor is None:
             return None
         return _FeedbackChoice(Feedback.of(factor, self.plain.type), held_out)
 
-    def _outcome(self, matrix: int) -> tuple[FeedbackOutcome, Floats]:
-        """Return what feedback does for a sample of rows, and what they are measured by."""
+    def _outcome(self, matrix: int, held_out: Floats) -> FeedbackOutcome:
+        """Return what feedback does for a sample of rows."""
         first = matrix * self._height
         places = np.unique(np.linspace(0, self._height - 1, SAMPLE).astype(int))
         sample = np.concatenate([self._rows(first + at, first + at + 1) for at in places.tolist()])
-        fitted, held_out = (self._mean(matrix, part) for part in (FITTED, HELD_OUT))
+        fitted = self._mean(matrix, FITTED)
         plain = self._errors(sample, self.plain.packed(sample, first), held_out).sum()
         errors: dict[float, float] = {}
         for damping in DAMPINGS:
@@ -144,7 +146,7 @@ class FedBack(Made):
                 made = feedback.encode(sample, self.plain.type, search=self.plain.search)
                 errors[damping] = float(self._errors(sample, made, held_out).sum())
         best = min(errors, key=errors.__getitem__, default=0.0)
-        return FeedbackOutcome(float(plain), errors.get(best), best), held_out
+        return FeedbackOutcome(float(plain), errors.get(best), best)
 
     def _factor(self, moments: Floats, damping: float) -> Floats | None:
         """Return a factor; the threads that wait for it help."""
@@ -207,7 +209,7 @@ def fed_back(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[str,
     sources = {name: made.source for name, made in pairs if isinstance(made.source, Retyped)}
     layers = (name for name in sources if layer_of(name) is not None)
     hessian.require((name, sources[name].tensor) for name in layers)
-    memory = FeedbackMemory()
+    memory = FeedbackMemory(hessian.outcomes)
     found = {}
     for name, made in pairs:
         moments = hessian.moments(name)
