@@ -21,6 +21,7 @@ import tokenizers
 import torch
 import transformers
 
+CASES = tiny.CASES | tiny.RAW
 LENGTH = 160  # tokens of the prompt: more than the sliding windows and short contexts of the cases
 STARTS = 4  # ids below are special tokens
 TEXTS = [
@@ -36,14 +37,14 @@ TEXTS = [
 
 def model_of(folder: Path, name: str) -> torch.nn.Module:
     """Load the model of a case as the class that it was made of."""
-    spec = tiny.CASES[name]
-    kind = getattr(transformers, spec["model"] or spec["kind"])
+    spec = CASES[name]
+    kind = getattr(transformers, spec.get("model") or spec.get("kind", "AutoModelForCausalLM"))
     loaded = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return loaded.eval()
 
 
 def prompt_of(name: str) -> torch.Tensor:
-    rows = 99 if tiny.CASES[name]["vocabulary"] in ("words", "unigram") else 400
+    rows = 99 if CASES[name]["vocabulary"] in ("words", "unigram") else 400
     return torch.randint(STARTS, rows, (1, LENGTH), generator=torch.Generator().manual_seed(3))
 
 
@@ -70,9 +71,11 @@ def main(folder: str, out: str, *names: str) -> None:
     warnings.simplefilter("ignore")
     Path(out).mkdir(parents=True, exist_ok=True)
     failed = {}
-    for name in names or sorted(tiny.CASES):
+    for name in names or sorted(CASES):
         target = Path(out) / f"{name}.npz"
-        if tiny.CASES[name]["library"] == tiny.LIBRARY and not target.exists():
+        spec = CASES[name]
+        library = spec.get("computed", spec.get("library"))
+        if library == tiny.LIBRARY and not target.exists():
             try:
                 write(target, Path(folder) / name, name)
             except Exception as error:  # all that fail are named at once

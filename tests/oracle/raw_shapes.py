@@ -45,9 +45,18 @@ def at(layers: list[int], names: Names) -> Names:
 
 
 def raw(
-    architecture: str, tensors: Names, *, vocabulary: str = "bytes", experts: int = 1, **fields: Any
+    architecture: str,
+    tensors: Names,
+    *,
+    vocabulary: str = "bytes",
+    experts: int = 1,
+    computed: int = 0,
+    **fields: Any,
 ) -> dict[str, Any]:
-    """Return a case: BASE and `fields` as config.json, and the tensors; a None leaves one out."""
+    """Return a case: BASE and `fields` as config.json, and the tensors; a None leaves one out.
+
+    `computed` is the major version of transformers that loads and computes it, 0 for none.
+    """
     config = {**BASE, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, **fields}
     kept = {name: value for name, value in config.items() if value is not None}
     return {
@@ -55,4 +64,5 @@ def raw(
         "config": {"architectures": [architecture], **kept},
         "tensors": tensors,
         "experts": experts,
+        "computed": computed,
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -629,7 +630,7 @@ VOCABULARIES = {
 INTEGERS = {
     "counts": (1, 2**45, torch.int64),
     "uint8": (0, 256, torch.uint8), "int8": (-128, 128, torch.int8),
-    "exponents": (110, 130, torch.uint8), "ids": (0, 4, torch.int64), "few": (1, 9, torch.int64),
+    "exponents": (110, 130, torch.uint8), "few": (1, 9, torch.int64),
     "words": (-(2**31), 2**31, torch.int32), "whole": (-8, 9, torch.bfloat16),
 }  # fmt: skip
 
@@ -639,18 +640,23 @@ def described(shape: Any) -> tuple[tuple[int, ...], str]:
     return shape if isinstance(shape[-1], str) else (shape, "bfloat16")
 
 
+MADE: dict[str, Callable[[tuple[int, ...]], torch.Tensor]] = {
+    # Of four experts, some for each token.
+    "choices": lambda shape: torch.rand(shape[0], 4).argsort(1)[:, : shape[1]].contiguous(),
+    "groups": lambda shape: (torch.randperm(*shape) // GROUP).to(torch.int32),
+    "powers": lambda shape: random_tensor(shape, "exponents").view(torch.float8_e8m0fnu),
+    "shape": torch.tensor,
+    "small": lambda shape: torch.randn(shape) / 4,
+    "steps": lambda shape: random_tensor(shape, "whole") * 128,
+}
+
+
 def random_tensor(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    if dtype == "powers":
-        return random_tensor(shape, "exponents").view(torch.float8_e8m0fnu)
+    if dtype in MADE:
+        return MADE[dtype](shape)
     if dtype in INTEGERS:
         least, most, kind = INTEGERS[dtype]
         return torch.randint(least, most, shape, dtype=kind)
-    if dtype == "steps":
-        return random_tensor(shape, "whole") * 128
-    if dtype == "groups":
-        return (torch.randperm(*shape) // GROUP).to(torch.int32)
-    if dtype == "shape":
-        return torch.tensor(shape)
     return torch.randn(shape).to(getattr(torch, dtype))
 
 

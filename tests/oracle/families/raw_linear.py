@@ -55,14 +55,14 @@ RAW = {
             "model.layers.{i}.self_attn.A_log": (1, 1, 4, 1),
         })
         | at([1, 2], {
-            "model.layers.{i}.block_sparse_moe.gate.weight": (4, 64),
+            "model.layers.{i}.block_sparse_moe.gate.weight": ((4, 64), "small"),  # no equal scores
             "model.layers.{i}.block_sparse_moe.gate.e_score_correction_bias": (4,),
             **experts("model.layers.{i}.block_sparse_moe.experts.", SHORT),
             **below("model.layers.{i}.block_sparse_moe.shared_experts.", SHARED),
         }),
-        experts=4, model_type="kimi_linear", **{**OWN, "q_lora_rank": None}, num_experts=4,
-        num_experts_per_token=2,
-        num_shared_experts=1, moe_intermediate_size=32, first_k_dense_replace=1,
+        experts=4, computed=5, model_type="kimi_linear", **{**OWN, "q_lora_rank": None},
+        num_experts=4, num_experts_per_token=2, num_shared_experts=1,
+        moe_intermediate_size=32, first_k_dense_replace=1,
         routed_scaling_factor=2.5, moe_renormalize=True, moe_router_activation_func="sigmoid",
         num_expert_group=1, topk_group=1, moe_layer_freq=1, mla_use_nope=True, head_dim=24,
         max_position_embeddings=None, model_max_length=512,

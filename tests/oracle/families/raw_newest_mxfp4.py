@@ -92,12 +92,29 @@ def deepseek4(*, is_fp8: bool) -> Names:
     return {
         "embed.weight": (416, 64), "norm.weight": (64,), "head.weight": (416, 64), **head(),
         **below("layers.{i}.", own),
-        **at([0], below("layers.{i}.", {"ffn.gate.tid2eid": ((416, 2), "ids"), **biased})),
+        **at([0], below("layers.{i}.", {"ffn.gate.tid2eid": ((416, 2), "choices"), **biased})),
         **at([1], below("layers.{i}.", indexed)),
         **at([1, 2], below("layers.{i}.", biased)),
         **at([2], below("layers.{i}.attn.compressor.", compressor(32, 128, 32))),
         **below("mtp.0.", {**own, **biased, **joint, **norms, **head()}),
     }  # fmt: skip
+
+
+def plain() -> Names:
+    """Return the tensors of DeepSeek V4 as F32: BF16 would stay BF16, and llama.cpp round to it."""
+    sizes = {"w1": (32, 64), "w2": (64, 32), "w3": (32, 64)}
+    experts = {f"layers.{{i}}.ffn.experts.{{x}}.{name}.weight": sizes[name] for name in sizes}
+    others = {
+        name: shape for name, shape in deepseek4(is_fp8=False).items()
+        if ".ffn.experts." not in name and not name.startswith("mtp.")
+        and name != "layers.0.ffn.gate.bias"
+    }  # fmt: skip
+    return {
+        name: shape
+        if shape[1:] == ("choices",)
+        else (shape[0] if isinstance(shape[0], tuple) else shape, "small")
+        for name, shape in (others | experts).items()
+    }
 
 
 def dspark() -> Names:
@@ -206,6 +223,21 @@ RAW = {
     "kimi-k3-mxfp4": kimi_case(quantization_config=PACKED),
     "deepseek4": raw(
         "DeepseekV4ForCausalLM", deepseek4(is_fp8=False), experts=4, vocabulary="talking", **V4
+    ),
+    # The index keeps all entries: in which order equal ones come is llama.cpp's own.
+    "deepseek4-plain": raw(
+        "DeepseekV4ForCausalLM",
+        plain(),
+        experts=4,
+        vocabulary="talking",
+        computed=5,
+        **{
+            **V4,
+            "index_topk": 64,
+            "num_nextn_predict_layers": 0,
+            "quantization_config": None,
+            "expert_dtype": None,
+        },
     ),
     "deepseek4-dspark": raw(
         "DeepseekV4ForCausalLM",
