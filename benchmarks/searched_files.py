@@ -31,6 +31,7 @@ from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.sources import from_array
+from ggufkit.quants.search import EFFORTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -100,10 +101,10 @@ def calibrated(model: Path, options: argparse.Namespace, folder: Path) -> Path:
 
 
 def treatment(search: str, folder: Path) -> dict[str, Any]:
-    """Return the options of `quantize` for a search or a Hessian."""
-    if search == FED_BACK:
-        return {"hessian": folder / HESSIAN}
-    return {} if search == RULE else {"search": search}
+    """Return the options of `quantize` for a search, a Hessian, or both: `hessian+best`."""
+    effort = search.rpartition("+")[2]
+    chosen: dict[str, Any] = {"hessian": folder / HESSIAN} if search.startswith(FED_BACK) else {}
+    return chosen | ({"search": effort} if effort in EFFORTS else {})
 
 
 class SearchedFiles:
