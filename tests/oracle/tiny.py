@@ -596,6 +596,16 @@ def save_xlm(folder: Path) -> None:
     transformers.XLMRobertaTokenizerFast(path).save_pretrained(folder)
 
 
+def save_xlm_alone(folder: Path) -> None:
+    """Save the same tokenizer in tokenizer.json alone, with the one normalizer of Jina 3."""
+    save_xlm(folder)
+    (folder / "sentencepiece.bpe.model").unlink()
+    path = folder / "tokenizer.json"
+    whole = json.loads(path.read_text())
+    whole["normalizer"] = whole["normalizer"]["normalizers"][0]
+    path.write_text(json.dumps(whole, ensure_ascii=False))
+
+
 def save_words(folder: Path) -> None:
     """Save a WordPiece vocabulary."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -624,6 +634,7 @@ VOCABULARIES = {
     "talking": save_talking,
     "voice": save_voice,
     "xlm": save_xlm,
+    "xlm-alone": save_xlm_alone,
 }
 
 

@@ -113,3 +113,4 @@ RAW: dict[str, Any] = {
     ),
 }  # fmt: skip
 RAW["nomic-bert-moe"]["config"]["rotary_emb_scale_base"] = None
+RAW["jina-bert-v3-alone"] = RAW["jina-bert-v3"] | {"vocabulary": "xlm-alone"}
