@@ -97,12 +97,12 @@ RAW = {
     "mimo-v2": raw(
         "MiMoV2FlashForCausalLM",
         ENDS | NORMS
-        | at([0], attention(64, 32, 16) | FEED_FORWARD
+        | at([0], attention(96, 48, 16) | FEED_FORWARD
              | {"model.layers.{i}.self_attn.o_proj.weight": (64, 32)})
-        | at([1, 2], attention(64, 64, 32) | {
+        | at([1, 2], attention(96, 96, 32) | {
             "model.layers.{i}.self_attn.o_proj.weight": (64, 32),
             "model.layers.{i}.self_attn.attention_sink_bias": (4,),
-            "model.layers.{i}.mlp.gate.weight": (4, 64),
+            "model.layers.{i}.mlp.gate.weight": ((4, 64), "small"),
             "model.layers.{i}.mlp.gate.e_score_correction_bias": (4,),
             **below("model.layers.{i}.mlp.experts.{x}.", SHARED),
         })
@@ -110,7 +110,7 @@ RAW = {
             name.replace("model.layers.{i}", f"model.mtp.layers.{n}"): shape
             for n in range(3)
             for name, shape in {
-                **attention(64, 64, 32), **FEED_FORWARD, **NORMS,
+                **attention(96, 96, 32), **FEED_FORWARD, **NORMS,
                 "model.layers.{i}.self_attn.o_proj.weight": (64, 32),
                 "model.layers.{i}.self_attn.attention_sink_bias": (4,),
                 "model.layers.{i}.eh_proj.weight": (64, 128),
@@ -118,11 +118,12 @@ RAW = {
                 "model.layers.{i}.final_layernorm.weight": (64,),
             }.items()
         },
-        experts=4, model_type="mimo_v2_raw", num_key_value_heads=2, swa_num_key_value_heads=4,
-        swa_num_attention_heads=4, head_dim=16, swa_head_dim=16, v_head_dim=8, swa_v_head_dim=8,
+        experts=4, computed=5, model_type="mimo_v2_flash", num_key_value_heads=2,
+        swa_num_key_value_heads=4,
+        swa_num_attention_heads=4, head_dim=24, swa_head_dim=24, v_head_dim=8, swa_v_head_dim=8,
         topk_method="noaux_tc", scoring_func="sigmoid", n_routed_experts=4, num_experts_per_tok=2,
         moe_intermediate_size=32, hybrid_layer_pattern=[0, 1, 1], sliding_window=64,
-        partial_rotary_factor=0.5, swa_rope_theta=10000.0, rope_theta=5000000.0,
+        partial_rotary_factor=0.334, swa_rope_theta=10000.0, rope_theta=5000000.0,
         layernorm_epsilon=1e-5, rms_norm_eps=None, attention_value_scale=0.7, n_group=1,
         topk_group=1, norm_topk_prob=True, moe_layer_freq=[0, 1, 1],
         add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
