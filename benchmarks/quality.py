@@ -41,13 +41,13 @@ MATRIX: Final = "blk.17.ffn_down.weight"  # whose blocks are compared
 ROWS: Final = 128
 REPEATS: Final = 5  # the median counts
 CURVE: Final = ("Q4_0", "Q5_0", "Q3_K", "IQ4_XS", "Q6_K")
-# The native core's numbers of efforts, from the least to the most.
+# The native core's numbers of efforts that do not stretch blocks, from the least to the most.
 STEPS: Final = {
     "refits only": 3,
-    "2 starts for each sign (`better`)": EFFORTS["better"],
-    "6": 4,
-    "16, more turns and neighbours (`best`)": EFFORTS["best"],
-    "40, still more": 5,
+    "2 starts for each sign (`better`)": 4,
+    "6": 5,
+    "16, more turns and neighbours (`best`)": 6,
+    "40, still more": 7,
 }
 
 

@@ -2,7 +2,9 @@
 // the blocks that fill no tile.
 //
 // An improver has `Type` and improve(x, importance, effort, block). It takes ggml's block as the
-// first candidate and replaces it only by one with a smaller weighted error.
+// first candidate and replaces it only by one with a smaller weighted error. Its
+// weigh(x, importance, weights) gives the weights of that error, and multiply(factor, block)
+// multiplies the block's numbers; a scalar improver has neither.
 #pragma once
 #include "codec.hpp"
 #include "improve/grid_scales.hpp"
@@ -33,14 +35,26 @@ Effort effort_of(int number) {
     return Improver::efforts[number];
 }
 
+// Searches for better blocks of all lanes, and stretches them. A scalar improver does that itself.
+template <class Improver, class Lane, class Importance>
+void improve_blocks(const Lane *x, const Importance &importance, const Effort &effort,
+                    uint8_t *bytes) {
+    uint8_t ggml[Improver::Type::block_bytes * width_of<Lane>];
+    memcpy(ggml, bytes, sizeof ggml);
+    Improver::improve(x, importance, effort, bytes);
+    if constexpr (is_weighted<Importance> && !is_scalar_improver<Improver>) {
+        if (effort.stretches) stretch<Improver>(x, importance, ggml, bytes);
+    }
+}
+
 template <class Improver>
 void improve_scalar(const float *x, const float *weights, float row_mean_square, int effort,
                     uint8_t *block) {
     if (weights) {
         const BlockImportance importance{weights, row_mean_square};
-        Improver::improve(x, importance, effort_of<Improver, true>(effort), block);
+        improve_blocks<Improver>(x, importance, effort_of<Improver, true>(effort), block);
     } else {
-        Improver::improve(x, Unweighted{}, effort_of<Improver, false>(effort), block);
+        improve_blocks<Improver>(x, Unweighted{}, effort_of<Improver, false>(effort), block);
     }
 }
 
@@ -65,9 +79,9 @@ void improve_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
             load_tile<size>(src + block * size, tile);
             uint8_t *to = dst + block * bytes;
             if constexpr (Weighted) {
-                Improver::improve(tile, walk.template next_tile<size>(), effort, to);
+                improve_blocks<Improver>(tile, walk.template next_tile<size>(), effort, to);
             } else {
-                Improver::improve(tile, Unweighted{}, effort, to);
+                improve_blocks<Improver>(tile, Unweighted{}, effort, to);
             }
         }
     }

@@ -53,7 +53,7 @@ struct Improvers {
     const ImproverOf *of;
 };
 
-constexpr int effort_count = 5;
+constexpr int effort_count = 7;
 
 // All codecs compiled for one instruction set.
 struct Table {

@@ -104,6 +104,23 @@ def test_without_importance_the_error_without_weights_shrinks_too(name, search):
 
 @pytest.mark.parametrize("search", EFFORTS)
 @pytest.mark.parametrize("name", SEARCHED)
+def test_outputs_of_inputs_that_vary_together_are_no_worse_than_with_the_blocks_of_ggml(
+    name, search
+):
+    x = np.random.default_rng(7).normal(size=(64, WIDTH)).astype(np.float32)
+    moments = np.identity(WIDTH) + x.T @ x / len(x)  # along the rows, as in a trained model
+    importance = moments.diagonal().astype(np.float32)
+
+    def lost(search):
+        found = quants.quantize(x, name, imatrix=importance, search=search)
+        miss = x - quants.dequantize(found, name)
+        return ((miss @ moments) * miss).sum()
+
+    assert lost(search) < lost(None)
+
+
+@pytest.mark.parametrize("search", EFFORTS)
+@pytest.mark.parametrize("name", SEARCHED)
 def test_every_instruction_set_finds_the_blocks_of_the_portable_one(
     isa, name, search, importance, monkeypatch
 ):

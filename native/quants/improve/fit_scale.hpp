@@ -12,10 +12,16 @@ struct Effort {
     int turns;      // of fitting levels and scales to each other
     int rounds;     // of choosing a block's scale and those of its groups
     int reach;      // how many neighbours of a stored scale are tried, on each side
+    bool stretches = true;  // whether stretch.hpp follows, where there is importance
 };
 
-// What more or less of a search would gain: refits only, between `better` and `best`, and beyond.
-constexpr Effort measured_efforts[] = {{0, 1, 1, 1}, {6, 2, 2, 2}, {40, 6, 4, 8}};
+// What more or less of a search takes off the error, without a stretch: refits only, usual starts of
+// `better`, more, those of `best`, and beyond.
+constexpr Effort measured_efforts[] = {{0, 1, 1, 1, false},
+                                       {2, 1, 1, 1, false},
+                                       {6, 2, 2, 2, false},
+                                       {16, 3, 3, 4, false},
+                                       {40, 6, 4, 8, false}};
 constexpr int search_count = 2;  // the efforts of `better` and `best`
 static_assert(effort_count == search_count + sizeof measured_efforts / sizeof(Effort));
 

@@ -10,6 +10,7 @@
 #include "../types/iq3_s.hpp"
 #include "../types/iq3_xxs.hpp"
 #include "fit_scale.hpp"
+#include "stretch.hpp"
 
 namespace {
 
@@ -97,8 +98,9 @@ public:
         }
     }
 
-    // Fits the shared scale and those of the groups to each other in turns, from several starts.
-    void run(int starts, int turns, uint8_t *block) {
+    // Fits the shared scale and those of the groups to each other in turns, from several starts;
+    // then stretches the shared one if there is `importance`.
+    void run(int starts, int turns, const float *importance, uint8_t *block) {
         half_ = Scales::half(block);
         for (int i = 0; i < count; ++i) fields_[i] = Scales::get(block, i);
         const float before = error_of(half_, fields_);
@@ -108,6 +110,7 @@ public:
             float now = d * (1.0f + 0.3f * static_cast<float>(i - starts / 2) / starts);
             for (int turn = 0; turn < turns; ++turn) now = attempt(now, least);
         }
+        if (importance) stretch(importance, before * clearly, least);
         if (!(least < before) || !is_finite_error(least)) return;
         Scales::set_half(block, half_);
         for (int i = 0; i < count; ++i) Scales::set(block, i, fields_[i]);
@@ -129,14 +132,27 @@ private:
     }
 
     float error_of(uint16_t half, const int *fields) const {
+        float found[256];
+        decode(half, fields, found);
+        return error_between<256>(x_, found, weights_);
+    }
+
+    void decode(uint16_t half, const int *fields, float *found) const {
         const float d = float_of_half(half);
-        float error = 0.0f;
         for (int i = 0; i < 256; ++i) {
-            const float scale = d * static_cast<float>(2 * fields[i / size] + 1);
-            const float miss = x_[i] - scale * numbers_[i];
-            error += weights_[i] * (miss * miss);
+            found[i] = d * static_cast<float>(2 * fields[i / size] + 1) * numbers_[i];
         }
-        return error;
+    }
+
+    void stretch(const float *importance, float limit, float &least) {
+        float found[256];
+        decode(half_, fields_, found);
+        const float share = stretch_of<256>(x_, found, importance, weights_, limit);
+        const uint16_t half = half_of_float(float_of_half(half_) * (1.0f + share));
+        const float error = error_of(half, fields_);
+        if (!(error < limit) || !is_worth_it(share)) return;
+        half_ = half;
+        least = error;
     }
 
     // Chooses each group's scale under a shared one; returns the shared one that fits those.
@@ -181,7 +197,8 @@ struct ImprovesGridScales {
         const float *weights = nullptr;
         if constexpr (is_weighted<Importance>) weights = importance.weights;
         GridScalesFit<Scales> search(x, weights, bytes);
-        search.run(effort.starts ? 13 : 5, effort.turns, bytes);
+        const float *stretched = effort.stretches ? weights : nullptr;
+        search.run(effort.starts ? 13 : 5, effort.turns, stretched, bytes);
     }
 };
 

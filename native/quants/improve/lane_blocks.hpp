@@ -19,6 +19,17 @@ KERNEL_INLINE void read_fields(const uint8_t *bytes, Read read, IntOf<Lane> *fie
     memcpy(fields, values, sizeof values);
 }
 
+// Multiplies a half of the block of each lane.
+template <int Stride, class Lane>
+KERNEL_INLINE void multiply_half(Lane factor, int offset, uint8_t *bytes) {
+    IntOf<Lane> half[1];
+    const auto read_half = [=](const uint8_t *block, int32_t *own) {
+        own[0] = read<uint16_t>(block + offset);
+    };
+    read_fields<Stride, 1, Lane>(bytes, read_half, half);
+    scatter_halves<Stride>(half_of_float(factor * float_of_half(half[0])), bytes + offset);
+}
+
 // Copies the blocks of the lanes in `mask`.
 template <int Stride>
 KERNEL_INLINE void replace_blocks(Mask mask, const uint8_t *made, uint8_t *bytes) {

@@ -26,6 +26,18 @@ struct ImprovesOneLine {
     static constexpr Effort plain_efforts[] = {{0, 1, 0, 0}, {top > 15, top > 15 ? 1 : 2, 0, 0}};
 
     template <class Lane, class Importance>
+    static KERNEL_INLINE void weigh(const Lane *x, const Importance &importance, Lane *weights) {
+        WeighsByRow::weigh(x, importance, weights);
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void multiply(Lane factor, uint8_t *bytes) {
+        using Block = typename Type::Block;
+        multiply_half<block_bytes>(factor, __builtin_offsetof(Block, d), bytes);
+        multiply_half<block_bytes>(factor, __builtin_offsetof(Block, minimum), bytes);
+    }
+
+    template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,
                         uint8_t *bytes) {
         using Int = IntOf<Lane>;

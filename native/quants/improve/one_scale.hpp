@@ -116,6 +116,16 @@ struct ImprovesOneScale {
     static constexpr int block_size = Type::block_size, block_bytes = Type::block_bytes;
 
     template <class Lane, class Importance>
+    static KERNEL_INLINE void weigh(const Lane *x, const Importance &importance, Lane *weights) {
+        Rule::weigh(x, importance, weights);
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void multiply(Lane factor, uint8_t *bytes) {
+        multiply_half<block_bytes>(factor, __builtin_offsetof(typename Type::Block, d), bytes);
+    }
+
+    template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,
                         uint8_t *bytes) {
         using Int = IntOf<Lane>;

@@ -281,6 +281,18 @@ struct ImprovesSharedLine {
     static constexpr Effort efforts[] = {{4, 1, 1, 1}, {16, 3, 3, 4}};
 
     template <class Lane, class Importance>
+    static KERNEL_INLINE void weigh(const Lane *x, const Importance &importance, Lane *weights) {
+        Rule::weigh_block(x, importance, weights);
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void multiply(Lane factor, uint8_t *bytes) {
+        using Block = typename Type::Block;
+        multiply_half<block_bytes>(factor, __builtin_offsetof(Block, d), bytes);
+        multiply_half<block_bytes>(factor, __builtin_offsetof(Block, minimum), bytes);
+    }
+
+    template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,
                         uint8_t *bytes) {
         constexpr int size = Rule::group_size, count = 256 / size;

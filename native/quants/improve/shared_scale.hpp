@@ -12,6 +12,7 @@ struct ImprovesQ3_K {
     using Levels = EvenLevels<-4, 3>;
     using Scales = EvenLevels<-32, 31>;
     static constexpr int group_size = 16;
+    static constexpr Effort better = {6, 2, 2, 2};  // less finds nothing that predictions show
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh_block(const Lane *x, const Importance &importance,
@@ -50,6 +51,7 @@ struct ImprovesQ6_K {
     using Levels = EvenLevels<-32, 31>;
     using Scales = EvenLevels<-128, 127>;
     static constexpr int group_size = 16;
+    static constexpr Effort better = {2, 1, 1, 1};
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh_block(const Lane *x, const Importance &importance,
@@ -83,6 +85,7 @@ struct ImprovesIQ4_XS {
     using Levels = UnevenLevels;
     using Scales = EvenLevels<-32, 31>;
     static constexpr int group_size = 32;
+    static constexpr Effort better = {2, 1, 1, 1};
 
     template <class Lane, class Importance>
     static KERNEL_INLINE void weigh_block(const Lane *x, const Importance &importance,
@@ -246,8 +249,19 @@ private:
 template <class Rule>
 struct ImprovesSharedScale {
     using Type = typename Rule::Type;
-    static constexpr Effort efforts[] = {{2, 1, 1, 1}, {16, 3, 3, 4}};
+    static constexpr Effort plain_efforts[] = {{2, 1, 1, 1}, {16, 3, 3, 4}};
+    static constexpr Effort efforts[] = {Rule::better, plain_efforts[1]};
     static constexpr int block_size = Type::block_size, block_bytes = Type::block_bytes;
+
+    template <class Lane, class Importance>
+    static KERNEL_INLINE void weigh(const Lane *x, const Importance &importance, Lane *weights) {
+        Rule::weigh_block(x, importance, weights);
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void multiply(Lane factor, uint8_t *bytes) {
+        multiply_half<block_bytes>(factor, __builtin_offsetof(typename Type::Block, d), bytes);
+    }
 
     template <class Lane, class Importance>
     static void improve(const Lane *x, const Importance &importance, const Effort &effort,
