@@ -264,6 +264,14 @@ def test_refuses_a_short_text(smollm2, tmp_path):
         compute_imatrix(smollm2, path)
 
 
+@pytest.mark.parametrize("character", [b"\xf4\x90\x80\x80", b"\xf7\xbf\xbf\xbf"])
+def test_refuses_characters_that_llama_cpp_would_abort_on(smollm2, tmp_path, character):
+    path = tmp_path / "binary.txt"
+    path.write_bytes(b"a text \xff \xf4\x8f\xbf\xbf" + character)
+    with pytest.raises(ValueTypeError, match="not UTF-8: byte 13 begins a character beyond"):
+        compute_imatrix(smollm2, path)
+
+
 def test_refuses_what_is_not_a_model_before_llama_cpp_opens_it(text):
     with pytest.raises(FormatError):
         compute_imatrix(text, text)

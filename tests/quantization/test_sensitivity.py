@@ -88,7 +88,10 @@ def test_sensitivities_come_back_from_a_file(found, tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("divergence", float("nan")), ("error", -1.0), ("bits", "x"), ("type", None), ("error", [])],
+    [
+        *(("divergence", float("nan")), ("divergence", 10**400), ("error", -1.0), ("error", [])),
+        *(("bits", "x"), ("type", None)),
+    ],
 )
 def test_a_damaged_level_is_refused(found, tmp_path, key, value):
     plain = json.loads(found.to_json())
@@ -239,6 +242,17 @@ def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):
     expected = ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity="s.json")
     with ggufkit.open("out.gguf") as out:
         assert {name: out.tensors[name].type for name in expected} == expected
+
+
+@pytest.mark.parametrize(("out", "said"), [("", "is a folder"), ("no/a", "does not exist")])
+@pytest.mark.parametrize("command", [("sensitivity",), ("imatrix", "compute")])
+def test_a_place_without_room_for_a_file_is_refused_first(folder, tmp_path, command, out, said):
+    text = tmp_path / "empty.txt"  # reading it would be an error too, but a later one
+    text.touch()
+    inputs = str(folder / "model.gguf"), str(text)
+    done = shell.ggufkit(*command, *inputs, "-o", str(tmp_path / out))
+    assert done.code == 1
+    assert said in done.err
 
 
 @pytest.mark.parametrize(

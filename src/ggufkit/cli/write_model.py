@@ -102,9 +102,14 @@ def may_replace() -> bool:
     return not click.get_current_context().meta.get(NO_CLOBBER)
 
 
-def refuse_existing(out: str) -> None:
-    """Raise OutputError if `out` exists and may not be replaced, before anything is computed."""
-    if Path(out).exists() and not may_replace():
+def require_place(out: str) -> None:
+    """Raise OutputError if no file `out` can be written there, before anything is computed."""
+    path = Path(out)
+    if path.is_dir():
+        raise OutputError(f"{out} is a folder", remedy="Name a file in the folder")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist", remedy="Create it first")
+    if path.exists() and not may_replace():
         raise OutputError(
             f"{out} exists already", remedy="Use another name, or leave out --no-clobber"
         )

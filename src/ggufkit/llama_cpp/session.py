@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Sequence
 from ctypes import POINTER, c_int8, c_int32, c_void_p
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.errors import ValueTypeError
 from ggufkit.llama_cpp.library import (
     Batch,
     ContextParameters,
@@ -26,6 +28,7 @@ from ggufkit.llama_cpp.library import (
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once by default
 ADDS_BEGINNING: Final = True
 DATA_TOO: Final = True
+_BEYOND_UNICODE: Final = re.compile(rb"(?:\xf4[\x90-\xbf]|[\xf5-\xf7][\x80-\xbf])[\x80-\xbf]{2}")
 
 
 class Session:
@@ -112,7 +115,15 @@ class Session:
         return token
 
     def tokenize(self, text: bytes, *, special: bool = False) -> list[int]:
-        """Return the tokens of a text; `special` parses names of special tokens."""
+        """Return the tokens of a text; `special` parses names of special tokens.
+
+        Raises ValueTypeError for characters beyond Unicode, at which llama.cpp ends the process.
+        """
+        if found := _BEYOND_UNICODE.search(text):
+            raise ValueTypeError(
+                f"the text is not UTF-8: byte {found.start()} begins a character beyond Unicode",
+                remedy="Use a text file, and save it as UTF-8",
+            )
         room = len(text) + 2
         tokens = (c_int32 * room)()
         count = self.llama.functions.llama_tokenize(

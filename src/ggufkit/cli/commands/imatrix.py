@@ -23,7 +23,7 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
+from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
@@ -198,7 +198,7 @@ def compute(
         raise click.UsageError("--hessian and --output name the same file")
     for each in (out, hessian) if hessian else (out,):  # before hours of work
         refuse_input(each, (model, text))
-        refuse_existing(each)
+        require_place(each)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     also = (Path(hessian),) if hessian else ()

@@ -18,7 +18,7 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace, refuse_existing, refuse_input, report
+from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
 from ggufkit.quantization.losses.sensitivities import Group, Sensitivity
 
@@ -69,7 +69,7 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
     from ggufkit.quantization.sensitivity import measure_sensitivity  # noqa: PLC0415 (needs the extra)
 
     refuse_input(out, (model, text, *([options["imatrix"]] if options["imatrix"] else ())))
-    refuse_existing(out)
+    require_place(out)
     with progress_bar("measuring", in_bytes=False) as progress:
         found = measure_sensitivity(model, text, progress=progress, **options)
     path = found.save(out, clobber=may_replace())

@@ -138,7 +138,7 @@ class Sensitivity:
         raw = read_small(location, Most.VALUES)
         try:
             return _from_json(json.loads(raw))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
             raise FormatError(
                 "the file has no sensitivities",
                 remedy="Name a file that `ggufkit sensitivity` wrote",
