@@ -244,6 +244,26 @@ def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):
         assert {name: out.tensors[name].type for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("Q4_0", "--imatrix"),
+        ("Q4_0", "--hessian"),
+        ("Q4_0", "--tensor-type-file"),
+        ("--target-bpw", "5", "--sensitivity"),
+        ("--target-bpw", "5", "--sensitivity", __file__, "--repair"),
+        (),
+    ],
+)
+def test_no_input_of_quantize_is_overwritten(folder, tmp_path, options):
+    read = tmp_path / "read.toml"
+    read.write_text('base = "Q8_0"')
+    done = shell.ggufkit("quantize", str(folder / "model.gguf"), str(read), *options, str(read))
+    assert done.code == 1
+    assert "read.toml is also an input" in done.err
+    assert read.read_text() == 'base = "Q8_0"'
+
+
 @pytest.mark.parametrize(("out", "said"), [("", "is a folder"), ("no/a", "does not exist")])
 @pytest.mark.parametrize("command", [("sensitivity",), ("imatrix", "compute")])
 def test_a_place_without_room_for_a_file_is_refused_first(folder, tmp_path, command, out, said):
@@ -262,6 +282,7 @@ def test_a_place_without_room_for_a_file_is_refused_first(folder, tmp_path, comm
         (("--target-bpw", "5", "--repair", "x.json"), "Missing option '--sensitivity'"),
         (("--target-bpw", "5", "--repair-chunks", "4"), "Missing option '--repair'"),
         (("Q4_0", "--repair-chunks", "4"), "Missing option '--repair'"),
+        (("--target-bpw", "nan"), "--target-bpw is not a number"),
     ],
 )
 def test_options_without_their_companions_are_wrong_usage(folder, tmp_path, options, said):

@@ -26,7 +26,7 @@ from ggufkit.cli.quantization.provenance_option import provenance_option, with_k
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.quantization.report import report_quantized, warn, warn_of_feedback
 from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
-from ggufkit.cli.write_model import PIPE, working, write_out
+from ggufkit.cli.write_model import PIPE, refuse_input, working, write_out
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
@@ -209,6 +209,9 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
 
 
+_READ: Final = ("imatrix", "hessian", "sensitivity", "repair", "tensor_type_file", "like")
+
+
 def _repair(source: str, given: Mapping[str, Any]) -> tuple[str, str, int | None] | None:
     """Return what --repair needs, None without it."""
     return (source, given["repair"], given["repair_chunks"]) if given["repair"] else None
@@ -217,13 +220,15 @@ def _repair(source: str, given: Mapping[str, Any]) -> tuple[str, str, int | None
 def _require_output(
     source: str, out: str | None, recipe: str | None, given: Mapping[str, Any]
 ) -> None:
-    """Raise UsageError for an output that cannot be written, or not with these options."""
+    """Raise an error for an output that cannot be written, or not with these options."""
     if out is None:
         raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
     if out == PIPE and given["as_json"]:
         raise click.UsageError("--json and the model cannot both go to stdout")
     if out == PIPE and given["explains"]:
         raise click.UsageError("--explain reads the written file again, so OUT cannot be -")
+    read = [given[each] for each in _READ if given[each]]
+    refuse_input(out, (*read, *(recipe or "").split(",")))
 
 
 def _options(

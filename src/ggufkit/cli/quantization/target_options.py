@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -82,6 +83,8 @@ def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
         if requested["sensitivity"]:
             raise click.UsageError("--sensitivity is for --target-size or --target-bpw")
         return None
+    if math.isnan(found["bpw"] or 0):
+        raise click.UsageError("--target-bpw is not a number")
     if len(given) > 1:
         raise click.UsageError("Use either --target-size or --target-bpw, not both")
     others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if requested[key]]
