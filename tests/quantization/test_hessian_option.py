@@ -297,8 +297,15 @@ def test_excluded_tensors_are_quantized_without_it(source, tmp_path):
 
 def test_hessian_of_another_model_is_refused_with_the_tensors_named(source, hessian, tmp_path):
     path = save_hessian(tmp_path / "h.gguf", INPUTS | {DOWN: inputs_of(256)})
-    with pytest.raises(ShapeError, match=rf"another model: 1 tensor \({DOWN}\)"):
+    with pytest.raises(ShapeError, match=rf"h\.gguf' is of another model: 1 tensor \({DOWN}\)"):
         decided(source, path, imatrix=done_importance(hessian))
+
+
+def test_hessian_of_another_width_is_named_where_it_is_the_importance_data(source, tmp_path):
+    path = save_hessian(tmp_path / "h.gguf", INPUTS | {DOWN: inputs_of(256)})
+    with pytest.raises(ShapeError, match=rf"h\.gguf' is of another model.* '{DOWN}'") as caught:
+        decided(source, path)
+    assert "imatrix compute --hessian" in caught.value.remedy
 
 
 def test_hessian_of_other_weights_is_refused_with_the_tensors_named(source, tmp_path):
@@ -328,7 +335,9 @@ def test_tensors_of_zeros_or_a_few_others_make_no_other_model(source, tmp_path):
 
 def test_hessian_that_lacks_a_layer_is_refused_with_the_tensors_named(source, tmp_path):
     path = save_hessian(tmp_path / "h.gguf", {UP: INPUTS[UP]})
-    with pytest.raises(MissingImportanceError, match=rf"cover 2 tensors \({DOWN}, {EXPERTS}\)"):
+    with pytest.raises(
+        MissingImportanceError, match=rf"h\.gguf' does not cover 2 tensors \({DOWN}, {EXPERTS}\)"
+    ):
         decided(source, path, imatrix=done_importance(path))
 
 
@@ -336,13 +345,13 @@ def test_moments_that_are_not_numbers_are_refused_with_the_tensor_named(source, 
     broken = INPUTS[UP].copy()
     broken[0, 0, 0, 3] = np.nan
     path = save_hessian(tmp_path / "h.gguf", INPUTS | {UP: broken})
-    with pytest.raises(FormatError, match=f"second moments of '{UP}' are infinite"):
+    with pytest.raises(FormatError, match=rf"h\.gguf: the second moments of '{UP}'"):
         decided(source, path)
     weights = {name: np.ones(shape[-1], np.float32) for name, shape in SHAPES.items()}
     entries = {name: ggufkit.imatrix.Entry(w[None], np.array([1])) for name, w in weights.items()}
     entries.pop(EXPERTS)
     done = decided(source, path, imatrix=ggufkit.Imatrix(entries))
-    with pytest.raises(FormatError, match=f"second moments of '{UP}' are infinite"):
+    with pytest.raises(FormatError, match=rf"h\.gguf: the second moments of '{UP}'"):
         ggufkit.write(done.model, tmp_path / "out.gguf")
     assert not (tmp_path / "out.gguf").exists()
 
@@ -391,6 +400,7 @@ def test_command_writes_with_a_hessian_and_notes_what_it_left_out(source, hessia
     assert f"errors are not fed back in 1 tensor ({UP}): the Hessian is not positive" in found.err
     shown = done("quantize", source, "Q4_0", "--hessian", hessian, "--dry-run")
     assert "errors fed back: 3 tensors" in shown.out
+    assert "the Hessian does not cover 1 tensor (token_embd.weight)" in shown.err
 
 
 @pytest.mark.parametrize("nbytes", [24_000, 26_000, 28_123, 36_000])

@@ -117,6 +117,9 @@ def test_sensitivities_of_another_model_are_refused_with_the_tensors(folder, fou
     fewer = Sensitivity(found.groups[1:], CONTEXT, 1)
     with pytest.raises(MissingTensorError, match=found.groups[0].tensors[0]):
         ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity=fewer)
+    path = fewer.save(folder / "fewer.json")
+    with pytest.raises(MissingTensorError, match=r"fewer\.json: the sensitivities are of another"):
+        ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity=path)
 
 
 def test_quantized_weights_are_refused(folder, tmp_path):

@@ -23,7 +23,7 @@ from ggufkit.imatrix.hessian_file import (
     OWNERS,
     first_row,
 )
-from ggufkit.imatrix.matrix import STACK_AXES, Counts, Entry, Imatrix, is_selected
+from ggufkit.imatrix.matrix import HESSIAN_REMEDY, STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
 from ggufkit.imatrix.triangles import diagonal, folded_shape, unfolded
 from ggufkit.models.layers import named
@@ -42,7 +42,6 @@ SHRINKAGE: Final = 0.25
 ALIKE: Final = 0.5
 # What feedback did, by what it depends on: errors without it and with it, and the damping.
 Outcomes = dict[tuple[object, ...], tuple[float, float | None, float]]
-_REMEDY: Final = "Compute the Hessian of this model: `ggufkit imatrix compute --hessian`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,8 @@ class Moments:
             raise FormatError(
                 f"the second moments of {self.sums.name.removesuffix(MOMENTS)!r} are infinite or "
                 "not numbers",
-                remedy=_REMEDY,
+                remedy=HESSIAN_REMEDY,
+                path=str(self.sums.path or ""),
             )
         return found
 
@@ -170,13 +170,21 @@ class Hessian:
         for name, entry in entries.items():
             if not np.isfinite(entry.sums).all():
                 raise FormatError(
-                    f"the second moments of {name!r} are infinite or not numbers", remedy=_REMEDY
+                    f"the second moments of {name!r} are infinite or not numbers",
+                    remedy=HESSIAN_REMEDY,
+                    path=str(self.path),
                 )
         size, tokens = (whole_number(self.metadata.get(f"hessian.{key}")) or 0 for key in _SIZES)
         datasets = (str(self.metadata.get("hessian.dataset", "")),)
         chunks = tokens // max(size, 1)
         return Imatrix(
-            entries, datasets, chunks, size, path=self.path, limit=self.source.readers_limit
+            entries,
+            datasets,
+            chunks,
+            size,
+            path=self.path,
+            limit=self.source.readers_limit,
+            is_hessian=True,
         )
 
     def require(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -188,19 +196,22 @@ class Hessian:
         pairs = [(name, tensor) for name, tensor in tensors if self._counts(name)]
         misfits = [t.name for name, t in pairs if name in self.entries and not self._fits(name, t)]
         if misfits:
-            raise ShapeError(f"the Hessian is of another model: {named(misfits)}", remedy=_REMEDY)
+            raise ShapeError(
+                f"the Hessian {str(self.path)!r} is of another model: {named(misfits)}",
+                remedy=HESSIAN_REMEDY,
+            )
         missing = [tensor.name for name, tensor in pairs if name not in self.entries]
         if missing:
             raise MissingImportanceError(
-                f"the Hessian does not cover {named(missing)}",
-                remedy=f"{_REMEDY}; or leave tensors out (exclude_weights=...)",
+                f"the Hessian {str(self.path)!r} does not cover {named(missing)}",
+                remedy=f"{HESSIAN_REMEDY}; or leave tensors out (exclude_weights=...)",
             )
         unlike = [tensor.name for name, tensor in pairs if not self._resembles(name, tensor)]
         if len(unlike) > len(pairs) / 2:
             raise MissingImportanceError(
                 f"the Hessian {str(self.path)!r} is of another model, with other weights in "
                 f"{named(unlike)}",
-                remedy=_REMEDY,
+                remedy=HESSIAN_REMEDY,
             )
 
     def _resembles(self, name: str, tensor: Tensor) -> bool:
@@ -223,12 +234,14 @@ _SIZES: Final = ("chunk_size", "token_count")
 
 def _entries(source: Model, path: str) -> dict[str, Moments]:
     if source.metadata.get("general.type") != KIND:
-        raise FormatError("this GGUF file is not a Hessian", remedy=_REMEDY, path=path)
+        raise FormatError("this GGUF file is not a Hessian", remedy=HESSIAN_REMEDY, path=path)
     names, owners = (source.metadata.get(key) for key in (MATRICES, OWNERS))
     if not (isinstance(names, Strings) and isinstance(owners, Strings)) or len(names) != len(
         owners
     ):
-        raise FormatError("this Hessian does not list its matrices", remedy=_REMEDY, path=path)
+        raise FormatError(
+            "this Hessian does not list its matrices", remedy=HESSIAN_REMEDY, path=path
+        )
     known = {owner: _moments(source, owner, path) for owner in sorted(set(owners))}
     unseen = [owner for owner, each in known.items() if not each.tokens().sum(axis=1).all()]
     if unseen:
@@ -244,7 +257,9 @@ def _moments(source: Model, owner: str, path: str) -> Moments:
     pair = [source.tensors.get(owner + end) for end in (MOMENTS, MOMENT_COUNTS)]
     sums, counts = pair
     if sums is None or counts is None:
-        raise FormatError(f"this Hessian has no data of {owner!r}", remedy=_REMEDY, path=path)
+        raise FormatError(
+            f"this Hessian has no data of {owner!r}", remedy=HESSIAN_REMEDY, path=path
+        )
     matrices = counts.shape[-1] if len(counts.shape) == len((PARTS, 1)) else 0
     stack = (matrices,) if matrices > 1 else ()
     kinds = (sums.type.name, counts.type.name)
@@ -253,11 +268,11 @@ def _moments(source: Model, owner: str, path: str) -> Moments:
     if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape[:1] != (PARTS,):
         raise FormatError(
             f"the data of {owner!r} in this Hessian does not fit together",
-            remedy=_REMEDY,
+            remedy=HESSIAN_REMEDY,
             path=path,
         )
     if (counts.numpy() < 0).any():
-        raise FormatError(f"a count of {owner!r} is impossible", remedy=_REMEDY, path=path)
+        raise FormatError(f"a count of {owner!r} is impossible", remedy=HESSIAN_REMEDY, path=path)
     return Moments(sums, counts)
 
 

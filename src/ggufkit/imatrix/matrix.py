@@ -51,6 +51,7 @@ SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
 TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
 FORMATS: Final = ("gguf", "dat")
+HESSIAN_REMEDY: Final = "Compute the Hessian of this model: `ggufkit imatrix compute --hessian`"
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
@@ -71,7 +72,7 @@ class Imatrix:
 
     `chunk_size` is in tokens, 0 if the file does not store it; `is_legacy` says that the entries
     are as in a `.dat` file, `path` is where they were read, `limit` who may read what is made
-    of them.
+    of them. `is_hessian` says that they are the diagonals of a Hessian.
     """
 
     entries: Mapping[str, Entry]
@@ -81,6 +82,7 @@ class Imatrix:
     is_legacy: bool = False
     path: Path | None = field(default=None, compare=False)
     limit: ReadersLimit = field(default=NO_LIMIT, compare=False, repr=False)
+    is_hessian: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Keep the entries from being changed."""
@@ -118,7 +120,28 @@ class Imatrix:
         means = self._means(entry)
         if shape is None:
             return means[0] if len(means) == 1 else means
-        return _fitted(name, means, shape)
+        return self._fitted(name, means, shape)
+
+    def _fitted(self, name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
+        width, is_stack = rows_and_width(shape)[1], len(shape) >= STACK_AXES
+        experts = shape[-STACK_AXES] if is_stack else 1
+        if means.size == width * experts:
+            return means.reshape((experts, width) if is_stack else width)
+        if name in TOKEN_EMBEDDINGS:
+            return None
+        found = (
+            f"{name!r} holds {means.size} values, but the tensor of shape {shape} needs "
+            f"{width * experts}"
+        )
+        if self.is_hessian:
+            raise ShapeError(
+                f"the Hessian {str(self.path)!r} is of another model: its diagonal of {found}",
+                remedy=HESSIAN_REMEDY,
+            )
+        raise ShapeError(
+            f"the importance data of {found}",
+            remedy="Use an importance matrix of this model, or remove the tensor from the matrix",
+        )
 
     def _means(self, entry: Entry) -> Floats:
         counts = entry.counts[:, np.newaxis].astype(np.float32)
@@ -157,20 +180,6 @@ def is_selected(name: str, include: Sequence[str], exclude: Sequence[str]) -> bo
     """Whether a name holds one of `include`, or there is none, and none of `exclude`."""
     left_out = any(part in name for part in exclude)
     return not left_out and (not include or any(part in name for part in include))
-
-
-def _fitted(name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
-    width, is_stack = rows_and_width(shape)[1], len(shape) >= STACK_AXES
-    experts = shape[-STACK_AXES] if is_stack else 1
-    if means.size == width * experts:
-        return means.reshape((experts, width) if is_stack else width)
-    if name in TOKEN_EMBEDDINGS:
-        return None
-    raise ShapeError(
-        f"the importance data of {name!r} holds {means.size} values, but the tensor of shape "
-        f"{shape} needs {width * experts}",
-        remedy="Use an importance matrix of this model, or remove the tensor from the matrix",
-    )
 
 
 # Merging.

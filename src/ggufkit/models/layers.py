@@ -210,7 +210,7 @@ def named(names: Sequence[str]) -> str:
     for name in names:
         found = BLOCK.match(name)
         layers.setdefault(BLOCK.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
-    listed = ", ".join(name.replace("#", _ranges(held)) for name, held in layers.items())
+    listed = ", ".join(name.replace("#", _ranges(sorted(held))) for name, held in layers.items())
     return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
 
 

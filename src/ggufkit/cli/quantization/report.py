@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -120,7 +120,12 @@ def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
         yield f"{counted(number, 'tensor')} without a search: {kind} has none"
     others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
     if others:
-        yield f"the importance matrix does not cover {named(others)}"
+        read, hessian = (done.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
+        data = "Hessian" if read and read == hessian else "importance matrix"
+        yield f"the {data} does not cover {named(others)}"
+
+
+_DATA: Final = ("imatrix", "hessian")
 
 
 def _print(done: Quantization) -> None:

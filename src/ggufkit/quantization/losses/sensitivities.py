@@ -12,7 +12,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -123,13 +123,14 @@ class Sensitivity:
     """What `measure_sensitivity` found out about a model: see there.
 
     `context` is in tokens; `predictions` is the number of tokens that were predicted; `limit` says
-    who may read what is made of the model.
+    who may read what is made of the model, `path` where this was read.
     """
 
     groups: tuple[Group, ...]
     context: int
     predictions: int
     limit: ReadersLimit = field(default=NO_LIMIT, compare=False, repr=False)
+    path: Path | None = field(default=None, compare=False)
 
     @classmethod
     def open(cls, path: AnyPath) -> Sensitivity:
@@ -137,7 +138,7 @@ class Sensitivity:
         location = as_path(path)
         raw = read_small(location, Most.VALUES)
         try:
-            return _from_json(json.loads(raw))
+            return replace(_from_json(json.loads(raw)), path=location)
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
             raise FormatError(
                 "the file has no sensitivities",
@@ -175,8 +176,9 @@ class Sensitivity:
         group_of = {name: group for group in self.groups for name in group.tensors}
         missing = [name for name in names if name not in group_of]
         if missing:
+            place = f"{self.path}: " if self.path else ""
             raise MissingTensorError(
-                f"the sensitivities are of another model: they lack {named(missing)}",
+                f"{place}the sensitivities are of another model: they lack {named(missing)}",
                 remedy="Measure this model: `ggufkit sensitivity`",
             )
         by_kind = sensitivities(names)
