@@ -174,6 +174,10 @@ def test_other_endings_and_inputs_are_refused(folder, tmp_path):
     model.write_bytes((folder / "f32.gguf").read_bytes())
     with pytest.raises(ggufkit.OutputError, match="also an input"):
         ggufkit.report(model, model)
+    measured = tmp_path / "eval.md"
+    measured.write_text(json.dumps({"models": []}))
+    with pytest.raises(ggufkit.OutputError, match="also an input"):
+        ggufkit.report(folder / "f32.gguf", measured, evaluation=measured)
     assert model.read_bytes() == (folder / "f32.gguf").read_bytes()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 import ggufkit
+from ggufkit.cli.options import will_read
 from ggufkit.cli.output import note
 from ggufkit.cli.pipes import incoming
 from ggufkit.errors import GGUFError
@@ -43,8 +44,11 @@ class ModelName(_Name):
         ctx: click.Context | None,
     ) -> str:
         """Return the path to open: `value` unless it is a pipe."""
-        is_guess = ctx is not None and ctx.resilient_parsing  # when a shell completes a line
-        return value if is_guess else incoming(value, foreign=self.foreign)
+        if ctx is not None and ctx.resilient_parsing:  # when a shell completes a line
+            return value
+        if ctx is not None and self.foreign:
+            will_read(value)
+        return incoming(value, foreign=self.foreign)
 
     def shell_complete(
         self,

@@ -43,6 +43,17 @@ json_option: SharedOption = click.option(
     "--json", "as_json", is_flag=True, help="Print the files as JSON."
 )
 NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
+_READ: Final = "ggufkit.files_read"
+
+
+def will_read(file: str) -> None:
+    """Remember a file beside the model that the command reads, so that it is not overwritten."""
+    click.get_current_context().meta.setdefault(_READ, []).append(file)
+
+
+def files_read() -> tuple[str, ...]:
+    """Return the files of `will_read`."""
+    return tuple(click.get_current_context().meta.get(_READ, ()))
 
 
 def _set_no_clobber(_context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)

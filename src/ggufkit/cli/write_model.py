@@ -12,7 +12,7 @@ import click
 
 import ggufkit
 from ggufkit.cli import streams
-from ggufkit.cli.options import NO_CLOBBER
+from ggufkit.cli.options import NO_CLOBBER, files_read
 from ggufkit.cli.output import emit, is_quiet, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import OutputError, printable
@@ -30,6 +30,7 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
     `options` are those of `ggufkit.write` and `cluster`, an address. Returns the paths of the
     files written, none for a stream.
     """
+    refuse_given(out)
     with contextlib.ExitStack() as opened:
         target = _stream(out, opened)
         if target and (options.get("resume") or options.get("cluster")):
@@ -120,6 +121,11 @@ def refuse_input(out: str, inputs: Iterable[str]) -> None:
     path = Path(out)
     if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
+
+
+def refuse_given(out: str) -> None:
+    """Raise OutputError if `out` is a file that an option of this command names."""
+    refuse_input(out, files_read())
 
 
 def report(paths: list[Path]) -> None:

@@ -52,9 +52,10 @@ def report(  # noqa: PLR0913 (options of one verb)
     sources = [model, *_several(others)]
     with Opener() as opener:
         models = opener.open_all(sources, "others")
-        for found in models:
-            if any(file.same_file(target) for file in found.inputs):
-                raise OutputError(f"{target} is also an input", remedy="Write to another name")
+        if any(file.same_file(target) for found in models for file in found.inputs) or (
+            evaluation is not None and target.exists() and target.samefile(as_path(evaluation))
+        ):
+            raise OutputError(f"{target} is also an input", remedy="Write to another name")
         write = _writer(target)
         first, *rest = map(_shown, sources, models)
         contents = gather(

@@ -112,6 +112,24 @@ def test_search_and_importance_data_give_the_blocks_of_quantize(wide_checkpoint,
         )
 
 
+@pytest.mark.parametrize(
+    ("recipes", "option"),
+    [("Q4_0", "--metadata"), ("Q4_0,Q8_0", "--metadata"), ("Q4_0", "--imatrix")],
+)
+def test_no_file_of_an_option_is_overwritten(wide_checkpoint, tmp_path, recipes, option):
+    read = tmp_path / "q4_0.gguf"
+    read.write_text("{}")
+    if option == "--imatrix":
+        Imatrix(shapes.importance({"output.weight": (64, 64)})).save(read)
+    before = read.read_bytes()
+    out = tmp_path / "{ftype}.gguf"
+    done = run(wide_checkpoint, out, "--quantize", recipes, option, read)
+    assert done.code == 1, done.err
+    assert "q4_0.gguf is also an input" in done.err
+    assert read.read_bytes() == before
+    assert list(tmp_path.glob("*.gguf")) == [read]
+
+
 def test_quantizing_prints_the_notes_of_quantize(wide_checkpoint, tmp_path):
     done = run(wide_checkpoint, tmp_path / "{ftype}.gguf", "--quantize", "Q8_0", "--search", "best")
     assert "note: 15 tensors without a search: Q8_0 has none" in done.err

@@ -22,12 +22,13 @@ from ggufkit.cli.options import (
     parse_size,
     resume_option,
     threads_option,
+    will_read,
 )
 from ggufkit.cli.output import emit, examples, note, paged
 from ggufkit.cli.quantization.block_options import imatrix_option, search_option
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.quantization.report import quantized_with_notes
-from ggufkit.cli.write_model import PIPE, report, working, write_out
+from ggufkit.cli.write_model import PIPE, refuse_given, report, working, write_out
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
@@ -55,6 +56,7 @@ def _overrides(
     """Return the keys of a --metadata file."""
     if path is None:
         return None
+    will_read(str(path))
     try:
         found = json.loads(read_small(path, Most.VALUES))
     except (ValueError, RecursionError) as error:
@@ -360,5 +362,7 @@ def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Pat
     if len(outputs) == 1:
         model, target = outputs[0]
         return write_out(model, target, **work)
+    for _, target in outputs:
+        refuse_given(target)
     with working(**work) as options:
         return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]

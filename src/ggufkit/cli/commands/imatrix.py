@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
@@ -196,6 +197,9 @@ def compute(
     hessian = options["hessian"]
     if hessian and Path(hessian) == Path(out):
         raise click.UsageError("--hessian and --output name the same file")
+    context = click.get_current_context()
+    if not hessian and context.get_parameter_source("memory") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--memory goes with --hessian")
     for each in (out, hessian) if hessian else (out,):  # before hours of work
         refuse_input(each, (model, text))
         require_place(each)

@@ -134,7 +134,7 @@ def convert(  # noqa: PLR0913 (click passes each option)
 )
 @click.option(
     "--imatrix",
-    type=click.Path(exists=True, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Importance matrix for --quantize.",
 )
