@@ -47,7 +47,7 @@ _READ: Final = "ggufkit.files_read"
 
 
 def will_read(file: str) -> None:
-    """Remember a file beside the model that the command reads, so that it is not overwritten."""
+    """Remember a file that the command reads, so that it is not overwritten."""
     click.get_current_context().meta.setdefault(_READ, []).append(file)
 
 
