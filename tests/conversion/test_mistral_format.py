@@ -60,6 +60,9 @@ def test_folder_with_only_mistrals_format_names_the_option(tmp_path):
 def test_folder_without_params_says_so(tmp_path):
     with pytest.raises(CheckpointError, match=r"has no params\.json"):
         ggufkit.convert(folder_of("config", tmp_path), mistral_format=True)
+    refused = run("convert", tmp_path / "config", tmp_path / "c.gguf", "--mistral-format")
+    assert refused.code == 1
+    assert "Leave out the option for Mistral's own format (--mistral-format)" in refused.err
 
 
 def test_folder_with_both_formats_is_read_as_config_json_says(tmp_path):

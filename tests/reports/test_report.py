@@ -181,6 +181,19 @@ def test_other_endings_and_inputs_are_refused(folder, tmp_path):
     assert model.read_bytes() == (folder / "f32.gguf").read_bytes()
 
 
+def test_a_missing_folder_is_refused_with_a_remedy_about_it(folder):
+    found = shell("report", folder / "f32.gguf", "-o", folder / "no" / "r.html")
+    assert found.code == 1
+    assert "no does not exist" in found.err
+    assert "Create it first" in found.err
+
+
+def test_another_ending_is_wrong_usage(folder):
+    found = shell("report", folder / "f32.gguf", "-o", folder / "r.txt")
+    assert found.code == 2
+    assert "use .html or .md" in found.err
+
+
 def test_no_clobber_keeps_what_is_there(folder, tmp_path):
     out = tmp_path / "r.html"
     out.write_text("mine")

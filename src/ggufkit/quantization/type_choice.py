@@ -38,6 +38,7 @@ from ggufkit.quantization.recipes import (
 
 PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
 STACK_AXES: Final = 3  # of a tensor that stacks experts
+BY_NAME: Final = "this type is given for its name"
 EIGHT_EXPERTS: Final = 8
 _LAYER: Final = re.compile(r"blk\.\s*([+-]?\d{1,18})")  # as sscanf reads "blk.%d."
 
@@ -185,7 +186,7 @@ class _Walk:
     def _wanted(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
         """Return the type that the tensor should have, and why."""
         if tensor.name in self.requests.types and not is_whole(tensor.type):
-            return self.requests.types[tensor.name], "this type is given for its name"
+            return self.requests.types[tensor.name], BY_NAME
         if not self._is_eligible(tensor):
             return tensor.type, "llama-quantize keeps such tensors"
         base = self.base or tensor.type

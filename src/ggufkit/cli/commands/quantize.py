@@ -205,7 +205,7 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         paths = _write(made, targets, work)
         warn_of_feedback(made)
         pairs = zip(made, paths, strict=True) if given["explains"] else ()
-        told = [explained(*each, work["threads"]) for each in pairs]
+        told = [explained(*each, work["threads"], aimed=bool(target)) for each in pairs]
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
 
 

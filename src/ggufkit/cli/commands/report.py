@@ -12,10 +12,11 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import no_clobber_option, threads_option
 from ggufkit.cli.output import examples
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace
+from ggufkit.cli.write_model import may_replace, require_place
 from ggufkit.cli.write_model import report as report_written
 
 SECTION: Final = "Look"  # of the help
+ENDINGS: Final = (".html", ".htm", ".md")
 
 
 @click.command(
@@ -61,6 +62,9 @@ def command(  # noqa: PLR0913 (the options)
     Each OTHER is compared with FILE: metadata, types, and the error of each tensor, the most
     damaged first. The ending of the output chooses HTML, or Markdown for a model card.
     """
+    if out.suffix.lower() not in ENDINGS:
+        raise click.UsageError(f"{out} has an ending that no report has; use .html or .md")
+    require_place(str(out))
     with progress_bar("comparing") as progress:
         path = ggufkit.report(
             file,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
 from ggufkit.quantization.explain import Explanation, explain
 from ggufkit.quantization.quantize import Quantization
+from ggufkit.quantization.type_choice import BY_NAME
 
 explain_option: SharedOption = click.option(
     "--explain",
@@ -26,9 +27,17 @@ explain_option: SharedOption = click.option(
 
 
 def explained(
-    done: Quantization, paths: Sequence[Path], threads: int | None = None
+    done: Quantization, paths: Sequence[Path], threads: int | None = None, *, aimed: bool = False
 ) -> list[Explanation]:
-    """Return the explanations of an output; without files, what needs no data."""
+    """Return the explanations of an output; without files, what needs no data.
+
+    `aimed` says that types by name were chosen for a target size.
+    """
+    if aimed:
+        return [
+            replace(each, why=each.why.replace(BY_NAME, "chosen for the target size"))
+            for each in explained(done, paths, threads)
+        ]
     if not paths:
         return explain(done)
     with ggufkit.open(paths[0]) as written, progress_bar("measuring", in_bytes=False) as bar:

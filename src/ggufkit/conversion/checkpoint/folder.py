@@ -167,7 +167,9 @@ def mistral_config(folder: Path, *, follow_links: bool = False) -> dict[str, Any
     params = read_json(folder, PARAMS, follow_links=follow_links)
     if params is None:
         raise CheckpointError(
-            f"{folder} has no {PARAMS}", remedy="Leave mistral_format out, which reads config.json"
+            f"{folder} has no {PARAMS}",
+            remedy="Leave out the option for Mistral's own format (mistral_format=True), to read "
+            "config.json",
         )
     config = {**params, "architectures": [PARAMS]}
     if params.get("quantization"):
