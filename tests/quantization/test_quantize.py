@@ -11,6 +11,7 @@ import llama_quantize
 import projector_folders
 import recorded
 import shapes
+import shell
 from ggufkit.errors import (
     MissingImportanceError,
     ShapeError,
@@ -564,6 +565,36 @@ def test_refuses_a_tensor_of_unknown_type():
     tensor = Tensor("x.weight", tensor_type(4711), (2, 64), 136, shapes.Hole())
     with pytest.raises(TensorTypeError):
         ggufkit.quantize(model_of({"x.weight": tensor}), "Q8_0")
+
+
+@pytest.mark.parametrize("kind", ["hessian", "imatrix"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("quantize", "IN", "OUT", "Q4_0"),
+        ("quantize", "IN", "OUT", "--target-bpw", "5"),
+        ("plan", "IN"),
+    ],
+)
+def test_what_was_computed_from_a_model_is_refused_by_its_name(tmp_path, command, kind):
+    source, out = tmp_path / "in.gguf", tmp_path / "out.gguf"
+    ggufkit.save(
+        source, {"blk.0.ffn_up.weight": np.ones((2, 64), np.float32)}, {"general.type": kind}
+    )
+    found = shell.ggufkit(*({"IN": source, "OUT": out}.get(part, part) for part in command))
+    assert found.code == 1
+    assert f"in.gguf: this file is a{'n importance matrix' * (kind == 'imatrix')}" in found.err
+    assert f"`ggufkit quantize --{kind}`" in found.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["adapter", "mmproj", "vocab", "theirs"])
+def test_other_types_of_files_are_quantized(kind):
+    model = ggufkit.model(
+        {"blk.0.ffn_up.weight": np.ones((2, 64), np.float32)}, {"general.type": kind}
+    )
+    made = ggufkit.quantize(model, "Q8_0")
+    assert made.metadata["general.type"] == kind
 
 
 def test_refuses_an_unknown_option_and_names_it():

@@ -278,6 +278,21 @@ def test_a_place_without_room_for_a_file_is_refused_first(folder, tmp_path, comm
     assert said in done.err
 
 
+@pytest.mark.parametrize("kind", ["hessian", "imatrix"])
+@pytest.mark.parametrize(
+    "command", [("imatrix", "compute", "IN", "TEXT"), ("sensitivity", "IN", "TEXT"),
+                ("eval", "IN", "--text", "TEXT")],
+)  # fmt: skip
+def test_what_llama_cpp_cannot_run_is_refused_by_its_name(folder, tmp_path, command, kind):
+    places = {"IN": tmp_path / "in.gguf", "TEXT": folder / "text.txt"}
+    ggufkit.save(places["IN"], {"x": np.ones(4, np.float32)}, {"general.type": kind})
+    out = () if command[0] == "eval" else ("-o", tmp_path / "out")
+    found = shell.ggufkit(*(places.get(part, part) for part in command), *out)
+    assert found.code == 1
+    assert "in.gguf: this file is a" in found.err
+    assert f"`ggufkit quantize --{kind}`" in found.err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

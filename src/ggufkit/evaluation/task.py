@@ -9,6 +9,7 @@ from typing import Final
 from ggufkit.errors import OutputError, ValueTypeError
 from ggufkit.evaluation.base_file import LEAST_CONTEXT
 from ggufkit.format.values import Strings
+from ggufkit.models.any_model import require_weights
 from ggufkit.models.open import open as open_model
 from ggufkit.system.staging import exists_already
 
@@ -90,6 +91,7 @@ def _require_one_vocabulary(task: EvaluationTask) -> None:
     known: dict[Path, object] = {}
     for path in task.all_paths:
         with open_model(path) as model:
+            require_weights(model)
             found = model.metadata.get(VOCABULARY)
             known[path] = list(found) if isinstance(found, Strings) else found
     first = task.all_paths[0]

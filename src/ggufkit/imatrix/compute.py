@@ -22,6 +22,7 @@ from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_he
 from ggufkit.imatrix.moments import InputMoments, parts_of, require_batches
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library, library
 from ggufkit.llama_cpp.session import Session
+from ggufkit.models.any_model import require_weights
 from ggufkit.models.open import open as open_model
 from ggufkit.quants.blas import blas_limited
 from ggufkit.quants.parallel import Floats
@@ -183,7 +184,8 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     """
     location = as_path(model)
     llama = library()
-    open_model(location).close()  # raises a typed error where llama.cpp would abort
+    with open_model(location) as opened:  # raises a typed error where llama.cpp would abort
+        require_weights(opened)
     content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)

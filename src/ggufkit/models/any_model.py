@@ -10,9 +10,9 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Concatenate, Final, ParamSpec, TypeAlias, TypeVar, cast
 
-from ggufkit.errors import ValueTypeError, brief
+from ggufkit.errors import FormatError, ValueTypeError, brief
 from ggufkit.format.arguments import refusal
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
@@ -22,6 +22,8 @@ from ggufkit.system.descriptors import AnyPath
 AnyModel: TypeAlias = "Model | AnyPath"
 Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
+# What is computed from a model, by general.type, which is also the option that takes it.
+_COMPUTED: Final = {"imatrix": "an importance matrix", "hessian": "a Hessian"}
 
 
 def as_model(model: AnyModel, argument: str = "model") -> Model:
@@ -34,6 +36,18 @@ def as_model(model: AnyModel, argument: str = "model") -> Model:
         f"`{argument}` is {brief(model)}, which is neither a model nor a path",
         remedy="Pass a Model or the path of a file; `ggufkit.model(tensors)` makes one of arrays",
     )
+
+
+def require_weights(model: Model) -> None:
+    """Raise FormatError for a file that was computed from a model and has no weights of its own."""
+    found = model.metadata.get("general.type")
+    if isinstance(found, str) and found in _COMPUTED:
+        kind = _COMPUTED[found]
+        raise FormatError(
+            f"this file is {kind}, not a model",
+            remedy=f"Name the model; {kind} is for `ggufkit quantize --{found}`",
+            path=str(model.path or ""),
+        )
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened
+from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened, require_weights
 from ggufkit.models.layers import block_count, layer_of, named, prune_layers
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.models.sources import retyped
@@ -200,6 +200,7 @@ def decide(
 ) -> Quantization:
     """Make the decisions of `quantize`, but raise no error for results that can be shown."""
     require_known(options, QuantizeOptions.__annotations__, "quantize")
+    require_weights(model)
     chosen = _recipe(recipe, options.get("like"))
     hessian = hessian_of(options)
     data, lost = _selected(options, hessian)
@@ -219,12 +220,11 @@ def decide(
     ordered = tensors if options.get("keep_order", False) else walked
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
     decisions = _with_feedback(decisions, names, hessian) if hessian else decisions
-    number = number_for(chosen, pruned.metadata, [(d.before, d.after) for d in decisions])
     counted = [block_count(pruned.metadata)[0]] if names else []
     layers = [(key, pruned.metadata.typed(key)) for key in counted]
     metadata = stamped(
         pruned.metadata,
-        number,
+        number_for(chosen, pruned.metadata, [(d.before, d.after) for d in decisions]),
         *overrides.typed_items(),
         *imatrix_keys(data),
         *search_keys(decision.search for decision in decisions),

@@ -18,7 +18,7 @@ from typing import Final
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, padded
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.models.any_model import takes_model
+from ggufkit.models.any_model import require_weights, takes_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.output.layout import layout
 from ggufkit.quantization.eligibility import is_eligible
@@ -135,7 +135,8 @@ def size_problem(  # noqa: PLR0913 (those of `target`)
 
 
 def eligible(model: Model) -> list[Tensor]:
-    """Return the tensors that llama-quantize converts."""
+    """Return the tensors that llama-quantize converts; FormatError for no model."""
+    require_weights(model)
     architecture = facts_of(model.metadata).architecture
     return [t for t in model.tensors.values() if is_eligible(t, architecture)]
 
