@@ -250,7 +250,7 @@ template <class Rule>
 struct ImprovesSharedScale {
     using Type = typename Rule::Type;
     static constexpr Effort plain_efforts[] = {{2, 1, 1, 1}, {16, 3, 3, 4}};
-    static constexpr Effort efforts[] = {Rule::better, plain_efforts[1]};
+    static constexpr Effort efforts[] = {Rule::better, {16, 3, 3, 4}};
     static constexpr int block_size = Type::block_size, block_bytes = Type::block_bytes;
 
     template <class Lane, class Importance>
