@@ -285,6 +285,12 @@ def test_metadata_of_the_caller_replaces_that_of_the_checkpoint(convert):
     assert model.metadata["general.author"] == "Somebody"
 
 
+def test_notes_keys_without_which_llama_cpp_does_not_load_the_file(convert):
+    said = []
+    convert(whole(), {"rms_norm_eps": None, "layer_norm_epsilon": 1e-5}, say=said.append)
+    assert any("'llama.attention.layer_norm_rms_epsilon' is missing" in line for line in said)
+
+
 def test_notes_skipped_tensors(convert):
     said = []
     held = whole() | {"model.layers.0.self_attn.rotary_emb.inv_freq": numbers(2)}

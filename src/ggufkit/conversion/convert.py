@@ -129,7 +129,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         model = converted(checkpoint, choices, say_note)
         whole = restored(checkpoint, model, choices.keys, say_note)
         if not (vocab_only or mtp or dspark):
-            whole = loadable(whole, checkpoint.folder)
+            whole = loadable(whole, checkpoint.folder, say_note)
         return whole.made_from(whole.inputs, checkpoint.readers_limit)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Subject
+from ggufkit.checks.subject import Broken, Subject
 from ggufkit.conversion.architecture.architecture import classes
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.place import Placement
@@ -16,6 +16,7 @@ from ggufkit.errors import CheckpointError
 from ggufkit.format.types import MAX_DIMS
 from ggufkit.models.model import Model, Tensor
 from ggufkit.rules.findings import finding
+from ggufkit.system.threads import Say
 
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
@@ -57,16 +58,21 @@ def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]
             )
 
 
-def loadable(model: Model, folder: Path) -> Model:
-    """Return the model; CheckpointError if it breaks a known demand of llama.cpp's loader."""
-    if problems := _refusals(model):
+def loadable(model: Model, folder: Path, say: Say) -> Model:
+    """Return the model; CheckpointError if it breaks a known demand of llama.cpp's loader.
+
+    A missing key is only a note, for the converter writes such files too.
+    """
+    broken = list(inconsistencies(Subject.of(model)))
+    if problems := _messages(broken, REFUSED):
         raise CheckpointError(f"{folder} cannot be converted", problems)
+    for message in _messages(broken, {"key-required"}):
+        say(f"{message}. Set it with `ggufkit edit --set`")
     return model
 
 
-def _refusals(model: Model) -> list[str]:
-    broken = [each for each in inconsistencies(Subject.of(model)) if each.rule in REFUSED]
-    return [finding(each.rule, 0, **each.details).message for each in broken]
+def _messages(broken: Iterable[Broken], rules: Collection[str]) -> list[str]:
+    return [finding(e.rule, 0, **e.details).message for e in broken if e.rule in rules]
 
 
 def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
@@ -76,9 +82,8 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     if _has_own_head(facts) and "output.weight" not in model.tensors:
         missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
     named = " ".join(missing)
-    refused = [
-        each for each in _refusals(model) if not any(n in named for n in _QUOTED.findall(each))
-    ]
+    refusals = _messages(inconsistencies(Subject.of(model)), REFUSED)
+    refused = [each for each in refusals if not any(n in named for n in _QUOTED.findall(each))]
     return [*missing, *refused] if missing else []
 
 

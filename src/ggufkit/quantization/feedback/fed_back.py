@@ -45,7 +45,7 @@ class FeedbackMemory:
         self.pooled: LastResults[Floats] = LastResults(3)
         self.choices: LastResults[_FeedbackChoice | None] = LastResults(2)
         self.tiles: LastResults[Bytes] = LastResults(16)
-        self.choosing = threading.Lock()
+        self.choosing: threading.Lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[FeedbackMemory], tuple[()]]:
         """Pickle nothing."""
