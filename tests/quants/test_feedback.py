@@ -53,7 +53,7 @@ def test_types_of_whole_blocks_take_feedback_from_block_to_block(name, rows, mom
 
 
 def test_search_finds_scales_for_feedback(rows, moments):
-    kind, (fitted, held_out) = tensor_type("IQ1_S"), moments
+    kind, (fitted, held_out) = tensor_type("IQ2_XS"), moments
     feedback = Feedback.of(factor_of(fitted, 0.01), kind)
     plain, best = (
         moment_errors(

@@ -173,7 +173,11 @@ def test_output_in_a_missing_folder_gives_one_clear_error(work, command):
     assert not (work / "gone").exists()
 
 
-@pytest.mark.parametrize("command", [n for n in COMMANDS if n not in INTO_FOLDERS | CHANGING_INPUT])
+# The ending of a report is no model's: tests/reports has models with such an ending.
+ELSEWHERE = {*INTO_FOLDERS, *CHANGING_INPUT, "report"}
+
+
+@pytest.mark.parametrize("command", [n for n in COMMANDS if n not in ELSEWHERE])
 def test_refuses_an_output_that_is_the_input(work, command):
     source = faulty.source_of(COMMANDS[command])
     before = faulty.content(work)
