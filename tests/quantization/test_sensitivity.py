@@ -10,11 +10,13 @@ import pytest
 import ggufkit
 import measured_llama
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
+import shapes
 import shell
 from ggufkit.errors import FormatError, MissingTensorError, TensorTypeError, ValueTypeError
 from ggufkit.evaluation.variants import Variants
 from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.imatrix.hessian import Hessian
+from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.quantization.feedback.fed_back import FedBack
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
 from ggufkit.quantization.repair import repair
@@ -265,6 +267,20 @@ def test_no_input_of_quantize_is_overwritten(folder, tmp_path, options):
     assert done.code == 1
     assert "read.toml is also an input" in done.err
     assert read.read_text() == 'base = "Q8_0"'
+
+
+def test_no_input_of_quantize_is_overwritten_by_one_of_several_outputs(folder, tmp_path):
+    read = tmp_path / "Q4_0.gguf"
+    with ggufkit.open(folder / "model.gguf") as model:
+        entries = shapes.importance({t.name: t.shape for t in model.tensors.values()})
+    Imatrix(entries).save(read)
+    before, out = read.read_bytes(), tmp_path / "{recipe}.gguf"
+    options = ("Q4_0,Q8_0", "--imatrix", str(read))
+    done = shell.ggufkit("quantize", str(folder / "model.gguf"), str(out), *options)
+    assert done.code == 1
+    assert "Q4_0.gguf is also an input" in done.err
+    assert read.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [read]
 
 
 @pytest.mark.parametrize(("out", "said"), [("", "is a folder"), ("no/a", "does not exist")])

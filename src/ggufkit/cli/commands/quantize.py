@@ -26,7 +26,7 @@ from ggufkit.cli.quantization.provenance_option import provenance_option, with_k
 from ggufkit.cli.quantization.recipe_argument import parse_recipes
 from ggufkit.cli.quantization.report import report_quantized, warn, warn_of_feedback
 from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
-from ggufkit.cli.write_model import PIPE, refuse_input, working, write_out
+from ggufkit.cli.write_model import PIPE, refuse_given, refuse_input, working, write_out
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
@@ -284,6 +284,8 @@ def _write(
     counts = made[0].shard_counts
     if len(targets) == 1:
         return [write_out(made[0].model, targets[0], shard_counts=counts, **work)]
+    for target in targets:
+        refuse_given(target)
     for target in targets:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
     pairs = [(done.model, target) for done, target in zip(made, targets, strict=True)]
